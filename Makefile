@@ -1,0 +1,140 @@
+# The way into the project: "make help" lists what can be done here.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.ONESHELL:
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-print-directory
+
+PREFIX ?= /usr/local
+DESTDIR ?=
+JOBS ?= $(shell nproc)
+PYTEST_ARGS ?=
+export JOBS QEMU_TARBALL
+
+build   := build
+scripts := qemu-patches/scripts
+python  := $(build)/venv/bin/python3
+# Named after the system's Python, so that a new one gets a new environment.
+venv_stamp := $(build)/venv/.made-for-$(notdir $(realpath /usr/bin/python3))
+# Where an installed QEMU lives: a folder of its own, in no distribution's way.
+libdir  := $(DESTDIR)$(PREFIX)/lib/idletime
+mandir  := $(DESTDIR)$(PREFIX)/share/man
+
+heading = printf '\n== %s\n'
+
+.PHONY: help
+help: ## List the targets.
+	@echo 'Usage: make TARGET'
+	echo
+	sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  \1|\2/p' Makefile | while IFS='|' read -r name what; do
+	    printf '%-17s %s\n' "$$name" "$$what"
+	done
+	echo
+	echo 'Variables: JOBS=n (parallel compilers), QEMU_TARBALL=/path (a local QEMU source), DESTDIR= PREFIX= (install),'
+	echo '           PYTEST_ARGS= (more options for the e2e tests).'
+
+# ---- what a machine needs
+
+.PHONY: deps
+deps: ## Install the Debian packages that building and testing need (as root).
+	@$(scripts)/deps
+
+.PHONY: venv
+venv: $(venv_stamp) ## Make build/venv, the Python environment of build and tests.
+
+$(venv_stamp): tests/requirements.txt
+	@echo '== Making the Python environment (about 20 seconds)'
+	rm -rf $(build)/venv
+	mkdir -p $(build)
+	/usr/bin/python3 -m venv --system-site-packages $(build)/venv ||
+	    { echo "error: /usr/bin/python3 cannot make a venv: run 'make deps' first" >&2; exit 1; }
+	$(python) -m pip install --quiet --disable-pip-version-check --ignore-installed --requirement tests/requirements.txt ||
+	    { echo "error: pip could not install tests/requirements.txt, see above: is the network up?" >&2; exit 1; }
+	touch $@
+
+# ---- QEMU
+
+.PHONY: qemu
+qemu: venv ## Build the patched QEMU: build/stage/bin/qemu-system-x86_64.
+	@$(scripts)/qemu patched
+
+.PHONY: qemu-unpatched
+qemu-unpatched: venv ## Build the same QEMU without our changes, for comparisons: build/unpatched/stage.
+	@$(scripts)/qemu unpatched
+
+# ---- the main job
+
+.PHONY: demo
+demo: deps qemu ## Show a foreground VM keep its disk beside a greedy background VM; results in build/demo.
+	@$(heading) 'Demo'
+	$(python) -m tests.bench.demo
+
+.PHONY: demo-quick
+demo-quick: deps qemu ## The demo with shorter runs.
+	@$(heading) 'Demo, short'
+	$(python) -m tests.bench.demo --quick
+
+# ---- tests: each a step of its own; "make test" stops at the first failure
+
+.PHONY: test
+test: deps qemu ## Run everything that CI runs.
+	@for step in check-patches unit machine e2e; do $(MAKE) --no-print-directory $$step; done
+	$(heading) 'All tests passed'
+
+.PHONY: check-patches
+check-patches: ## Check the patches, the overlay and the scripts.
+	@$(heading) 'Patches, overlay and scripts'
+	$(scripts)/check
+
+.PHONY: unit
+unit: ## Run the unit and property tests of the scheduler, and the simulator against its golden files.
+	@$(heading) 'Unit and property tests'
+	$(MAKE) -C tests/unit check
+	$(MAKE) -C tests/sim check
+
+.PHONY: machine
+machine: ## Run the machine tests (qtest, virtual time) against the built QEMU.
+	@$(heading) 'Machine tests in virtual time'
+	tests/machine/run
+
+.PHONY: e2e
+e2e: ## Run the end-to-end tests with real guests.
+	@$(heading) 'End-to-end tests with real guests'
+	$(python) -m pytest tests/e2e $(PYTEST_ARGS)
+
+.PHONY: fuzz
+fuzz: ## Fuzz what is read from shared memory, for longer than the tests do.
+	@$(heading) 'Fuzzing'
+	$(MAKE) -C tests/fuzz run
+
+.PHONY: bench
+bench: deps qemu qemu-unpatched ## Run the benchmarks; they print series and assert nothing.
+	@$(heading) 'Benchmarks'
+	$(python) -m tests.bench
+
+# ---- install, clean
+
+.PHONY: install
+install: ## Install the built QEMU in PREFIX/lib/idletime, its programs as PREFIX/bin/idletime-qemu-*.
+	@[ -x $(build)/stage/bin/qemu-system-x86_64 ] || { echo "error: nothing to install: run 'make qemu' first" >&2; exit 1; }
+	install -d '$(libdir)/bin' '$(libdir)/share/qemu/keymaps' '$(DESTDIR)$(PREFIX)/bin'
+	install -m 755 $(build)/stage/bin/* '$(libdir)/bin/'
+	install -m 644 $(build)/stage/share/qemu/*.* '$(libdir)/share/qemu/'
+	install -m 644 $(build)/stage/share/qemu/keymaps/* '$(libdir)/share/qemu/keymaps/'
+	for program in qemu-system-x86_64 qemu-img qemu-io; do
+	    ln -sf "../lib/idletime/bin/$$program" '$(DESTDIR)$(PREFIX)'"/bin/idletime-$$program"
+	done
+	for page in docs/*.[1-8]; do
+	    [ -e "$$page" ] || continue
+	    install -D -m 644 "$$page" '$(mandir)'"/man$${page##*.}/$${page##*/}"
+	done
+
+.PHONY: clean
+clean: ## Remove what was built; downloads, sources and the Python environment stay.
+	@rm -rf $(build)/{stage,qemu/obj,unpatched,demo,bench,unit,sim,fuzz,tests}
+
+.PHONY: distclean
+distclean: ## Remove the whole build folder.
+	@rm -rf $(build)

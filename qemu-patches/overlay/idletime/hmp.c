@@ -1,0 +1,79 @@
+/*
+ * Idletime: "info idletime" of the human monitor.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ */
+#include "qemu/osdep.h"
+#include "monitor/hmp.h"
+#include "monitor/monitor.h"
+#include "qapi/error.h"
+#include "qapi/qapi-commands-idletime.h"
+
+static void print_events(Monitor *mon, const char *state,
+                         const IdletimeEventCounts *n)
+{
+    monitor_printf(mon, "    %-11s %12" PRIu64 " %12" PRIu64 " %12" PRIu64
+                   " %12" PRIu64 "\n", state, n->foreground, n->background,
+                   n->timer, n->empty);
+}
+
+static void print_counters(Monitor *mon, const IdletimeCounters *c)
+{
+    monitor_printf(mon, "    %-11s %12s %12s %12s %12s\n", "state",
+                   "foreground", "background", "timer", "empty");
+    print_events(mon, "idle", c->idle);
+    print_events(mon, "foreground", c->foreground);
+    print_events(mon, "preemption", c->preemption);
+    print_events(mon, "background", c->background);
+}
+
+static void print_device(Monitor *mon, const IdletimeDeviceInfo *d)
+{
+    const IdletimePromotions *p = d->promotions;
+
+    monitor_printf(mon, "  device %s: class %s%s%s\n", d->device,
+                   IdletimeClass_str(d->q_class),
+                   *d->background_queues ? ", background queues " : "",
+                   d->background_queues);
+    monitor_printf(mon, "    foreground %" PRIu64 " requests, background %"
+                   PRIu64 " (%" PRIu64 " of them pieces), held %" PRIu64
+                   ", longest hold %" PRIu64 " ms\n",
+                   d->foreground->requests, d->background->requests,
+                   d->pieces, d->held, d->hold->max_us / 1000);
+    monitor_printf(mon, "    promoted: deadline %" PRIu64 ", flush %" PRIu64
+                   ", journal %" PRIu64 ", ring %" PRIu64 ", class change %"
+                   PRIu64 "\n", p->deadline, p->flush, p->journal, p->ring,
+                   p->class_change);
+}
+
+static void print_resource(Monitor *mon, const IdletimeResourceInfo *r)
+{
+    monitor_printf(mon, "%s: %s, interval %" PRIu64 " us, path %s\n", r->id,
+                   IdletimeResourceState_str(r->state), r->interval_us,
+                   r->path);
+    monitor_printf(mon, "  max-inflight %" PRIu32 ", max-request-bytes %"
+                   PRIu64 ", max-hold-ms %" PRIu64 ", weight %" PRIu32 "\n",
+                   r->max_inflight, r->max_request_bytes, r->max_hold_ms,
+                   r->weight);
+    if (r->counters) {
+        monitor_printf(mon, "  collisions %" PRIu64 ", cost %" PRIu64 " us\n",
+                       r->collisions, r->collision_cost_us);
+        print_counters(mon, r->counters);
+    }
+    for (IdletimeDeviceInfoList *d = r->devices; d; d = d->next) {
+        print_device(mon, d->value);
+    }
+}
+
+void hmp_info_idletime(Monitor *mon, const QDict *qdict)
+{
+    IdletimeResourceInfoList *list = qmp_query_idletime(NULL);
+
+    if (!list) {
+        monitor_printf(mon, "no idletime-resource object\n");
+    }
+    for (IdletimeResourceInfoList *r = list; r; r = r->next) {
+        print_resource(mon, r->value);
+    }
+    qapi_free_IdletimeResourceInfoList(list);
+}

@@ -1,0 +1,295 @@
+/*
+ * idletime-resource: one contended host resource, as a QOM object.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ *
+ * Holds what the operator set and the mapped boards; decides nothing.
+ */
+#include "qemu/osdep.h"
+#include "qapi/error.h"
+#include "qapi/visitor.h"
+#include "qom/object_interfaces.h"
+#include "idletime/device.h"
+#include "idletime/resource.h"
+#include "system/qtest.h"
+#include "trace.h"
+
+typedef struct SettingInfo {
+    const char *name;
+    int64_t standard;
+    int64_t min;
+    int64_t max;
+    int64_t multiple;
+} SettingInfo;
+
+static const SettingInfo setting_info[IDLETIME_SETTING__MAX] = {
+    /* 20 ms: above the gaps within a burst on rotating disks (9-15 ms) */
+    [IDLETIME_INTERVAL_US] = { "interval-us", 20000, 0, 3600000000LL, 1 },
+    [IDLETIME_MAX_INFLIGHT] = { "max-inflight", 1, 1, IDLETIME_TOKENS, 1 },
+    /* 128 KiB: about one positioning time of transfer on a rotating disk */
+    [IDLETIME_MAX_REQUEST_BYTES] = {
+        "max-request-bytes", 131072, 4096, 1 << 30, 4096
+    },
+    /* 5 s: far below the 60 s of Windows and 120 s of Linux's hung tasks */
+    [IDLETIME_MAX_HOLD_MS] = { "max-hold-ms", 5000, 0, 3600000, 1 },
+    [IDLETIME_WEIGHT] = { "weight", 100, 1, 10000, 1 },
+};
+
+static QTAILQ_HEAD(, IdletimeResource) resources =
+    QTAILQ_HEAD_INITIALIZER(resources);
+
+QEMUClockType idletime_clock(void)
+{
+    /* As block accounting does, whose timestamps we take. */
+    return qtest_enabled() ? QEMU_CLOCK_VIRTUAL : QEMU_CLOCK_REALTIME;
+}
+
+IdletimeRule idletime_resource_rule(const IdletimeResource *res)
+{
+    return (IdletimeRule) {
+        .interval_ns = idletime_resource_get(res, IDLETIME_INTERVAL_US) *
+                       SCALE_US,
+        .max_hold_ns = idletime_resource_get(res, IDLETIME_MAX_HOLD_MS) *
+                       SCALE_MS,
+        .max_inflight = idletime_resource_get(res, IDLETIME_MAX_INFLIGHT),
+    };
+}
+
+const char *idletime_resource_id(const IdletimeResource *res)
+{
+    return object_get_canonical_path_component(OBJECT(res));
+}
+
+/* ---- settings */
+
+bool idletime_setting_check(IdletimeSetting setting, int64_t value,
+                            Error **errp)
+{
+    const SettingInfo *info = &setting_info[setting];
+
+    if (value < info->min || value > info->max || value % info->multiple) {
+        error_setg(errp, "idletime-resource property '%s' is %" PRId64
+                   ", must be %" PRId64 " to %" PRId64 "%s",
+                   info->name, value, info->min, info->max,
+                   info->multiple > 1 ? " and a multiple of 4096" : "");
+        return false;
+    }
+    return true;
+}
+
+void idletime_resource_set(IdletimeResource *res, IdletimeSetting setting,
+                           int64_t value)
+{
+    IdletimeDevice *dev;
+
+    qatomic_set(&res->setting[setting], value);
+    if (!res->complete) {
+        return;
+    }
+    trace_idletime_resource_set(idletime_resource_id(res),
+                                setting_info[setting].name, value);
+    QTAILQ_FOREACH(dev, &res->devices, next) {
+        idletime_device_kick(dev);
+    }
+}
+
+static void setting_get(Object *obj, Visitor *v, const char *name,
+                        void *opaque, Error **errp)
+{
+    const SettingInfo *info = opaque;
+    int64_t value = idletime_resource_get(IDLETIME_RESOURCE(obj),
+                                          info - setting_info);
+
+    visit_type_int64(v, name, &value, errp);
+}
+
+static void setting_set(Object *obj, Visitor *v, const char *name,
+                        void *opaque, Error **errp)
+{
+    const SettingInfo *info = opaque;
+    IdletimeSetting setting = info - setting_info;
+    int64_t value;
+
+    if (visit_type_int64(v, name, &value, errp) &&
+        idletime_setting_check(setting, value, errp)) {
+        idletime_resource_set(IDLETIME_RESOURCE(obj), setting, value);
+    }
+}
+
+/* ---- boards */
+
+IdletimeBoard *idletime_resource_board(IdletimeResource *res,
+                                       IdletimeBoardKind kind, bool writable,
+                                       Error **errp)
+{
+    IdletimeBoard *board = kind == IDLETIME_BOARD_BACKGROUND ? &res->bg :
+                           writable ? &res->fg_write : &res->fg_read;
+    IdletimeError err;
+
+    if (!board->map &&
+        !idletime_board_open(board, res->path, kind, writable, &err)) {
+        error_setg(errp, "idletime-resource '%s': %s",
+                   idletime_resource_id(res), err.text);
+        return NULL;
+    }
+    return board;
+}
+
+static bool check_unique(IdletimeResource *res, Error **errp)
+{
+    IdletimeResource *other;
+    struct stat st;
+
+    if (stat(res->path, &st) != 0) {
+        error_setg_errno(errp, errno, "idletime-resource property 'path': "
+                         "cannot access '%s'", res->path);
+        return false;
+    }
+    res->inode = st.st_ino;
+    res->device = st.st_dev;
+    QTAILQ_FOREACH(other, &resources, next) {
+        if (other->inode == res->inode && other->device == res->device) {
+            error_setg(errp, "idletime-resource property 'path': '%s' is "
+                       "already used by '%s'; use one object per path",
+                       res->path, idletime_resource_id(other));
+            return false;
+        }
+    }
+    return true;
+}
+
+static void idletime_resource_complete(UserCreatable *uc, Error **errp)
+{
+    IdletimeResource *res = IDLETIME_RESOURCE(uc);
+    IdletimeError err;
+
+    if (!res->path || !*res->path) {
+        error_setg(errp, "idletime-resource needs the property 'path': the "
+                   "directory of the arena, such as /run/idletime/sda");
+        return;
+    }
+    if (!idletime_arena_create(res->path, &err)) {
+        error_setg(errp, "idletime-resource '%s': %s",
+                   idletime_resource_id(res), err.text);
+        return;
+    }
+    /* Early: a bad board is an error here, not at the first device. */
+    if (!check_unique(res, errp) ||
+        !idletime_resource_board(res, IDLETIME_BOARD_FOREGROUND, false, errp)) {
+        return;
+    }
+    QTAILQ_INSERT_TAIL(&resources, res, next);
+    res->complete = true;
+}
+
+IdletimeResource *idletime_resource_find(const char *id, const char *property,
+                                         Error **errp)
+{
+    Object *obj = object_resolve_path_component(object_get_objects_root(), id);
+    Object *res = obj ? object_dynamic_cast(obj, TYPE_IDLETIME_RESOURCE) : NULL;
+
+    if (!res) {
+        error_setg(errp, "property '%s': no idletime-resource has the id '%s'; "
+                   "add -object idletime-resource,id=%s,path=DIRECTORY",
+                   property, id, id);
+        return NULL;
+    }
+    return IDLETIME_RESOURCE(res);
+}
+
+void idletime_resource_foreach(void (*fn)(IdletimeResource *res, void *opaque),
+                               void *opaque)
+{
+    IdletimeResource *res;
+
+    QTAILQ_FOREACH(res, &resources, next) {
+        fn(res, opaque);
+    }
+}
+
+/* ---- QOM */
+
+static char *path_get(Object *obj, Error **errp)
+{
+    return g_strdup(IDLETIME_RESOURCE(obj)->path);
+}
+
+static void path_set(Object *obj, const char *value, Error **errp)
+{
+    IdletimeResource *res = IDLETIME_RESOURCE(obj);
+
+    if (res->complete) {
+        error_setg(errp, "idletime-resource property 'path' cannot be changed "
+                   "to '%s' while the object exists; add another object",
+                   value);
+        return;
+    }
+    g_free(res->path);
+    res->path = g_strdup(value);
+}
+
+static bool idletime_resource_can_be_deleted(UserCreatable *uc)
+{
+    return IDLETIME_RESOURCE(uc)->users == 0;
+}
+
+static void idletime_resource_init(Object *obj)
+{
+    IdletimeResource *res = IDLETIME_RESOURCE(obj);
+
+    for (int i = 0; i < IDLETIME_SETTING__MAX; i++) {
+        res->setting[i] = setting_info[i].standard;
+    }
+    res->fg_write.fd = res->fg_read.fd = res->bg.fd = -1;
+    res->fg_write.guard = res->fg_read.guard = res->bg.guard = -1;
+    QTAILQ_INIT(&res->devices);
+    qemu_mutex_init(&res->lock);
+}
+
+static void idletime_resource_finalize(Object *obj)
+{
+    IdletimeResource *res = IDLETIME_RESOURCE(obj);
+
+    if (res->complete) {
+        QTAILQ_REMOVE(&resources, res, next);
+    }
+    idletime_board_close(&res->fg_write);
+    idletime_board_close(&res->fg_read);
+    idletime_board_close(&res->bg);
+    qemu_mutex_destroy(&res->lock);
+    g_free(res->path);
+}
+
+static void idletime_resource_class_init(ObjectClass *oc, void *data)
+{
+    UserCreatableClass *ucc = USER_CREATABLE_CLASS(oc);
+
+    ucc->complete = idletime_resource_complete;
+    ucc->can_be_deleted = idletime_resource_can_be_deleted;
+    object_class_property_add_str(oc, "path", path_get, path_set);
+    for (int i = 0; i < IDLETIME_SETTING__MAX; i++) {
+        object_class_property_add(oc, setting_info[i].name, "int",
+                                  setting_get, setting_set, NULL,
+                                  (void *)&setting_info[i]);
+    }
+}
+
+static const TypeInfo idletime_resource_info = {
+    .name = TYPE_IDLETIME_RESOURCE,
+    .parent = TYPE_OBJECT,
+    .instance_size = sizeof(IdletimeResource),
+    .instance_init = idletime_resource_init,
+    .instance_finalize = idletime_resource_finalize,
+    .class_init = idletime_resource_class_init,
+    .interfaces = (InterfaceInfo[]) {
+        { TYPE_USER_CREATABLE },
+        { }
+    }
+};
+
+static void idletime_resource_register_types(void)
+{
+    type_register_static(&idletime_resource_info);
+}
+
+type_init(idletime_resource_register_types)

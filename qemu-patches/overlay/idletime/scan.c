@@ -1,0 +1,313 @@
+/*
+ * Idletime arena: what background participants do with the boards.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ *
+ * The background pays for everything: it reads all slots, asks the kernel who
+ * still lives, shares the cap through tokens and the turns by virtual time
+ * (start-time fair queueing: P. Goyal, H. Vin, H. Cheng, SIGCOMM 1996), and
+ * wakes the one whose turn is next.
+ */
+#include "qemu/osdep.h"
+#include "idletime/arena.h"
+#include <linux/futex.h>
+#include <sys/syscall.h>
+
+/* Service time a participant may save up over a pause: ten 5 ms requests. */
+#define IDLETIME_CREDIT_NS      (50 * 1000 * 1000LL)
+/* A token younger than this is not doubted: most requests are done by then. */
+#define TOKEN_DOUBT_NS          IDLETIME_LOOK_INFLIGHT_NS
+/* The lease when there is no deadline (max_hold 0). */
+#define TOKEN_LEASE_NS          (5 * 1000 * 1000 * 1000LL)
+#define NS_PER_MS               (1000 * 1000LL)
+#define WEIGHT_BASE             100
+
+#define load_relaxed(p)         __atomic_load_n((p), __ATOMIC_RELAXED)
+#define store_relaxed(p, v)     __atomic_store_n((p), (v), __ATOMIC_RELAXED)
+
+static IdletimeBgLine *own_line(const IdletimeScan *scan)
+{
+    return &idletime_bg_board(scan->bg)->line[scan->self];
+}
+
+static uint32_t high_water(const IdletimeBoard *board, uint32_t seen)
+{
+    const IdletimeBoardHeader *header = board->map;
+    uint32_t high = __atomic_load_n(&header->slots_high, __ATOMIC_ACQUIRE);
+
+    return MIN(MAX(high, seen), IDLETIME_SLOTS);
+}
+
+/* ---- foreground */
+
+static void scan_foreground(IdletimeScan *scan, IdletimeView *view,
+                            int64_t now_ns)
+{
+    const IdletimeFgLine *line = idletime_fg_board(scan->fg)->line;
+    bool alive_seen = false;
+
+    scan->fg_high = high_water(scan->fg, scan->fg_high);
+    for (uint32_t i = 0; i < scan->fg_high; i++, line++) {
+        uint32_t in_service = __atomic_load_n(&line->in_service,
+                                              __ATOMIC_ACQUIRE);
+        int64_t last_ns = load_relaxed(&line->last_ns);
+
+        view->fg_started += load_relaxed(&line->started);
+        if (in_service || last_ns > now_ns) {
+            /* One living owner is enough to make us wait. */
+            if (!alive_seen && !idletime_slot_alive(scan->fg, i)) {
+                continue;
+            }
+            alive_seen = true;
+        }
+        view->fg_in_service += in_service ? 1 : 0;
+        view->fg_last_ns = MAX(view->fg_last_ns, last_ns);
+    }
+}
+
+/* ---- tokens */
+
+int64_t idletime_lease_ns(const IdletimeRule *rule)
+{
+    return rule->max_hold_ns ? rule->max_hold_ns : TOKEN_LEASE_NS;
+}
+
+static IdletimeToken token_make(uint32_t slot, int64_t now_ns)
+{
+    uint64_t ms = (uint64_t)(now_ns / NS_PER_MS);
+
+    return (uint64_t)(slot + 1) << IDLETIME_TOKEN_SHIFT |
+           (ms & ((1ULL << IDLETIME_TOKEN_SHIFT) - 1));
+}
+
+static bool token_expired(const IdletimeScan *scan, IdletimeToken token,
+                          const IdletimeRule *rule, int64_t now_ns)
+{
+    uint64_t age = ((uint64_t)(now_ns / NS_PER_MS) - token) <<
+                   (64 - IDLETIME_TOKEN_SHIFT);
+    /* Signed, modulo 2^48 ms. */
+    int64_t age_ms = (int64_t)age >> (64 - IDLETIME_TOKEN_SHIFT);
+    int64_t lease_ms = idletime_lease_ns(rule) / NS_PER_MS;
+    int64_t doubt_ms = TOKEN_DOUBT_NS / NS_PER_MS;
+    uint32_t owner = (token >> IDLETIME_TOKEN_SHIFT) - 1;
+
+    /*
+     * Taken after we read the clock: as good as now.  A scribbled time that
+     * lies further ahead is no reason to wait for it.
+     */
+    if (age_ms < 0) {
+        return age_ms < -MAX(lease_ms, doubt_ms);
+    }
+    return age_ms >= doubt_ms &&
+           (age_ms > lease_ms || !idletime_slot_alive(scan->bg, owner));
+}
+
+static bool token_swap(IdletimeToken *token, IdletimeToken from,
+                       IdletimeToken to)
+{
+    return __atomic_compare_exchange_n(token, &from, to, false,
+                                       __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
+}
+
+static uint32_t token_count(const IdletimeRule *rule)
+{
+    return MIN(rule->max_inflight, IDLETIME_TOKENS);
+}
+
+static uint32_t tokens_taken(const IdletimeScan *scan,
+                             const IdletimeRule *rule, int64_t now_ns)
+{
+    IdletimeToken *token = idletime_bg_board(scan->bg)->token;
+    uint32_t taken = 0;
+
+    for (uint32_t i = 0; i < token_count(rule); i++) {
+        IdletimeToken value = __atomic_load_n(&token[i], __ATOMIC_ACQUIRE);
+
+        if (value && !(token_expired(scan, value, rule, now_ns) &&
+                       token_swap(&token[i], value, 0))) {
+            taken++;
+        }
+    }
+    return taken;
+}
+
+bool idletime_token_take(const IdletimeScan *scan, const IdletimeRule *rule,
+                         int64_t now_ns, IdletimeGrant *grant)
+{
+    IdletimeToken *token = idletime_bg_board(scan->bg)->token;
+
+    grant->value = token_make(scan->self, now_ns);
+    for (grant->index = 0; grant->index < token_count(rule); grant->index++) {
+        if (token_swap(&token[grant->index], 0, grant->value)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void idletime_token_give(const IdletimeScan *scan, IdletimeGrant grant)
+{
+    IdletimeToken *token = idletime_bg_board(scan->bg)->token;
+
+    token_swap(&token[grant.index], grant.value, 0);
+}
+
+/* ---- turns */
+
+/* a - b; saturates, so that no value on a board wraps. */
+static int64_t time_sub(int64_t a, int64_t b)
+{
+    int64_t difference;
+
+    if (__builtin_sub_overflow(a, b, &difference)) {
+        return b < 0 ? INT64_MAX : INT64_MIN;
+    }
+    return difference;
+}
+
+/* Waiting, not skipped, and allowed to start by its own interval. */
+static bool wants_turn(const IdletimeScan *scan, const IdletimeBgLine *line,
+                       uint32_t index, int64_t fg_last_ns, int64_t now_ns)
+{
+    int64_t interval_ns = load_relaxed(&line->interval_ns);
+
+    if (!__atomic_load_n(&line->waiting, __ATOMIC_ACQUIRE)) {
+        return false;
+    }
+    if (scan->skipped[index] == load_relaxed(&line->started) + 1) {
+        return false;
+    }
+    return time_sub(now_ns, fg_last_ns) >= interval_ns;
+}
+
+int idletime_scan_next(const IdletimeScan *scan, int64_t fg_last_ns,
+                       int64_t now_ns)
+{
+    const IdletimeBgLine *line = idletime_bg_board(scan->bg)->line;
+    uint64_t best_vtime = UINT64_MAX;
+    int best = -1;
+
+    for (uint32_t i = 0; i < scan->bg_high; i++) {
+        uint64_t vtime = load_relaxed(&line[i].vtime_ns);
+
+        if (vtime < best_vtime &&
+            wants_turn(scan, &line[i], i, fg_last_ns, now_ns)) {
+            best = i;
+            best_vtime = vtime;
+        }
+    }
+    return best;
+}
+
+void idletime_scan_skip(IdletimeScan *scan, uint32_t index)
+{
+    IdletimeBgLine *line;
+
+    if (index >= IDLETIME_SLOTS) {
+        return;
+    }
+    line = &idletime_bg_board(scan->bg)->line[index];
+    if (!idletime_slot_alive(scan->bg, index)) {
+        store_relaxed(&line->waiting, 0);
+        return;
+    }
+    scan->skipped[index] = load_relaxed(&line->started) + 1;
+}
+
+IdletimeView idletime_scan(IdletimeScan *scan, const IdletimeRule *rule,
+                           int64_t now_ns)
+{
+    IdletimeView view = { .fg_last_ns = INT64_MIN };
+
+    if (!idletime_board_intact(scan->fg, false) ||
+        !idletime_board_intact(scan->bg, false)) {
+        view.blind = true;
+        return view;
+    }
+    scan_foreground(scan, &view, now_ns);
+    scan->bg_high = high_water(scan->bg, scan->bg_high);
+    view.bg_in_service = tokens_taken(scan, rule, now_ns);
+    if (!view.fg_in_service && view.bg_in_service < rule->max_inflight) {
+        int next = idletime_scan_next(scan, view.fg_last_ns, now_ns);
+
+        view.others_first = next >= 0 && (uint32_t)next != scan->self;
+    }
+    return view;
+}
+
+/* ---- our own slot */
+
+void idletime_bg_enter(const IdletimeScan *scan, const IdletimeRule *rule,
+                       uint32_t weight)
+{
+    IdletimeBgLine *line = own_line(scan);
+    uint64_t clock = load_relaxed(&idletime_bg_board(scan->bg)->header.clock);
+    uint64_t oldest = clock > IDLETIME_CREDIT_NS ?
+                      clock - IDLETIME_CREDIT_NS : 0;
+
+    store_relaxed(&line->weight, weight);
+    store_relaxed(&line->interval_ns, rule->interval_ns);
+    store_relaxed(&line->vtime_ns, MAX(line->vtime_ns, oldest));
+    __atomic_store_n(&line->waiting, 1, __ATOMIC_RELEASE);
+}
+
+void idletime_bg_leave(const IdletimeScan *scan)
+{
+    __atomic_store_n(&own_line(scan)->waiting, 0, __ATOMIC_RELEASE);
+}
+
+void idletime_bg_started(const IdletimeScan *scan, uint64_t bytes)
+{
+    IdletimeBgLine *line = own_line(scan);
+    uint64_t *clock = &idletime_bg_board(scan->bg)->header.clock;
+
+    store_relaxed(&line->started, line->started + 1);
+    store_relaxed(&line->bytes, line->bytes + bytes);
+    store_relaxed(&line->in_service, line->in_service + 1);
+    if (line->vtime_ns > load_relaxed(clock)) {
+        store_relaxed(clock, line->vtime_ns);
+    }
+}
+
+void idletime_bg_done(const IdletimeScan *scan, int64_t service_ns)
+{
+    IdletimeBgLine *line = own_line(scan);
+    uint32_t weight = MAX(load_relaxed(&line->weight), 1);
+    uint64_t charge = (uint64_t)MAX(service_ns, 0) * WEIGHT_BASE / weight;
+
+    store_relaxed(&line->vtime_ns, line->vtime_ns + charge);
+    store_relaxed(&line->in_service, MAX(line->in_service, 1) - 1);
+}
+
+/* ---- waking */
+
+static long futex(uint32_t *word, int op, uint32_t value,
+                  const struct timespec *timeout)
+{
+    return syscall(SYS_futex, word, op, value, timeout, NULL, 0);
+}
+
+void idletime_bg_wake(const IdletimeScan *scan, uint32_t index)
+{
+    IdletimeBgLine *line = idletime_bg_board(scan->bg)->line;
+
+    if (index < IDLETIME_SLOTS) {
+        __atomic_add_fetch(&line[index].wake, 1, __ATOMIC_RELEASE);
+        futex(&line[index].wake, FUTEX_WAKE, 1, NULL);
+    }
+}
+
+uint32_t idletime_bg_wait(const IdletimeScan *scan, uint32_t seen,
+                          int timeout_ms)
+{
+    struct timespec timeout = {
+        .tv_sec = timeout_ms / 1000,
+        .tv_nsec = timeout_ms % 1000 * NS_PER_MS,
+    };
+    uint32_t *word = &own_line(scan)->wake;
+
+    if (__atomic_load_n(word, __ATOMIC_ACQUIRE) == seen) {
+        futex(word, FUTEX_WAIT, seen, &timeout);
+    }
+    return __atomic_load_n(word, __ATOMIC_ACQUIRE);
+}

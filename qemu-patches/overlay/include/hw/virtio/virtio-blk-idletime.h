@@ -1,0 +1,113 @@
+/*
+ * virtio-blk: hold background requests in the device.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ *
+ * virtio-blk.c calls the inline functions here; with the property 'idletime'
+ * unset each is one test of a pointer or a byte.
+ */
+#ifndef VIRTIO_BLK_IDLETIME_H
+#define VIRTIO_BLK_IDLETIME_H
+
+#include "idletime/device.h"
+
+struct VirtIOBlock;
+struct VirtIOBlockReq;
+typedef struct VirtIOBlkIdletime VirtIOBlkIdletime;
+typedef struct IdletimeBlkPieces IdletimeBlkPieces;
+
+typedef enum IdletimeBlkState {
+    IDLETIME_BLK_NONE,          /* not ours: stock path */
+    IDLETIME_BLK_FOREGROUND,    /* posted on the foreground board */
+    IDLETIME_BLK_HELD,          /* waits on its participant's list */
+    IDLETIME_BLK_BACKGROUND,    /* in service, with a lease */
+    IDLETIME_BLK_PROMOTED,      /* released as foreground */
+} IdletimeBlkState;
+
+/* Part of each VirtIOBlockReq. */
+typedef struct IdletimeBlkReq {
+    uint8_t state;              /* IdletimeBlkState */
+    /* When the guest submitted it; of foreground: when it was issued. */
+    int64_t held_ns;
+    IdletimeLease lease;
+    IdletimeBlkPieces *pieces;  /* a large request being issued in pieces */
+} IdletimeBlkReq;
+
+/*
+ * Slow paths; use the inline functions below.
+ * Context: the AioContext of the request's queue unless said otherwise.
+ */
+bool idletime_blk_hold_slow(struct VirtIOBlockReq *req);
+void idletime_blk_begin_slow(struct VirtIOBlockReq *req, uint64_t bytes,
+                             int64_t now_ns);
+void idletime_blk_end_slow(struct VirtIOBlockReq *req);
+bool idletime_blk_split_slow(struct VirtIOBlockReq *req, bool is_write);
+
+/**
+ * idletime_blk_realize: attach the device if 'idletime' is set.
+ * vq_aio_context must be set.  Context: BQL.
+ */
+bool idletime_blk_realize(struct VirtIOBlock *s, Error **errp);
+/** idletime_blk_unrealize: drop what is held, leave.  Context: BQL. */
+void idletime_blk_unrealize(struct VirtIOBlock *s);
+
+/**
+ * idletime_blk_park: stop releasing; held requests join s->rq, as if they had
+ * failed with werror=stop, so that the migration stream stays the stock one.
+ * Requests that come later join at once.  Context: BQL.
+ */
+void idletime_blk_park(struct VirtIOBlock *s);
+/** idletime_blk_unpark: hold and release again.  Context: BQL. */
+void idletime_blk_unpark(struct VirtIOBlock *s);
+
+/** idletime_blk_drain: no releases between true and false.  Context: BQL. */
+void idletime_blk_drain(struct VirtIOBlock *s, bool drained);
+
+/*
+ * The inline hooks are macros because they are used below the definition of
+ * struct VirtIOBlockReq only.
+ */
+
+/* Popped from the ring; true: it is held and will be issued later. */
+#define idletime_blk_hold(_req)                                             \
+    (unlikely((_req)->dev->idletime) && idletime_blk_hold_slow(_req))
+
+/* Accounted and about to be issued. */
+#define idletime_blk_begin(_req)                                            \
+    do {                                                                    \
+        if (unlikely((_req)->dev->idletime)) {                              \
+            idletime_blk_begin_slow((_req), (_req)->acct.bytes,             \
+                                    (_req)->acct.start_time_ns);            \
+        }                                                                   \
+    } while (0)
+
+/* The same for a request that block accounting does not know. */
+#define idletime_blk_begin_unaccounted(_req, _bytes)                        \
+    do {                                                                    \
+        if (unlikely((_req)->dev->idletime)) {                              \
+            idletime_blk_begin_slow((_req), (_bytes), idletime_now_ns());   \
+        }                                                                   \
+    } while (0)
+
+/* No longer in service, for whatever reason.  Idempotent. */
+#define idletime_blk_end(_req)                                              \
+    do {                                                                    \
+        if (unlikely((_req)->idletime.state != IDLETIME_BLK_NONE)) {        \
+            idletime_blk_end_slow(_req);                                    \
+        }                                                                   \
+    } while (0)
+
+/* As idletime_blk_end(), for background only: before accounting is done. */
+#define idletime_blk_end_background(_req)                                   \
+    do {                                                                    \
+        if (unlikely((_req)->idletime.state == IDLETIME_BLK_BACKGROUND)) {  \
+            idletime_blk_end_slow(_req);                                    \
+        }                                                                   \
+    } while (0)
+
+/* Parsed; true: it is large background and is issued in pieces. */
+#define idletime_blk_split(_req, _is_write)                                 \
+    (unlikely((_req)->idletime.state == IDLETIME_BLK_BACKGROUND) &&         \
+     idletime_blk_split_slow((_req), (_is_write)))
+
+#endif

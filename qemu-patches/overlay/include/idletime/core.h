@@ -1,0 +1,131 @@
+/*
+ * Idletime core: when may a background request start?
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ *
+ * The core is pure: no clock, lock, timer, allocation or I/O.  The caller
+ * hands in facts (an IdletimeView and the time) and gets a verdict.  The same
+ * file is compiled into QEMU, the unit tests and the simulator.
+ */
+#ifndef IDLETIME_CORE_H
+#define IDLETIME_CORE_H
+
+/* States of the resource, dissertation section 5.1, variant 1. */
+typedef enum IdletimeState {
+    IDLETIME_STATE_IDLE,
+    IDLETIME_STATE_FOREGROUND,
+    IDLETIME_STATE_PREEMPTION,
+    IDLETIME_STATE_BACKGROUND,
+    IDLETIME_STATE__MAX,
+} IdletimeState;
+
+typedef enum IdletimeEvent {
+    IDLETIME_EVENT_FOREGROUND,      /* f: foreground request at the head */
+    IDLETIME_EVENT_BACKGROUND,      /* b: background request at the head */
+    IDLETIME_EVENT_TIMER,           /* t: the preemption interval expired */
+    IDLETIME_EVENT_EMPTY,           /* i: the queue is empty */
+    IDLETIME_EVENT__MAX,
+} IdletimeEvent;
+
+/* What one look at the boards saw. */
+typedef struct IdletimeView {
+    uint64_t fg_started;        /* foreground requests started so far, total */
+    uint32_t fg_in_service;     /* foreground requests in service now */
+    int64_t fg_last_ns;         /* last foreground event; INT64_MIN: none yet */
+    uint32_t bg_in_service;     /* background in service, all participants */
+    bool others_first;          /* it is another participant's turn */
+    bool blind;                 /* the arena is lost: nothing above is known */
+} IdletimeView;
+
+/* What the operator wants. */
+typedef struct IdletimeRule {
+    int64_t interval_ns;        /* preemption interval; 0: priority queue */
+    int64_t max_hold_ns;        /* deadline of a held request; 0: never */
+    uint32_t max_inflight;      /* background in service at most; at least 1 */
+} IdletimeRule;
+
+typedef enum IdletimeVerdictKind {
+    IDLETIME_START,             /* start one background request now */
+    IDLETIME_PROMOTE,           /* start it although it is not its time */
+    IDLETIME_WAIT_FOREGROUND,   /* foreground is in service */
+    IDLETIME_WAIT_INTERVAL,     /* the preemption interval runs */
+    IDLETIME_WAIT_INFLIGHT,     /* the in-flight cap is reached */
+    IDLETIME_WAIT_TURN,         /* another background participant's turn */
+    IDLETIME_WAIT_ARENA,        /* blind: only deadlines release */
+    IDLETIME_VERDICT__MAX,
+} IdletimeVerdictKind;
+
+typedef struct IdletimeVerdict {
+    IdletimeVerdictKind kind;
+    int64_t again_ns;           /* WAIT_*: ask again then at the latest */
+} IdletimeVerdict;
+
+typedef struct IdletimeCore {
+    IdletimeState state;
+    uint32_t own_in_service;    /* background requests that we started */
+    uint64_t fg_started;        /* of the last view */
+    int64_t fg_last_ns;         /* of the last view */
+    uint64_t count[IDLETIME_STATE__MAX][IDLETIME_EVENT__MAX];
+} IdletimeCore;
+
+/*
+ * While foreground is in service nobody tells us when it ends, so we look
+ * again.  The earliest start is one interval after that end, so looking once
+ * an interval loses nothing; below this floor it would only burn processor.
+ */
+#define IDLETIME_LOOK_MIN_NS        (200 * 1000LL)
+/* Backstop for a token whose owner died: nobody wakes us then. */
+#define IDLETIME_LOOK_INFLIGHT_NS   (10 * 1000 * 1000LL)
+/* How long the turn of another participant is waited for before we start. */
+#define IDLETIME_GRACE_NS           (1000 * 1000LL)
+/* How often a lost arena is looked for. */
+#define IDLETIME_LOOK_ARENA_NS      (100 * 1000 * 1000LL)
+
+/**
+ * idletime_core_init: state idle, all counters zero.
+ * @view: the first look; foreground requests before it are not counted.
+ */
+void idletime_core_init(IdletimeCore *core, const IdletimeView *view);
+
+/**
+ * idletime_core_event: one step of the state machine, counted.
+ * Returns the new state.  Never fails: an event that means nothing in a state
+ * (a late timer, say) is counted and changes nothing.
+ */
+IdletimeState idletime_core_event(IdletimeCore *core, IdletimeEvent event);
+
+/**
+ * idletime_core_observe: catch up with what the foreground did.
+ * @now_ns: on the clock of the view's timestamps
+ *
+ * Turns the difference to the last view into events f, i and t.
+ */
+void idletime_core_observe(IdletimeCore *core, const IdletimeRule *rule,
+                           const IdletimeView *view, int64_t now_ns);
+
+/**
+ * idletime_core_ask: may the background request at the head start?
+ * @held_since_ns: when the guest submitted it
+ *
+ * Observes, then decides.  Changes nothing else: after IDLETIME_START or
+ * IDLETIME_PROMOTE the caller tells by idletime_core_started() that it did.
+ */
+IdletimeVerdict idletime_core_ask(IdletimeCore *core, const IdletimeRule *rule,
+                                  const IdletimeView *view, int64_t now_ns,
+                                  int64_t held_since_ns);
+
+/** idletime_core_started: a background request was issued (event b). */
+void idletime_core_started(IdletimeCore *core);
+
+/**
+ * idletime_core_done: one of our background requests completed.
+ * @more: another one of ours is held and will be asked for right now
+ */
+void idletime_core_done(IdletimeCore *core, const IdletimeRule *rule,
+                        const IdletimeView *view, int64_t now_ns, bool more);
+
+/** idletime_state_name, idletime_event_name: one lower-case word each. */
+const char *idletime_state_name(IdletimeState state);
+const char *idletime_event_name(IdletimeEvent event);
+
+#endif

@@ -1,0 +1,150 @@
+/*
+ * Idletime gate: one participant, that is one device in one thread.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ *
+ * Joins the pure core with the arena, a clock and timers.  A device that is
+ * served by several threads has a gate in each: threads are to each other
+ * what processes are, and share through the arena alone.
+ */
+#ifndef IDLETIME_GATE_H
+#define IDLETIME_GATE_H
+
+#include "block/aio.h"
+#include "idletime/resource.h"
+#include "idletime/sigbus.h"
+#include "qemu/event_notifier.h"
+
+typedef enum IdletimePromotion {
+    IDLETIME_PROMOTION_DEADLINE,
+    IDLETIME_PROMOTION_FLUSH,
+    IDLETIME_PROMOTION_JOURNAL,
+    IDLETIME_PROMOTION_RING,
+    IDLETIME_PROMOTION_CLASS_CHANGE,
+    IDLETIME_PROMOTION__MAX,
+} IdletimePromotion;
+
+/* Hold times: 2^i * 100 us, the last bin is open (above 52 s). */
+#define IDLETIME_HOLD_BINS      20
+#define IDLETIME_HOLD_FIRST_NS  (100 * 1000LL)
+
+/* Written by the gate's thread, read by monitors (qatomic). */
+typedef struct IdletimeGateStats {
+    uint64_t bg_requests;
+    uint64_t bg_bytes;
+    uint64_t passed;
+    uint64_t pieces;
+    uint64_t held;              /* now */
+    uint64_t in_service;        /* now */
+    uint64_t promotions[IDLETIME_PROMOTION__MAX];
+    uint64_t waits[IDLETIME_VERDICT__MAX];
+    uint64_t hold_bins[IDLETIME_HOLD_BINS];
+    uint64_t hold_max_ns;
+} IdletimeGateStats;
+
+typedef struct IdletimeGate {
+    /* Hot: foreground. */
+    IdletimeFgWriter fg;
+    bool fg_ready;
+
+    bool bg_ready;
+    bool waiting;               /* announced on the background board */
+    IdletimeResource *res;
+    AioContext *ctx;
+    char *label;
+    IdletimeSlot fg_slot;
+    IdletimeSlot bg_slot;
+    IdletimeScan scan;
+    IdletimeGateStats stats;
+
+    /* The slot whose turn we let pass, and since when. */
+    int yielded_to;
+    uint64_t yielded_started;
+    int64_t yielded_since_ns;
+
+    void (*pump)(void *opaque);
+    void *opaque;
+    QEMUBH *bh;
+    QEMUTimer *timer;
+    EventNotifier wake;
+    QemuThread waker;
+    bool waker_stop;            /* qatomic */
+} IdletimeGate;
+
+/* The right to one background request in service. */
+typedef struct IdletimeLease {
+    IdletimeGrant grant;        /* value 0: without a token (arena lost) */
+    int64_t since_ns;
+} IdletimeLease;
+
+/**
+ * idletime_gate_new: a participant without a slot yet.
+ * @label: for people, VM and device
+ * @pump: called in @ctx when held requests may be able to start
+ * Context: BQL.
+ */
+IdletimeGate *idletime_gate_new(IdletimeResource *res, AioContext *ctx,
+                                const char *label,
+                                void (*pump)(void *opaque), void *opaque);
+/** idletime_gate_free: nothing may be held or in service.  Context: BQL. */
+void idletime_gate_free(IdletimeGate *gate);
+
+/**
+ * idletime_gate_join: claim the slots that a class needs.
+ * Foreground posts on the foreground board; background reads it and claims a
+ * slot on the background board.  Context: BQL.
+ */
+bool idletime_gate_join(IdletimeGate *gate, bool foreground, bool background,
+                        Error **errp);
+
+/** idletime_gate_begin, _end: foreground requests.  Context: @gate's ctx. */
+static inline void idletime_gate_begin(IdletimeGate *gate, int64_t now_ns,
+                                       uint64_t bytes)
+{
+    idletime_guard_thread();
+    idletime_fg_begin(&gate->fg, now_ns, bytes);
+}
+
+static inline void idletime_gate_end(IdletimeGate *gate, int64_t now_ns)
+{
+    idletime_guard_thread();
+    idletime_fg_end(&gate->fg, now_ns);
+}
+
+/**
+ * idletime_gate_ask: may one background request start now?
+ * @held_since_ns: when the guest submitted it
+ * @bytes: of it, for the books
+ * Returns true with @lease filled: issue it now.  Returns false: @pump will
+ * be called when it is worth asking again.  Context: @gate's ctx.
+ */
+bool idletime_gate_ask(IdletimeGate *gate, int64_t held_since_ns,
+                       uint64_t bytes, IdletimeLease *lease);
+
+/**
+ * idletime_gate_done: a background request completed.
+ * @more: another one is held and will be asked for right now
+ * Context: @gate's ctx.
+ */
+void idletime_gate_done(IdletimeGate *gate, const IdletimeLease *lease,
+                        bool more);
+
+/** idletime_gate_rest: nothing is to be asked for.  Context: @gate's ctx. */
+void idletime_gate_rest(IdletimeGate *gate);
+
+/** idletime_gate_kick: have @pump called in its context.  Any thread. */
+void idletime_gate_kick(IdletimeGate *gate);
+
+/**
+ * idletime_gate_run: call @fn in @gate's context and wait for it.
+ * Context: BQL.
+ */
+void idletime_gate_run(IdletimeGate *gate, void (*fn)(void *opaque),
+                       void *opaque);
+
+/** idletime_gate_note_promotion: a held request left early, for @cause. */
+void idletime_gate_note_promotion(IdletimeGate *gate, IdletimePromotion cause);
+/** idletime_gate_note_hold: a request was held for @held_ns. */
+void idletime_gate_note_hold(IdletimeGate *gate, int64_t held_ns);
+
+#endif

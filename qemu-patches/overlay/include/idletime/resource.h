@@ -1,0 +1,103 @@
+/*
+ * idletime-resource: one contended host resource, as a QOM object.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ */
+#ifndef IDLETIME_RESOURCE_H
+#define IDLETIME_RESOURCE_H
+
+#include "idletime/arena.h"
+#include "qemu/queue.h"
+#include "qemu/thread.h"
+#include "qemu/timer.h"
+#include "qom/object.h"
+
+#define TYPE_IDLETIME_RESOURCE "idletime-resource"
+OBJECT_DECLARE_SIMPLE_TYPE(IdletimeResource, IDLETIME_RESOURCE)
+
+typedef struct IdletimeDevice IdletimeDevice;
+
+/* The numeric properties; one table row each in resource.c. */
+typedef enum IdletimeSetting {
+    IDLETIME_INTERVAL_US,
+    IDLETIME_MAX_INFLIGHT,
+    IDLETIME_MAX_REQUEST_BYTES,
+    IDLETIME_MAX_HOLD_MS,
+    IDLETIME_WEIGHT,
+    IDLETIME_SETTING__MAX,
+} IdletimeSetting;
+
+struct IdletimeResource {
+    Object parent_obj;
+
+    char *path;
+    int64_t setting[IDLETIME_SETTING__MAX];  /* any thread, qatomic */
+
+    /* BQL: */
+    bool complete;
+    unsigned users;                         /* devices */
+    uint64_t inode, device;                 /* of the directory */
+    IdletimeBoard fg_write;                 /* mapped at first use */
+    IdletimeBoard fg_read;
+    IdletimeBoard bg;
+    QTAILQ_HEAD(, IdletimeDevice) devices;
+    QTAILQ_ENTRY(IdletimeResource) next;
+
+    /* Background participants of this process only; never the foreground. */
+    QemuMutex lock;
+    IdletimeCore core;
+    bool core_ready;
+    uint64_t collisions;
+    int64_t collision_ns;
+};
+
+/** idletime_clock: the clock of all timestamps; virtual time under qtest. */
+QEMUClockType idletime_clock(void);
+
+static inline int64_t idletime_now_ns(void)
+{
+    return qemu_clock_get_ns(idletime_clock());
+}
+
+/** idletime_resource_rule: the settings now.  Context: any thread. */
+IdletimeRule idletime_resource_rule(const IdletimeResource *res);
+
+static inline int64_t idletime_resource_get(const IdletimeResource *res,
+                                            IdletimeSetting setting)
+{
+    return qatomic_read(&res->setting[setting]);
+}
+
+/**
+ * idletime_setting_check: is @value in range?  The error names the property,
+ * the value and the range.
+ */
+bool idletime_setting_check(IdletimeSetting setting, int64_t value,
+                            Error **errp);
+/** idletime_resource_set: @value must have passed the check.  Context: BQL. */
+void idletime_resource_set(IdletimeResource *res, IdletimeSetting setting,
+                           int64_t value);
+
+/**
+ * idletime_resource_find: by id; the error names @property and the remedy.
+ * Context: BQL.
+ */
+IdletimeResource *idletime_resource_find(const char *id, const char *property,
+                                         Error **errp);
+
+/**
+ * idletime_resource_board: map a board on its first use, else return it.
+ * @writable: to claim slots.  Context: BQL.
+ */
+IdletimeBoard *idletime_resource_board(IdletimeResource *res,
+                                       IdletimeBoardKind kind, bool writable,
+                                       Error **errp);
+
+/** idletime_resource_id: for messages. */
+const char *idletime_resource_id(const IdletimeResource *res);
+
+/** idletime_resource_foreach: in order of creation.  Context: BQL. */
+void idletime_resource_foreach(void (*fn)(IdletimeResource *res, void *opaque),
+                               void *opaque);
+
+#endif

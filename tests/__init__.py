@@ -1,0 +1,1 @@
+"""Everything that checks Idletime: each folder below is one kind of check."""

@@ -1,0 +1,176 @@
+"""The demo: a foreground VM keeps its disk while a greedy background VM of another process uses the rest.
+
+    python3 -m tests.bench.demo [--quick] [--output build/demo] [--qemu PATH]
+
+Boots one foreground and one background guest on a disk that serves one request
+at a time in 5 ms, measures each phase of plan.py several times, and leaves in
+the output folder: results.jsonl (one line per run, all parameters),
+latencies/ (raw, one file per run and guest), result.png, result.txt.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import signal
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any, TextIO
+
+import numpy as np
+
+from tests.bench import pair, plan
+from tests.bench.progress import Progress
+from tests.framework import accel, host, paths
+from tests.framework.guest import Load
+from tests.report import plot, table
+from tests.testbed.disk import Model
+
+DISK = Model(model="fixed", size="1G", service_us=5000)
+
+TICK_SECONDS = 0.5
+"""How often the progress moves."""
+
+OVERHEAD_SECONDS = 0.6
+"""Commands, fetching of latencies and start of the load, per phase under TCG."""
+
+
+class Interrupted(Exception):
+    """A signal asked for the end."""
+
+
+@dataclass(frozen=True)
+class Length:
+    """How long the demo measures."""
+
+    seconds: float
+    repeats: int
+
+
+# Thirteen phases of 7 s, three times: 4.6 minutes, with at least 1,000 foreground requests per phase.
+FULL = Length(seconds=7, repeats=3)
+QUICK = Length(seconds=4, repeats=1)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    """The first signal unwinds; later ones must not disturb the cleaning up."""
+    for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(each, signal.SIG_IGN)
+    raise Interrupted(signal.Signals(number).name)
+
+
+def _write(results: TextIO, line: dict[str, Any]) -> None:
+    results.write(json.dumps(line) + "\n")
+    results.flush()
+
+
+def _await(loads: dict[str, Load], progress: Progress, done_seconds: float) -> None:
+    """Wait for all loads of a phase, moving the progress."""
+    begin = time.monotonic()
+    for load in loads.values():
+        while not load.wait(TICK_SECONDS):
+            progress.at(done_seconds + time.monotonic() - begin)
+            if time.monotonic() - begin > load.seconds + pair.LATE_SECONDS:
+                break  # result() tells what is wrong
+
+
+def _collect(loads: dict[str, Load], folder: Path, stem: str) -> dict[str, Any]:
+    """Reports of the loads; the raw latencies go into files beside the results."""
+    reports: dict[str, Any] = {"foreground": None, "background": None}
+    for role, load in loads.items():
+        name = f"latencies/{stem}-{role}.npy"
+        reports[role] = {**load.result(), "latencies": name}
+        np.save(folder / name, load.samples())
+    return reports
+
+
+class Demo:
+    """One demo: where its results go, and how long it measures."""
+
+    def __init__(self, folder: Path, length: Length) -> None:
+        self.folder, self.length = folder, length
+        self.results = folder / "results.jsonl"
+        self.finished = 0
+
+    def prepare(self) -> None:
+        """An empty output folder: results of two demos never mix."""
+        shutil.rmtree(self.folder / "latencies", ignore_errors=True)
+        for name in ("results.jsonl", "result.png", "result.txt"):
+            (self.folder / name).unlink(missing_ok=True)
+        (self.folder / "latencies").mkdir(parents=True)
+
+    def measure(self, wanted_qemu: str | None) -> None:
+        """Boot the guests and run all phases."""
+        print("Preparing: guest kernel, load generator, accelerator ...", flush=True)
+        boot = accel.prepare(wanted_qemu)
+        print(f"Booting two guests under {boot.accel.upper()} ...", flush=True)
+        with pair.Pair(boot, DISK) as machines, self.results.open("w") as results:
+            if not machines.patched:
+                print(f"{boot.qemu} is an unpatched QEMU: only the phases that need no patch will run", flush=True)
+            machines.warm_up()
+            _write(results, {"kind": "conditions", "program": "demo", **self._conditions(), **host.facts(boot)})
+            self._run_phases(machines, results)
+
+    def _conditions(self) -> dict[str, Any]:
+        return {
+            "disk": DISK.parameters(), "seconds": self.length.seconds, "repeats": self.length.repeats,
+            "foreground_load": pair.FOREGROUND_LOAD, "background_load": pair.BACKGROUND_LOAD,
+        }
+
+    def _run_phases(self, machines: pair.Pair, results: TextIO) -> None:
+        schedule = list(plan.schedule(machines.patched, self.length.repeats))
+        each = self.length.seconds + OVERHEAD_SECONDS
+        with Progress(each * len(schedule)) as progress:
+            for number, (repeat, phase) in enumerate(schedule):
+                progress.step(f"run {number + 1} of {len(schedule)}: {phase.title}")
+                loads = machines.begin(phase, self.length.seconds)
+                _await(loads, progress, number * each)
+                stem = f"{phase.name}-{repeat}"
+                line = {"kind": "run", "repeat": repeat, "phase": phase.parameters()}
+                line |= {"disk_log": machines.at_disk(), "query_idletime": machines.counters()}
+                _write(results, {**line, **_collect(loads, self.folder, stem)})
+                self.finished += 1
+                progress.at((number + 1) * each)
+
+    def report(self) -> None:
+        """Table on the terminal and in a file, and the plot."""
+        (self.folder / "result.txt").write_text(table.text(self.results))
+        print(table.text(self.results, terminal=True))
+        plot.draw(self.results, self.folder / "result.png")
+        for name in ("result.png", "result.txt", "results.jsonl", "latencies/"):
+            print(f"  {self.folder / name}")
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python3 -m tests.bench.demo", description="A foreground VM keeps its disk.")
+    parser.add_argument("--quick", action="store_true", help="about a minute instead of five, and noisier")
+    parser.add_argument("--output", type=Path, default=paths.BUILD / "demo", help="folder of the results (build/demo)")
+    parser.add_argument("--qemu", metavar="PATH", help="the QEMU to run (the one that `make qemu` staged)")
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Exit status: 0 done, 1 failed, 130 interrupted."""
+    arguments = _arguments()
+    demo = Demo(arguments.output, QUICK if arguments.quick else FULL)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
+    try:
+        demo.prepare()
+        demo.measure(arguments.qemu)
+        demo.report()
+    except Interrupted as reason:
+        print(f"\nStopped by {reason}; {demo.finished} finished runs are in {demo.results}", file=sys.stderr)
+        return 130
+    except (OSError, RuntimeError, ValueError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

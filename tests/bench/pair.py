@@ -1,0 +1,92 @@
+"""A foreground and a background guest, in two QEMU processes, on one slow disk."""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from tests.bench.plan import Phase
+from tests.framework.guest import Load
+from tests.framework.qemu import Boot, Machine, has_idletime
+from tests.testbed.attach import DEVICE, RESOURCE, attach
+from tests.testbed.disk import Disk, Model
+from tests.testbed.requests import most_at_once, of_client
+
+FOREGROUND_LOAD = {"pattern": "random", "operation": "read", "block_bytes": 4096, "intensity": 30, "seed": 1}
+BACKGROUND_LOAD = {"pattern": "random", "operation": "read", "block_bytes": 4096, "intensity": 100, "seed": 2}
+
+LATE_SECONDS = 20.0
+"""How much later than planned a load may end before we look for the cause."""
+
+WARM_UP_SECONDS = 1.0
+"""Under TCG the first requests pay for translating the guest's driver."""
+
+
+class Pair:
+    """A context manager: enter boots both guests, leave removes all of it."""
+
+    def __init__(self, boot: Boot, model: Model) -> None:
+        self.patched = has_idletime(boot.qemu)
+        self._boot, self._model = boot, model
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Pair:
+        with ExitStack() as stack:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="idletime-")))
+            arena = folder / "arena" if self.patched else None
+            self.disk = stack.enter_context(Disk(self._model))
+            self.foreground, self.background = (
+                stack.enter_context(Machine(self._boot, name, attach(self.disk, name, arena, name)))
+                for name in ("foreground", "background")
+            )
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, kind: type | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        self._stack.close()
+
+    def warm_up(self) -> None:
+        """Run both loads for a moment and forget the result."""
+        loads = [machine.guest.load(seconds=WARM_UP_SECONDS) for machine in (self.foreground, self.background)]
+        for load in loads:
+            load.result()
+
+    def control(self, interval_us: int | None) -> None:
+        """Hold the background back by an interval (us), or not at all (None)."""
+        if not self.patched:
+            return
+        device_class = "foreground" if interval_us is None else "background"
+        for machine in (self.foreground, self.background):
+            machine.qmp.execute(
+                "qom-set", path=f"/objects/{RESOURCE}", property="interval-us", value=interval_us or 0
+            )
+        self.background.qmp.execute("idletime-set", device=DEVICE, **{"class": device_class})
+
+    def begin(self, phase: Phase, seconds: float) -> dict[str, Load]:
+        """Start the loads of a phase; the background first, by the time that one command takes."""
+        self.control(phase.interval_us)
+        self._mark = self.disk.mark()
+        loads = {}
+        if phase.outstanding:
+            loads["background"] = self.background.guest.load(
+                **BACKGROUND_LOAD, outstanding=phase.outstanding, seconds=seconds
+            )
+        if phase.foreground:
+            loads["foreground"] = self.foreground.guest.load(**FOREGROUND_LOAD, outstanding=1, seconds=seconds)
+        return loads
+
+    def at_disk(self) -> dict[str, Any]:
+        """What the disk saw since begin(): requests, and how many background ones at the same time."""
+        requests = self.disk.read(self._mark)
+        background = of_client(requests, "background")
+        return {
+            "foreground_requests": len(of_client(requests, "foreground")),
+            "background_requests": len(background), "background_most_at_once": most_at_once(background),
+        }
+
+    def counters(self) -> Any:
+        """The background's query-idletime, or None without our patches."""
+        return self.background.qmp.execute("query-idletime") if self.patched else None

@@ -1,0 +1,62 @@
+"""What the demo runs: the phases, and in which order."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Iterator
+
+INTERVALS_US = (0, 5000, 20000, 80000)
+OUTSTANDING = (1, 4)
+"""Requests that the greedy background keeps outstanding: one, as in the dissertation; and a few, as real ones do."""
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One situation. `interval_us` None: nothing holds the background back."""
+
+    foreground: bool
+    outstanding: int
+    interval_us: int | None = None
+
+    @property
+    def name(self) -> str:
+        """A short name, unique among the phases; also that of files."""
+        if not self.outstanding:
+            return "foreground-alone"
+        if not self.foreground:
+            return f"background-{self.outstanding}-alone"
+        control = "uncontrolled" if self.interval_us is None else f"{self.interval_us}us"
+        return f"background-{self.outstanding}-{control}"
+
+    @property
+    def title(self) -> str:
+        """What a person reads while it runs."""
+        greedy = f"greedy background ({self.outstanding} outstanding)"
+        if not self.outstanding:
+            return "foreground alone"
+        if not self.foreground:
+            return f"{greedy} alone"
+        control = "uncontrolled" if self.interval_us is None else f"interval {self.interval_us / 1000:g} ms"
+        return f"{greedy}, {control}"
+
+    def parameters(self) -> dict[str, Any]:
+        """For the data."""
+        return {"name": self.name, **asdict(self)}
+
+
+def phases(patched: bool) -> list[Phase]:
+    """All phases; without our patches only those that need none."""
+    result = [Phase(True, 0)]
+    for outstanding in OUTSTANDING:
+        result.append(Phase(False, outstanding))
+        result.append(Phase(True, outstanding))
+        result += [Phase(True, outstanding, interval) for interval in INTERVALS_US if patched]
+    return result
+
+
+def schedule(patched: bool, repeats: int) -> Iterator[tuple[int, Phase]]:
+    """(repeat, phase); every other repeat runs backwards, so that a drift of the host hits all phases alike."""
+    for repeat in range(repeats):
+        order = phases(patched)
+        for phase in order if repeat % 2 == 0 else reversed(order):
+            yield repeat, phase

@@ -1,0 +1,124 @@
+"""The instruments themselves: a disk that is wrong would make every other test here worthless."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import Any, Callable
+
+import numpy as np
+import pytest
+
+from tests.framework.guest import GuestError
+from tests.framework.process import ProcessError
+from tests.framework.qemu import Boot, Machine
+from tests.testbed.attach import attach
+from tests.testbed.disk import Disk, Model
+from tests.testbed.requests import REQUESTS, early, most_at_once, of_client, overlap, turnaround_ns
+
+Start = Callable[..., Any]
+
+
+def requests(*times: tuple[int, int], client: str = "fg") -> np.ndarray:
+    """Requests from (arrival, finish) pairs."""
+    return np.array([(client, 0, 4096, 0, arrival, arrival, finish) for arrival, finish in times], REQUESTS)
+
+
+def test_most_at_once() -> None:
+    """Three that overlap, then one that begins in the nanosecond in which they end."""
+    assert most_at_once(requests((0, 10), (2, 10), (9, 10), (10, 20))) == 3
+    assert most_at_once(requests()) == 0
+
+
+def test_early() -> None:
+    """Foreground at the disk from 100 to 150, interval 30: early from 100 + slack to 180."""
+    foreground = requests((100, 150))
+    background = requests((99, 0), (104, 0), (106, 0), (150, 0), (179, 0), (180, 0), client="bg")
+    assert early(foreground, background, 30, slack_ns=5)["arrival_ns"].tolist() == [106, 150, 179]
+    assert len(early(requests(), background, 30, slack_ns=5)) == 0
+
+
+def test_overlap_and_turnaround() -> None:
+    """Both clients are there from 20 to 40; gaps of 5 and of 100 with a limit of 50."""
+    a, b = overlap(requests((0, 1), (25, 26), (40, 41)), requests((20, 21), (30, 31), (90, 91)))
+    assert a["arrival_ns"].tolist() == [25, 40] and b["arrival_ns"].tolist() == [20, 30]
+    assert turnaround_ns(requests((0, 10), (15, 20), (120, 130)), 50).tolist() == [5]
+
+
+def test_of_client() -> None:
+    """One name, and all that begin with it; flushes are not meant."""
+    log = np.concatenate([requests((0, 1), client=name) for name in ("bg", "bg1", "fg", "bg1")])
+    log["operation"][3] = 2
+    assert len(of_client(log, "bg")) == 1 and len(of_client(log, "bg*")) == 2
+
+
+@pytest.fixture
+def stock(stack: ExitStack, boot: Boot) -> Callable[[Disk], Machine]:
+    """A guest with a disk that has no idletime property."""
+    return lambda shared: stack.enter_context(Machine(boot, "stock", attach(shared, "stock", None)))
+
+
+def test_fixed_disk_serves_one_at_a_time_without_drift(disk: Start, stock: Start) -> None:
+    """Each service takes 3 ms to the nanosecond, starts when the one before ends, and never before the arrival."""
+    shared: Disk = disk(service_us=3000)
+    stock(shared).guest.load(outstanding=4, seconds=1).result()
+    log = of_client(shared.read(), "stock")
+
+    assert set(log["finish_ns"] - log["start_ns"]) == {3_000_000}
+    free = np.concatenate([[0], log["finish_ns"][:-1]])
+    assert (log["start_ns"] == np.maximum(log["arrival_ns"], free)).all()
+    assert most_at_once(log) == 4
+
+
+def test_channels_serve_side_by_side(disk: Start, stock: Start) -> None:
+    """Two servers: two requests are in service at a time, not one and not four."""
+    shared: Disk = disk(service_us=3000, channels=2)
+    stock(shared).guest.load(outstanding=4, seconds=1).result()
+    log = of_client(shared.read(), "stock")
+    log["arrival_ns"] = log["start_ns"]
+
+    assert most_at_once(log) == 2
+
+
+def test_seek_disk(disk: Start, stock: Start) -> None:
+    """Sequential requests need the overhead and the media time; random ones at least a track's seek more."""
+    shared: Disk = disk(model="seek", size="64G")
+    guest = stock(shared).guest
+    services = {}
+    for pattern in ("sequential", "random"):
+        mark = shared.mark()
+        guest.load(pattern=pattern, seconds=1).result()
+        log = of_client(shared.read(mark), "stock")
+        services[pattern] = (log["finish_ns"] - log["start_ns"])[1:]
+
+    # 100 us + 4096 bytes at 150 MB/s (27 us).
+    assert set(services["sequential"] // 1000) == {127}
+    # Besides: 800 us of seek at least, 16000 us and a turn of 8333 us at most.
+    assert services["random"].min() > 927_000
+    assert services["random"].max() < (127 + 16_000 + 8_334) * 1000
+
+
+def test_load_keeps_its_quantum(disk: Start, stock: Start) -> None:
+    """Intensity 30: requests start in the first 30 ms of each 100 ms, in every quantum of the second."""
+    shared: Disk = disk(service_us=3000)
+    load = stock(shared).guest.load(intensity=30, seconds=1)
+    report = load.result()
+    starts = load.samples()["start_us"]
+
+    assert report["operations"] == len(starts)
+    # Between the look at the clock and the start, the guest may be interrupted: 2 ms for that.
+    assert (starts % 100_000).max() < 32_000
+    assert set(starts // 100_000) == set(range(10))
+
+
+def test_wrong_disk_parameter_is_explained(scratch: object) -> None:
+    """The error names the parameter, its value and what is allowed."""
+    with pytest.raises(ProcessError, match="channels=0: use a number from 1 to 64"):
+        Disk(Model(channels=0)).start()
+
+
+def test_guest_that_dies_is_explained(stack: ExitStack, boot: Boot) -> None:
+    """A guest that powers off fails its pending command at once, with its console in the error."""
+    guest = stack.enter_context(Machine(boot, "short-lived")).guest
+    guest.start("poweroff -f")
+    with pytest.raises(GuestError, match="went away during `sleep 1000`(?s:.*)reboot: Power down"):
+        guest.finish(guest.start("sleep 1000"), "sleep 1000", timeout_seconds=60)

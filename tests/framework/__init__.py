@@ -1,0 +1,1 @@
+"""Drives the product: boots guests on a QEMU, runs commands in them, and leaves nothing behind."""

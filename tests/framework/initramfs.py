@@ -1,0 +1,77 @@
+"""The guests' whole system: an initramfs of busybox, a few modules, the load generator and an init."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.framework import modules, paths
+from tests.framework.kernel import Kernel
+
+BUSYBOX = Path("/bin/busybox")
+MODULES = ["virtio_pci", "virtio_blk", "virtio_console"]
+FOLDERS = ["bin", "dev", "proc", "sys", "run", "tmp", "etc", "lib", "lib/modules"]
+INIT = Path(__file__).with_name("init.sh")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One file of the archive: mode with its type bits, content, and a device number."""
+
+    name: str
+    mode: int
+    data: bytes = b""
+    device: tuple[int, int] = (0, 0)
+
+
+def _pad(data: bytes) -> bytes:
+    return data + b"\0" * (-len(data) % 4)
+
+
+def _newc(entry: Entry, inode: int) -> bytes:
+    """One record of cpio's "newc" format; owner root, time 0: the same input gives the same bytes."""
+    name = entry.name.encode() + b"\0"
+    fields = (inode, entry.mode, 0, 0, 1, 0, len(entry.data), 0, 0, *entry.device, len(name), 0)
+    header = b"070701" + b"".join(b"%08X" % field for field in fields)
+    return _pad(header + name) + _pad(entry.data)
+
+
+def pack(entries: list[Entry]) -> bytes:
+    """A cpio archive that the kernel unpacks as its first file system."""
+    records = [_newc(entry, number + 1) for number, entry in enumerate(entries)]
+    return b"".join(records) + _newc(Entry("TRAILER!!!", 0), 0)
+
+
+def _file(name: str, data: bytes) -> Entry:
+    return Entry(name, stat.S_IFREG | 0o755, data)
+
+
+def _entries(kernel: Kernel, extra_modules: list[str]) -> list[Entry]:
+    loaded = modules.resolve(kernel.modules, MODULES + extra_modules)
+    order = "".join(f"{name}\n" for name, _ in loaded).encode()
+    return [
+        *(Entry(folder, stat.S_IFDIR | 0o755) for folder in FOLDERS),
+        Entry("dev/console", stat.S_IFCHR | 0o600, device=(5, 1)),
+        _file("bin/busybox", BUSYBOX.read_bytes()),
+        Entry("bin/sh", stat.S_IFLNK | 0o777, b"busybox"),
+        _file("bin/idleload", paths.find_tool("idleload", "loadgen").read_bytes()),
+        *(_file(f"lib/modules/{name}.ko", data) for name, data in loaded),
+        _file("etc/modules", order),
+        _file("init", INIT.read_bytes()),
+    ]
+
+
+def get_initramfs(kernel: Kernel, extra_modules: list[str] | None = None) -> Path:
+    """The path of the archive; its name holds the hash of its content, so a stale one is never used."""
+    if not BUSYBOX.exists():
+        raise FileNotFoundError(f"{BUSYBOX} is missing; install busybox-static (`make deps`)")
+    data = pack(_entries(kernel, extra_modules or []))
+    path = paths.GUEST / f"initramfs-{hashlib.sha256(data).hexdigest()[:16]}.cpio"
+    if not path.exists():
+        partial = path.with_suffix(f".{os.getpid()}")
+        partial.write_bytes(data)
+        partial.replace(path)
+    return path

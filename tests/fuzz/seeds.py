@@ -1,0 +1,77 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Write the seed corpora of the fuzz targets: seeds.py DIRECTORY."""
+import pathlib
+import struct
+import sys
+
+NS_PER_MS = 1_000_000
+BOARD_FOREGROUND, BOARD_BACKGROUND = 0, 1
+LOOK, TAKE, ENTER, STARTED, DONE, WAKE, SKIP, LEAVE = range(8)
+KEEP_HEADER, TENANT, SANE_TIME = 1, 2, 4
+LINE, PAGE = 64, 4096
+
+
+def record(flags=0, started=0, fg=0, bg=0, cap=1, last=0, now=0, held=0,
+           interval=20 * NS_PER_MS, hold=5000 * NS_PER_MS):
+    return struct.pack("<BQBBBqqqqq", flags, started, fg, bg, cap, last, now,
+                       held, interval, hold)
+
+
+def core_seeds():
+    yield "burst", bytes([8]) + bytes([0, 0, 1, 2, 1, 1, 0, 3])
+    yield "start", bytes([0]) + record(32, now=10**9) + record(8, now=10**9 + 1)
+    yield "collision", (bytes([0]) + record(32, now=10**9) +
+                        record(24, 1, 1, 1, last=10**9, now=10**9 + 1))
+    yield "interval", bytes([0]) + record(0, 3, last=10**9, now=10**9 + 5)
+    yield "deadline", bytes([0]) + record(32, 3, 1, now=6 * 10**9)
+    yield "blind", bytes([0]) + record(1, now=10**9)
+    yield "extremes", bytes([0]) + record(
+        now=2**63 - 1, last=-2**63, interval=2**63 - 1, hold=2**63 - 1)
+
+
+def head(flags, cap=1, interval_us=20000, hold_us=5000000, now=10**9):
+    return struct.pack("<BBIIq", flags, cap, interval_us, hold_us, now)
+
+
+def part(board, step, at=0, data=b"", repeat=0):
+    return struct.pack("<BHB", board | step << 1 | repeat << 4, at // 8,
+                       len(data)) + data
+
+
+def foreground_line(in_service, last, started):
+    return struct.pack("<IIqQQQ", in_service, 1, last, started, 0, 0)
+
+
+def background_line(waiting, vtime, interval):
+    return struct.pack("<IIIIQqQQI", waiting, 0, 100, 0, vtime, interval, 0,
+                       0, 1)
+
+
+def arena_seeds():
+    high = struct.pack("<I", 1024)
+    sane = KEEP_HEADER | SANE_TIME
+    yield "empty", head(sane)
+    yield "tenant", head(sane | TENANT) + part(0, LOOK)
+    yield "busy", head(sane) + part(0, LOOK, 16 + 4, high) + part(
+        0, LOOK, PAGE + LINE, foreground_line(1, 10**9, 5), 15)
+    yield "waiting", head(sane) + part(1, ENTER, 16, bytes(4) + high) + part(
+        1, LOOK, 2 * PAGE + LINE, background_line(1, 7, 0), 15)
+    yield "tokens", head(sane, 4) + part(1, TAKE) + part(
+        1, LOOK, PAGE + 8, struct.pack("<QQ", 2 << 48 | 999, 9 << 48)) + part(
+        1, STARTED) + part(1, DONE)
+    yield "header", head(0) + part(0, LOOK, 0, b"garbage!")
+    yield "late", head(KEEP_HEADER, now=2**63 - 1) + part(0, LOOK)
+
+
+def main():
+    root = pathlib.Path(sys.argv[1])
+    for target, seeds in (("core", core_seeds), ("arena", arena_seeds)):
+        folder = root / target
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, data in seeds():
+            (folder / name).write_bytes(data)
+
+
+if __name__ == "__main__":
+    main()

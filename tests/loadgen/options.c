@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* The command line of idleload. */
+#define _GNU_SOURCE
+#include "load.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    /* Start offsets are 32-bit microseconds: 2^32 us are 4294 s. */
+    SECONDS_MAX = 4000,
+    /* More threads than this only measure the guest's own scheduler. */
+    OUTSTANDING_MAX = 256,
+};
+
+static uint64_t number(const char *option, const char *text, uint64_t least,
+                       uint64_t most)
+{
+    char *end;
+    uint64_t value;
+
+    errno = 0;
+    value = strtoull(text, &end, 10);
+    if (errno || *end || end == text || *text == '-' || value < least ||
+        value > most) {
+        fail("--%s %s: use a whole number from %" PRIu64 " to %" PRIu64,
+             option, text, least, most);
+    }
+    return value;
+}
+
+static double duration(const char *text)
+{
+    char *end;
+    double value = strtod(text, &end);
+
+    if (*end || end == text || !(value > 0 && value <= SECONDS_MAX)) {
+        fail("--seconds %s: use a number above 0, at most %d", text,
+             SECONDS_MAX);
+    }
+    return value;
+}
+
+static const char *choice(const char *option, const char *text, const char *a,
+                          const char *b)
+{
+    if (strcmp(text, a) != 0 && strcmp(text, b) != 0) {
+        fail("--%s %s: use %s or %s", option, text, a, b);
+    }
+    return text;
+}
+
+static const struct option options[] = {
+    { "device", required_argument, NULL, 'd' },
+    { "latency-file", required_argument, NULL, 'l' },
+    { "pattern", required_argument, NULL, 'p' },
+    { "operation", required_argument, NULL, 'o' },
+    { "ioprio", required_argument, NULL, 'c' },
+    { "block-bytes", required_argument, NULL, 'b' },
+    { "span-bytes", required_argument, NULL, 'S' },
+    { "seed", required_argument, NULL, 'r' },
+    { "outstanding", required_argument, NULL, 'n' },
+    { "intensity", required_argument, NULL, 'i' },
+    { "quantum-ms", required_argument, NULL, 'q' },
+    { "seconds", required_argument, NULL, 's' },
+    { "fsync-every", required_argument, NULL, 'f' },
+    { "buffered", no_argument, NULL, 'B' },
+    { NULL, 0, NULL, 0 },
+};
+
+static void parse_option(Load *load, int key, const char *text)
+{
+    const uint64_t bytes_max = (uint64_t)1 << 62;
+
+    switch (key) {
+    case 'd': load->device = text; break;
+    case 'l': load->latency_file = text; break;
+    case 'p':
+        load->pattern = choice("pattern", text, "random", "sequential");
+        break;
+    case 'o':
+        load->operation = choice("operation", text, "read", "write");
+        break;
+    case 'c': load->ioprio = text; break;
+    case 'b':
+        load->block_bytes = number("block-bytes", text, 512, 1 << 26);
+        break;
+    case 'S':
+        load->span_bytes = number("span-bytes", text, 512, bytes_max);
+        break;
+    case 'r': load->seed = number("seed", text, 0, bytes_max); break;
+    case 'n':
+        load->outstanding = number("outstanding", text, 1, OUTSTANDING_MAX);
+        break;
+    case 'i': load->intensity = number("intensity", text, 1, 100); break;
+    case 'q': load->quantum_ms = number("quantum-ms", text, 1, 60000); break;
+    case 's': load->seconds = duration(text); break;
+    case 'f': load->fsync_every = number("fsync-every", text, 0, 1 << 30); break;
+    case 'B': load->buffered = true; break;
+    default: exit(2);
+    }
+}
+
+Load parse_options(int argc, char **argv)
+{
+    Load load = {
+        .pattern = "random", .operation = "read", .ioprio = "none",
+        .block_bytes = 4096, .seed = 1, .outstanding = 1, .intensity = 100,
+        .quantum_ms = 100, .seconds = 10,
+    };
+    int key;
+
+    while ((key = getopt_long(argc, argv, "", options, NULL)) != -1) {
+        parse_option(&load, key, optarg);
+    }
+    if (optind < argc) {
+        fail("%s: unexpected argument", argv[optind]);
+    }
+    if (!load.device) {
+        fail("--device PATH is missing");
+    }
+    return load;
+}

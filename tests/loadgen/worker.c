@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* The threads of a load: each keeps one request outstanding, quantum by quantum. */
+#define _GNU_SOURCE
+#include "load.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+/* O_DIRECT asks for the logical block size; a page satisfies all. */
+enum { BUFFER_ALIGNMENT_BYTES = 4096 };
+
+int64_t now_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * (int64_t)NS_PER_S + now.tv_nsec;
+}
+
+/* Returns early when a signal asks for the end. */
+static void sleep_until(int64_t deadline_ns)
+{
+    struct timespec deadline = {
+        .tv_sec = deadline_ns / NS_PER_S,
+        .tv_nsec = deadline_ns % NS_PER_S,
+    };
+
+    while (!stop_requested &&
+           clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &deadline, NULL) ==
+               EINTR) {
+    }
+}
+
+/* splitmix64: one multiplication chain a number, any seed is a good one. */
+static uint64_t next_random(uint64_t *state)
+{
+    uint64_t z = *state += 0x9e3779b97f4a7c15u;
+
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+static uint64_t next_offset(Worker *worker)
+{
+    const Load *load = worker->load;
+    uint64_t blocks = load->span_bytes / load->block_bytes;
+
+    if (strcmp(load->pattern, "random") == 0) {
+        return next_random(&worker->random_state) % blocks * load->block_bytes;
+    }
+    return worker->cursor++ % blocks * load->block_bytes;
+}
+
+static void keep_sample(Worker *worker, int64_t start_ns, int64_t end_ns)
+{
+    if (worker->count == worker->capacity) {
+        worker->capacity = worker->capacity ? worker->capacity * 2 : 4096;
+        worker->samples = realloc(worker->samples,
+                                  worker->capacity * sizeof(Sample));
+        if (!worker->samples) {
+            fail("no memory for %zu samples: shorten --seconds",
+                 worker->capacity);
+        }
+    }
+    worker->samples[worker->count++] = (Sample){
+        .start_us = (start_ns - worker->load->begin_ns) / NS_PER_US,
+        .latency_us = (end_ns - start_ns) / NS_PER_US,
+    };
+}
+
+static bool transfer(Worker *worker, uint64_t offset)
+{
+    const Load *load = worker->load;
+    ssize_t moved;
+
+    if (strcmp(load->operation, "read") == 0) {
+        moved = pread(load->fd, worker->buffer, load->block_bytes, offset);
+    } else {
+        moved = pwrite(load->fd, worker->buffer, load->block_bytes, offset);
+        worker->writes++;
+    }
+    if (moved != (ssize_t)load->block_bytes) {
+        worker->error = moved < 0 ? errno : EIO;
+        return false;
+    }
+    return true;
+}
+
+static bool fsync_is_due(const Worker *worker)
+{
+    unsigned every = worker->load->fsync_every;
+
+    return every && worker->writes && worker->writes % every == 0;
+}
+
+/* One request, its fsync included where one is due. */
+static bool issue(Worker *worker)
+{
+    uint64_t offset = next_offset(worker);
+    int64_t start_ns = now_ns();
+
+    if (!transfer(worker, offset)) {
+        return false;
+    }
+    if (fsync_is_due(worker) && fsync(worker->load->fd) != 0) {
+        worker->error = errno;
+        return false;
+    }
+    keep_sample(worker, start_ns, now_ns());
+    return true;
+}
+
+static bool finished(const Worker *worker, int64_t now)
+{
+    return stop_requested || worker->error || now >= worker->load->end_ns;
+}
+
+static void *run_worker(void *opaque)
+{
+    Worker *worker = opaque;
+    const Load *load = worker->load;
+    int64_t quantum_ns = load->quantum_ms * (int64_t)NS_PER_MS;
+    int64_t busy_ns = quantum_ns * load->intensity / 100;
+    int64_t now = now_ns();
+
+    while (!finished(worker, now)) {
+        int64_t quantum = (now - load->begin_ns) / quantum_ns;
+        int64_t start_ns = load->begin_ns + quantum * quantum_ns;
+
+        if (now < start_ns + busy_ns) {
+            issue(worker);
+        } else {
+            int64_t next_ns = start_ns + quantum_ns;
+            sleep_until(next_ns < load->end_ns ? next_ns : load->end_ns);
+        }
+        now = now_ns();
+    }
+    return NULL;
+}
+
+void start_workers(Load *load, Worker *workers)
+{
+    uint64_t part = load->span_bytes / load->block_bytes / load->outstanding;
+
+    load->begin_ns = now_ns();
+    load->end_ns = load->begin_ns + (int64_t)(load->seconds * NS_PER_S);
+    for (unsigned i = 0; i < load->outstanding; i++) {
+        uint64_t state = load->seed + i;
+        Worker *worker = &workers[i];
+
+        worker->load = load;
+        worker->index = i;
+        worker->random_state = next_random(&state);
+        worker->cursor = i * part;
+        if (posix_memalign(&worker->buffer, BUFFER_ALIGNMENT_BYTES,
+                           load->block_bytes)) {
+            fail("no memory for a block of %" PRIu64, load->block_bytes);
+        }
+        memset(worker->buffer, 'a' + i % 26, load->block_bytes);
+        if (pthread_create(&worker->thread, NULL, run_worker, worker)) {
+            fail("no thread %u: lower --outstanding", i);
+        }
+    }
+}

@@ -1,0 +1,115 @@
+"""A results file of the demo, reduced: the median over the repeats of each phase, and ratios to "alone"."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+FIGURES = ("operations_per_second", "mean_us", "p50_us", "p99_us", "p999_us", "max_us")
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One phase: per role ("foreground", "background") the medians of FIGURES, or None if it did not run."""
+
+    name: str
+    outstanding: int
+    interval_us: int | None
+    foreground: dict[str, float] | None
+    background: dict[str, float] | None
+    latency_files: list[Path]
+
+    @property
+    def control(self) -> str:
+        """What held the background back, for people."""
+        if self.foreground is None or self.background is None:
+            return "alone"
+        return "uncontrolled" if self.interval_us is None else f"interval {self.interval_us / 1000:g} ms"
+
+    def latencies_ms(self) -> np.ndarray:
+        """All foreground latencies of all repeats, sorted, in milliseconds."""
+        parts = [np.load(path)["latency_us"] for path in self.latency_files]
+        return np.sort(np.concatenate(parts)) / 1000 if parts else np.empty(0)
+
+
+@dataclass(frozen=True)
+class Results:
+    """All phases of one results file, in the order of the first repeat."""
+
+    conditions: dict[str, Any]
+    phases: list[Phase]
+
+    def alone(self) -> Phase | None:
+        """The foreground without any background."""
+        return next((phase for phase in self.phases if phase.background is None), None)
+
+    def background_alone(self, outstanding: int) -> Phase | None:
+        """The background with this many outstanding requests, without any foreground."""
+        return next((p for p in self.phases if p.foreground is None and p.outstanding == outstanding), None)
+
+    def contended(self, outstanding: int) -> list[Phase]:
+        """Phases in which both ran: uncontrolled first, then by interval."""
+        found = [p for p in self.phases if p.foreground and p.background and p.outstanding == outstanding]
+        return sorted(found, key=lambda phase: -1 if phase.interval_us is None else phase.interval_us)
+
+    def outstanding(self) -> list[int]:
+        """The background loads that were measured."""
+        return sorted({phase.outstanding for phase in self.phases if phase.outstanding})
+
+
+def _reduce(runs: list[dict[str, Any]], role: str) -> dict[str, float] | None:
+    reports = [run[role] for run in runs if run[role]]
+    if not reports:
+        return None
+    known = {figure: [report[figure] for report in reports if report[figure] is not None] for figure in FIGURES}
+    return {figure: median(values) if values else float("nan") for figure, values in known.items()}
+
+
+def _phase(runs: list[dict[str, Any]], folder: Path) -> Phase:
+    about = runs[0]["phase"]
+    files = [folder / run["foreground"]["latencies"] for run in runs if run["foreground"]]
+    return Phase(
+        about["name"], about["outstanding"], about["interval_us"],
+        _reduce(runs, "foreground"), _reduce(runs, "background"), files,
+    )
+
+
+def load(path: Path) -> Results:
+    """Read a results file; an unfinished one gives the phases that it has."""
+    try:
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+    except OSError as error:
+        raise FileNotFoundError(f"{path}: {error.strerror}; `make demo` writes it") from None
+    conditions: dict[str, Any] = next((line for line in lines if line["kind"] == "conditions"), {})
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for line in lines:
+        if line["kind"] == "run":
+            groups.setdefault(line["phase"]["name"], []).append(line)
+    return Results(conditions, [_phase(runs, path.parent) for runs in groups.values()])
+
+
+def ratio(value: dict[str, float] | None, base: Phase | None, role: str, figure: str) -> float | None:
+    """A figure relative to the same one of `base`; None if either is missing or 0."""
+    reference = getattr(base, role) if base else None
+    if not value or not reference or not reference[figure]:
+        return None
+    return value[figure] / reference[figure]
+
+
+def caption(conditions: dict[str, Any]) -> str:
+    """The conditions in two lines for people."""
+    disk, load_ = conditions.get("disk", {}), conditions.get("foreground_load", {})
+    return (
+        f"Disk: {disk.get('service_us', 0) / 1000:g} ms a request, one at a time. Foreground: {load_.get('pattern')} "
+        f"{load_.get('block_bytes', 0) // 1024} KiB {load_.get('operation')}s, busy {load_.get('intensity')} % of each "
+        f"100 ms. Background: the same without pause. Medians of {conditions.get('repeats')} runs of "
+        f"{conditions.get('seconds')} s.\n"
+        f"{conditions.get('qemu')}, {str(conditions.get('accel')).upper()}, guests Linux "
+        f"{conditions.get('guest_kernel')}, host {conditions.get('cpus')} x {conditions.get('cpu')}, "
+        f"commit {conditions.get('commit')}."
+    )

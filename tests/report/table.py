@@ -1,0 +1,84 @@
+"""The demo's results as a table: python3 -m tests.report.table build/demo/results.jsonl"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import shutil
+from pathlib import Path
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from tests.report import results
+
+FILE_COLUMNS = 98
+"""Width of the table in a file: all columns without a line break."""
+
+COLUMNS = ("", "foreground\nop/s", "\nkept", "\nmean", "latency, ms\np50", "\np99", "background\nop/s", "\nof alone")
+
+
+def _percent(value: float | None) -> str:
+    return "" if value is None else f"{value:.1%}"
+
+
+def _latency(phase: results.Phase, alone: results.Phase | None, figure: str) -> str:
+    """Milliseconds, then how many times those of alone, e.g. "9.47 x1.62"."""
+    if not phase.foreground:
+        return ""
+    times = results.ratio(phase.foreground, alone, "foreground", figure)
+    return f"{phase.foreground[figure] / 1000:.2f}" + (f" x{times:.2f}" if times else "")
+
+
+def _row(name: str, phase: results.Phase, data: results.Results) -> list[str]:
+    rate, alone = "operations_per_second", data.alone()
+    background = data.background_alone(phase.outstanding)
+    return [
+        name,
+        f"{phase.foreground[rate]:.1f}" if phase.foreground else "",
+        _percent(results.ratio(phase.foreground, alone, "foreground", rate)),
+        *(_latency(phase, alone, figure) for figure in ("mean_us", "p50_us", "p99_us")),
+        f"{phase.background[rate]:.1f}" if phase.background else "",
+        _percent(results.ratio(phase.background, background, "background", rate)),
+    ]
+
+
+def build(data: results.Results) -> Table:
+    """The table: the foreground alone, then a section per background load."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=0)
+    for number, title in enumerate(COLUMNS):
+        table.add_column(title, justify="right" if number else "left", no_wrap=True)
+    alone = data.alone()
+    if alone:
+        table.add_row(*_row("foreground alone", alone, data), end_section=True)
+    for outstanding in data.outstanding():
+        background = data.background_alone(outstanding)
+        if background:
+            table.add_row(*_row(f"background alone ({outstanding})", background, data))
+        contended = data.contended(outstanding)
+        for phase in contended:
+            table.add_row(*_row(f"{phase.control} ({outstanding})", phase, data), end_section=phase is contended[-1])
+    return table
+
+
+def text(path: Path, terminal: bool = False) -> str:
+    """The table with its conditions, as text; for a terminal as wide as that, with its colours."""
+    data = results.load(path)
+    width = max(shutil.get_terminal_size((FILE_COLUMNS, 25)).columns, FILE_COLUMNS) if terminal else FILE_COLUMNS
+    console = Console(file=io.StringIO(), width=width, force_terminal=False)
+    console.print(build(data))
+    console.print("(n): background requests outstanding", highlight=False)
+    console.print(results.caption(data.conditions), highlight=False, soft_wrap=not terminal)
+    return console.file.getvalue()
+
+
+def main() -> None:
+    """Print the table of a results file."""
+    parser = argparse.ArgumentParser(prog="python3 -m tests.report.table", description="Table of a results file.")
+    parser.add_argument("results", type=Path)
+    print(text(parser.parse_args().results, terminal=True))
+
+
+if __name__ == "__main__":
+    main()

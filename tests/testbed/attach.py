@@ -1,0 +1,35 @@
+"""How a machine is attached to a shared disk: QEMU's options for a participant."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Mapping
+
+from tests.testbed.disk import Disk
+
+DEVICE, RESOURCE = "vd0", "disk0"
+"""Ids of the device and of the resource object in every machine."""
+
+
+def _options(values: Mapping[str, object]) -> str:
+    """Properties as QEMU takes them: weight=200, background_queues becomes background-queues."""
+    return "".join(f",{name.replace('_', '-')}={value}" for name, value in values.items())
+
+
+def attach(
+    disk: Disk, client: str, arena: Path | None, device_class: str = "foreground",
+    device: Mapping[str, object] | None = None, **resource: object,
+) -> list[str]:
+    """A virtio disk of this class on the shared disk, known there as `client`; without an arena, a stock one.
+
+    `resource` are properties of the resource object, e.g. interval_us=5000;
+    `device` those of the device, e.g. {"num_queues": 2}.
+    """
+    virtio = f"virtio-blk-pci,drive=disk,id={DEVICE}{_options(device or {})}"
+    result = ["-blockdev", disk.blockdev("disk", client)]
+    if arena is None:
+        return [*result, "-device", virtio]
+    return [
+        *result, "-object", f"idletime-resource,id={RESOURCE},path={arena}{_options(resource)}",
+        "-device", f"{virtio},idletime={RESOURCE},idletime-class={device_class}",
+    ]

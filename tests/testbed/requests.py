@@ -1,0 +1,65 @@
+"""What a shared disk's log says: pure functions over the requests that it served."""
+
+from __future__ import annotations
+
+import numpy as np
+
+REQUESTS = np.dtype([
+    ("client", "S16"), ("operation", "<u4"), ("bytes", "<u4"), ("offset", "<u8"),
+    ("arrival_ns", "<i8"), ("start_ns", "<i8"), ("finish_ns", "<i8"),
+])
+"""One record of the log: `Record` in slowdisk.c. Times are CLOCK_MONOTONIC, as time.monotonic_ns()."""
+
+READ, WRITE, FLUSH = range(3)
+
+
+def of_client(requests: np.ndarray, client: str) -> np.ndarray:
+    """The reads and writes of one client; a name that ends in * matches a prefix."""
+    names, wanted = requests["client"], client.encode()
+    found = np.char.startswith(names, wanted[:-1]) if wanted.endswith(b"*") else names == wanted
+    return requests[found & (requests["operation"] != FLUSH)]
+
+
+def most_at_once(requests: np.ndarray) -> int:
+    """The largest number of these requests that were at the disk at the same time, waiting or in service.
+
+    A request that arrives in the nanosecond in which another one finishes does not meet it.
+    """
+    times = np.concatenate([requests["arrival_ns"], requests["finish_ns"]])
+    steps = np.concatenate([np.ones(len(requests), int), -np.ones(len(requests), int)])
+    order = np.lexsort((steps, times))
+    return int(np.cumsum(steps[order]).max(initial=0))
+
+
+def turnaround_ns(requests: np.ndarray, longest_ns: int) -> np.ndarray:
+    """From the end of each request of one client to the arrival of its next one, gaps above `longest_ns` left out.
+
+    For a client with one outstanding request this is the way of a reply into
+    the guest and of a request out of it: all that lies between us and a disk.
+    """
+    gaps = requests["arrival_ns"][1:] - requests["finish_ns"][:-1]
+    return gaps[gaps <= longest_ns]
+
+
+def early(foreground: np.ndarray, background: np.ndarray, interval_ns: int, slack_ns: int) -> np.ndarray:
+    """The background requests that came to the disk too early.
+
+    Too early: while a foreground request was at the disk, or within the
+    interval after the last one had finished there. `slack_ns` is the time that
+    a released request needs from the gate to the disk: a foreground request
+    that arrived within it was not yet to be seen when the gate decided.
+    """
+    known = np.searchsorted(foreground["arrival_ns"], background["arrival_ns"] - slack_ns)
+    finished = np.concatenate([[np.iinfo(np.int64).min // 2], np.maximum.accumulate(foreground["finish_ns"])])
+    return background[background["arrival_ns"] < finished[known] + interval_ns]
+
+
+def overlap(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The requests of both clients from the time at which both had begun to the time at which one had ended."""
+    first = max(a["arrival_ns"][0], b["arrival_ns"][0])
+    last = min(a["arrival_ns"][-1], b["arrival_ns"][-1])
+
+    def cut(requests: np.ndarray) -> np.ndarray:
+        return requests[(requests["arrival_ns"] >= first) & (requests["arrival_ns"] <= last)]
+
+    return cut(a), cut(b)

@@ -1,0 +1,292 @@
+/*
+ * The core's table and its decisions, one by one.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ */
+#include "test.h"
+#include "reference.h"
+
+#define I IDLETIME_STATE_IDLE
+#define F IDLETIME_STATE_FOREGROUND
+#define P IDLETIME_STATE_PREEMPTION
+#define B IDLETIME_STATE_BACKGROUND
+#define f IDLETIME_EVENT_FOREGROUND
+#define b IDLETIME_EVENT_BACKGROUND
+#define t IDLETIME_EVENT_TIMER
+#define i IDLETIME_EVENT_EMPTY
+
+static const IdletimeView quiet = { .fg_last_ns = INT64_MIN };
+static const IdletimeRule rule20 = {
+    .interval_ns = 20 * MS, .max_hold_ns = 5 * SEC, .max_inflight = 1,
+};
+
+static IdletimeCore core_new(void)
+{
+    IdletimeCore core;
+
+    idletime_core_init(&core, &quiet);
+    return core;
+}
+
+static IdletimeVerdict ask(const IdletimeRule *rule, const IdletimeView *view,
+                           int64_t now_ns, int64_t held_ns)
+{
+    IdletimeCore core = core_new();
+
+    return idletime_core_ask(&core, rule, view, now_ns, held_ns);
+}
+
+static void assert_wait(IdletimeVerdict verdict, IdletimeVerdictKind kind,
+                        int64_t again_ns)
+{
+    g_assert_cmpint(verdict.kind, ==, kind);
+    g_assert_cmpint(verdict.again_ns, ==, again_ns);
+}
+
+static uint64_t count_all(const IdletimeCore *core)
+{
+    uint64_t sum = 0;
+
+    for (int s = 0; s < 4; s++) {
+        for (int e = 0; e < 4; e++) {
+            sum += core->count[s][e];
+        }
+    }
+    return sum;
+}
+
+static void test_table(void)
+{
+    static const struct { int state, event, next; } pair[] = {
+        { I, f, F }, { I, b, B }, { I, t, I }, { I, i, I },
+        { F, f, F }, { F, b, P }, { F, t, F }, { F, i, P },
+        { P, f, F }, { P, b, P }, { P, t, I }, { P, i, P },
+        { B, f, F }, { B, b, B }, { B, t, B }, { B, i, I },
+    };
+
+    for (unsigned n = 0; n < G_N_ELEMENTS(pair); n++) {
+        IdletimeCore core = core_new();
+
+        core.state = pair[n].state;
+        g_assert_cmpint(idletime_core_event(&core, pair[n].event), ==,
+                        pair[n].next);
+        g_assert_cmpint(core.state, ==, pair[n].next);
+        g_assert_cmpint(core.count[pair[n].state][pair[n].event], ==, 1);
+        g_assert_cmpint(count_all(&core), ==, 1);
+    }
+}
+
+static void test_names(void)
+{
+    g_assert_cmpstr(idletime_state_name(P), ==, "preemption");
+    g_assert_cmpstr(idletime_event_name(i), ==, "empty");
+    g_assert_cmpstr(idletime_state_name(99), ==, "unknown");
+    g_assert_cmpstr(idletime_event_name(99), ==, "unknown");
+}
+
+static void test_verdicts(void)
+{
+    IdletimeView view = quiet;
+    int64_t now = 1000 * MS;
+
+    g_assert_cmpint(ask(&rule20, &view, now, now).kind, ==, IDLETIME_START);
+
+    /* Last event at 990 ms, interval 20 ms: allowed at 1010 ms. */
+    view.fg_last_ns = 990 * MS;
+    assert_wait(ask(&rule20, &view, now, now), IDLETIME_WAIT_INTERVAL, 1010 * MS);
+    assert_wait(ask(&rule20, &view, 1010 * MS - 1, now),
+                IDLETIME_WAIT_INTERVAL, 1010 * MS);
+    g_assert_cmpint(ask(&rule20, &view, 1010 * MS, now).kind, ==,
+                    IDLETIME_START);
+
+    /* In service: look again after one interval, 1000 + 20 ms. */
+    view.fg_in_service = 1;
+    assert_wait(ask(&rule20, &view, now, now), IDLETIME_WAIT_FOREGROUND,
+                1020 * MS);
+
+    /* Blind: 1000 + 100 ms, whatever else the view says. */
+    view.blind = true;
+    assert_wait(ask(&rule20, &view, now, now), IDLETIME_WAIT_ARENA, 1100 * MS);
+}
+
+static void test_cap_and_turn(void)
+{
+    IdletimeView view = { .fg_last_ns = INT64_MIN, .bg_in_service = 1,
+                          .others_first = true };
+    IdletimeRule two = rule20;
+    int64_t now = 1000 * MS;
+
+    /* The cap comes before the turn: 1000 + 10 ms. */
+    assert_wait(ask(&rule20, &view, now, now), IDLETIME_WAIT_INFLIGHT,
+                1010 * MS);
+    /* Room for a second one, but it is another's turn: 1000 + 1 ms. */
+    two.max_inflight = 2;
+    assert_wait(ask(&two, &view, now, now), IDLETIME_WAIT_TURN, 1001 * MS);
+    view.others_first = false;
+    g_assert_cmpint(ask(&two, &view, now, now).kind, ==, IDLETIME_START);
+}
+
+static void test_deadlines(void)
+{
+    IdletimeView view = { .fg_last_ns = INT64_MIN, .fg_in_service = 3 };
+    IdletimeRule never = rule20;
+    int64_t held = 1000 * MS;
+
+    /* Held at 1 s for at most 5 s: deadline 6 s; 1 ns before it the next look
+     * (6 s - 1 ns + 20 ms) is cut down to the deadline. */
+    assert_wait(ask(&rule20, &view, 6 * SEC - 1, held),
+                IDLETIME_WAIT_FOREGROUND, 6 * SEC);
+    g_assert_cmpint(ask(&rule20, &view, 6 * SEC, held).kind, ==,
+                    IDLETIME_PROMOTE);
+
+    /* The cap holds for a promoted one too: 6000 + 10 ms. */
+    view.bg_in_service = 1;
+    assert_wait(ask(&rule20, &view, 6 * SEC, held), IDLETIME_WAIT_INFLIGHT,
+                6010 * MS);
+
+    /* Blind, nothing is known, the cap neither. */
+    view.blind = true;
+    g_assert_cmpint(ask(&rule20, &view, 6 * SEC, held).kind, ==,
+                    IDLETIME_PROMOTE);
+    never.max_hold_ns = 0;
+    assert_wait(ask(&never, &view, 6 * SEC, 0), IDLETIME_WAIT_ARENA, 6100 * MS);
+}
+
+static void test_interval_zero(void)
+{
+    IdletimeRule plain = rule20;
+    IdletimeView view = { .fg_last_ns = 1000 * MS };
+
+    plain.interval_ns = 0;
+    g_assert_cmpint(ask(&plain, &view, 1000 * MS, 0).kind, ==, IDLETIME_START);
+    /* Looking every 0 ns would burn the processor: the floor is 0.2 ms. */
+    view.fg_in_service = 1;
+    assert_wait(ask(&plain, &view, 1000 * MS, 1000 * MS),
+                IDLETIME_WAIT_FOREGROUND, 1000 * MS + 200 * 1000);
+}
+
+static void test_saturation(void)
+{
+    IdletimeRule huge = { INT64_MAX, 0, 1 };
+    IdletimeView view = { .fg_last_ns = 1 };
+
+    /* 1 + INT64_MAX saturates: wait for the end of time, not for its begin. */
+    assert_wait(ask(&huge, &view, 5, 0), IDLETIME_WAIT_INTERVAL, INT64_MAX);
+    view.fg_in_service = 1;
+    assert_wait(ask(&huge, &view, INT64_MAX - 1, 0), IDLETIME_WAIT_FOREGROUND,
+                INT64_MAX);
+    /* No foreground ever: INT64_MIN + INT64_MAX is -1, long past. */
+    g_assert_cmpint(ask(&huge, &quiet, 0, 0).kind, ==, IDLETIME_START);
+    /* INT64_MIN + 20 ms, asked at INT64_MIN: 20 ms after the begin of time. */
+    g_assert_cmpint(ask(&rule20, &quiet, INT64_MIN + 20 * MS, INT64_MIN).kind,
+                    ==, IDLETIME_START);
+    assert_wait(ask(&rule20, &quiet, INT64_MIN + 1, INT64_MIN),
+                IDLETIME_WAIT_INTERVAL, INT64_MIN + 20 * MS);
+    /* A deadline beyond the end of time: held + hold saturates. */
+    huge.max_hold_ns = INT64_MAX;
+    assert_wait(ask(&huge, &view, INT64_MAX - 2, 7), IDLETIME_WAIT_FOREGROUND,
+                INT64_MAX);
+}
+
+static void test_future(void)
+{
+    IdletimeView view = { .fg_last_ns = 10 * SEC };
+    IdletimeCore core = core_new();
+
+    /* "Last event at 10 s", said at 1 s, is taken as 1 s: allowed at 1.02 s. */
+    assert_wait(idletime_core_ask(&core, &rule20, &view, SEC, SEC),
+                IDLETIME_WAIT_INTERVAL, 1020 * MS);
+    g_assert_cmpint(core.fg_last_ns, ==, SEC);
+}
+
+static void test_arrivals(void)
+{
+    IdletimeView view = { .fg_started = 100, .fg_last_ns = INT64_MIN };
+    IdletimeCore core;
+
+    idletime_core_init(&core, &view);
+    /* 100 -> 104: four f: one I[f], then three F[f]; none is in service any
+     * more, so F[i] to preemption. */
+    view.fg_started = 104;
+    view.fg_last_ns = SEC;
+    idletime_core_observe(&core, &rule20, &view, SEC + 1);
+    g_assert_cmpint(core.count[I][f], ==, 1);
+    g_assert_cmpint(core.count[F][f], ==, 3);
+    g_assert_cmpint(core.count[F][i], ==, 1);
+    g_assert_cmpint(core.state, ==, P);
+
+    /* 104 -> 60: a participant left.  No events f; the interval still runs. */
+    view.fg_started = 60;
+    idletime_core_observe(&core, &rule20, &view, SEC + 2);
+    g_assert_cmpint(count_all(&core), ==, 5);
+    /* 60 -> 61 is one again; 20 ms later the timer. */
+    view.fg_started = 61;
+    idletime_core_observe(&core, &rule20, &view, SEC + 20 * MS);
+    g_assert_cmpint(core.count[P][f], ==, 1);
+    g_assert_cmpint(core.count[F][i], ==, 2);
+    g_assert_cmpint(core.count[P][t], ==, 1);
+    g_assert_cmpint(core.state, ==, I);
+    g_assert_true(reference_degrees(&core, I));
+}
+
+static void test_collision(void)
+{
+    IdletimeView view = quiet;
+    IdletimeCore core = core_new();
+
+    g_assert_cmpint(idletime_core_ask(&core, &rule20, &view, 0, 0).kind, ==,
+                    IDLETIME_START);
+    idletime_core_started(&core);
+    g_assert_cmpint(core.state, ==, B);
+    view = (IdletimeView) { .fg_started = 1, .fg_in_service = 1,
+                            .fg_last_ns = 2 * MS, .bg_in_service = 1 };
+    idletime_core_done(&core, &rule20, &view, 5 * MS, true);
+    g_assert_cmpint(core.count[B][f], ==, 1);
+    g_assert_cmpint(core.state, ==, F);
+    g_assert_cmpint(core.own_in_service, ==, 0);
+}
+
+static void test_done_without_more(void)
+{
+    IdletimeCore core = core_new();
+
+    idletime_core_started(&core);
+    idletime_core_started(&core);
+    idletime_core_done(&core, &rule20, &quiet, MS, false);
+    g_assert_cmpint(core.state, ==, B);
+    idletime_core_done(&core, &rule20, &quiet, MS, false);
+    g_assert_cmpint(core.state, ==, I);
+    g_assert_cmpint(core.count[B][i], ==, 1);
+    /* One done too many is no underflow. */
+    idletime_core_done(&core, &rule20, &quiet, MS, false);
+    g_assert_cmpint(core.own_in_service, ==, 0);
+}
+
+static void test_blind(void)
+{
+    IdletimeView blind = { .blind = true, .fg_started = 77,
+                           .fg_in_service = 5, .fg_last_ns = 3 };
+    IdletimeCore core = core_new();
+
+    idletime_core_observe(&core, &rule20, &blind, SEC);
+    g_assert_cmpint(count_all(&core), ==, 0);
+    g_assert_cmpint(core.fg_started, ==, 0);
+}
+
+int main(int argc, char **argv)
+{
+    g_test_init(&argc, &argv, NULL);
+    g_test_add_func("/core/table", test_table);
+    g_test_add_func("/core/names", test_names);
+    g_test_add_func("/core/verdicts", test_verdicts);
+    g_test_add_func("/core/cap-and-turn", test_cap_and_turn);
+    g_test_add_func("/core/deadlines", test_deadlines);
+    g_test_add_func("/core/interval-zero", test_interval_zero);
+    g_test_add_func("/core/saturation", test_saturation);
+    g_test_add_func("/core/future", test_future);
+    g_test_add_func("/core/arrivals", test_arrivals);
+    g_test_add_func("/core/collision", test_collision);
+    g_test_add_func("/core/done-without-more", test_done_without_more);
+    g_test_add_func("/core/blind", test_blind);
+    return g_test_run();
+}
