@@ -23,9 +23,10 @@ def _descendants(pid: int) -> list[int]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_stopped_demo_leaves_nothing(boot: Boot, scratch: Path, tmp_path: Path, number: signal.Signals) -> None:
+def test_a_stopped_demo_leaves_nothing(boot: Boot, scratch: Path, number: signal.Signals) -> None:
     """After the first finished run: status 130, one result, no process, no temporary file."""
-    argv = [sys.executable, "-m", "tests.bench.demo", "--quick", "--output", str(tmp_path), "--qemu", str(boot.qemu)]
+    output = scratch / "demo"
+    argv = [sys.executable, "-m", "tests.bench.demo", "--quick", "--output", str(output), "--qemu", str(boot.qemu)]
     with subprocess.Popen(argv, cwd=paths.ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True) as demo:
         assert demo.stdout
         for line in demo.stdout:
@@ -34,10 +35,10 @@ def test_a_stopped_demo_leaves_nothing(boot: Boot, scratch: Path, tmp_path: Path
         started = _descendants(demo.pid)
         demo.send_signal(number)
         demo.communicate(timeout=60)
-    lines = [json.loads(line) for line in (tmp_path / "results.jsonl").read_text().splitlines()]
+    lines = [json.loads(line) for line in (output / "results.jsonl").read_text().splitlines()]
 
     assert demo.returncode == 130
     assert len(started) == 3  # a disk and two guests
     assert [pid for pid in started if os.path.exists(f"/proc/{pid}")] == []
-    assert list(scratch.iterdir()) == []
+    assert list(scratch.iterdir()) == [output]
     assert [line["kind"] for line in lines] == ["conditions", "run"]

@@ -115,6 +115,28 @@ static void test_removed(void)
     arena_remove(&arena);
 }
 
+/* A slot of the new file would be a slot of somebody else on the old one. */
+static void test_claim_after_replacement(void)
+{
+    Arena arena = arena_new();
+    g_autofree char *path = arena_file(&arena, "foreground");
+    IdletimeError err = { "" };
+    IdletimeSlot slot;
+    Tenant tenant;
+
+    tenant_join(&tenant, &arena, "tenant");
+    idletime_fg_begin(&tenant.writer, MS, 1);
+    g_assert_cmpint(unlink(path), ==, 0);
+    g_assert_false(idletime_slot_claim(&tenant.fg, &slot, "late", &err));
+    g_assert_true(idletime_arena_create(arena.dir, &err));
+    g_assert_false(idletime_slot_claim(&tenant.fg, &slot, "late", &err));
+    g_assert_cmpint(slot.fd, ==, -1);
+    g_assert_nonnull(strstr(err.text, path));
+    g_assert_cmpuint(tenant.writer.line->in_service, ==, 1);
+    tenant_leave(&tenant);
+    arena_remove(&arena);
+}
+
 static int write_read_only(ChildEnd *end, void *data)
 {
     IdletimeBoard fg = must_open(data, IDLETIME_BOARD_FOREGROUND, false);
@@ -205,6 +227,8 @@ int main(int argc, char **argv)
     g_test_add_func("/lost/truncated-behind-header",
                     test_truncated_behind_header);
     g_test_add_func("/lost/removed", test_removed);
+    g_test_add_func("/lost/claim-after-replacement",
+                    test_claim_after_replacement);
     g_test_add_func("/lost/read-only", test_read_only);
     g_test_add_func("/lost/scribbled", test_scribbled);
     g_test_add_func("/lost/close-unopened", test_close_unopened);

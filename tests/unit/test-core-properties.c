@@ -118,7 +118,7 @@ static void test_mutant(gconstpointer data)
 
         params.mutation = mutant->mutation;
         if (mutant->mutation == WORLD_IGNORES_DEADLINE) {
-            /* A foreground that hardly ever pauses for an interval of 100 ms, for 20 s. */
+            /* 20 s of a foreground that hardly ever pauses for 100 ms. */
             params.rule = (IdletimeRule) { 100 * MS, 10 * MS, 1 };
             params.streams = WORLD_STREAMS;
             params.horizon_ns = 20 * SEC;

@@ -93,7 +93,8 @@ static void test_verdicts(void)
 
     /* Last event at 990 ms, interval 20 ms: allowed at 1010 ms. */
     view.fg_last_ns = 990 * MS;
-    assert_wait(ask(&rule20, &view, now, now), IDLETIME_WAIT_INTERVAL, 1010 * MS);
+    assert_wait(ask(&rule20, &view, now, now), IDLETIME_WAIT_INTERVAL,
+                1010 * MS);
     assert_wait(ask(&rule20, &view, 1010 * MS - 1, now),
                 IDLETIME_WAIT_INTERVAL, 1010 * MS);
     g_assert_cmpint(ask(&rule20, &view, 1010 * MS, now).kind, ==,
@@ -174,6 +175,9 @@ static void test_saturation(void)
     assert_wait(ask(&huge, &view, 5, 0), IDLETIME_WAIT_INTERVAL, INT64_MAX);
     view.fg_in_service = 1;
     assert_wait(ask(&huge, &view, INT64_MAX - 1, 0), IDLETIME_WAIT_FOREGROUND,
+                INT64_MAX);
+    /* No deadline (hold 0) is not a deadline at the end of time. */
+    assert_wait(ask(&huge, &view, INT64_MAX, 0), IDLETIME_WAIT_FOREGROUND,
                 INT64_MAX);
     /* No foreground ever: INT64_MIN + INT64_MAX is -1, long past. */
     g_assert_cmpint(ask(&huge, &quiet, 0, 0).kind, ==, IDLETIME_START);

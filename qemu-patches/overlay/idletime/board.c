@@ -371,20 +371,43 @@ static void slot_publish(IdletimeBoard *board, uint32_t index)
     }
 }
 
+/*
+ * An open file of its own: locks of one description do not conflict.  Another
+ * file at that path would give us a slot that is somebody else's on ours.
+ */
+static int slot_open(const IdletimeBoard *board, IdletimeError *err)
+{
+    int fd = -1;
+    struct stat st;
+
+    errno = EBADF;
+    if (board->writable) {
+        fd = open(board->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    }
+    if (fd < 0) {
+        fail(err, "cannot open arena board '%s' for writing: %s",
+             board->path, strerror(errno));
+    } else if (fstat(fd, &st) != 0 || st.st_ino != board->inode ||
+               st.st_dev != board->device ||
+               (uint64_t)st.st_size != board->size) {
+        fail(err, "arena board '%s' was replaced or truncated while in use: "
+             "stop the VMs that use it", board->path);
+        close(fd);
+        fd = -1;
+    }
+    return fd;
+}
+
 bool idletime_slot_claim(IdletimeBoard *board, IdletimeSlot *slot,
                          const char *label, IdletimeError *err)
 {
-    /* An open file of its own: locks of one description do not conflict. */
-    int fd = board->writable ?
-             open(board->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW) :
-             (errno = EBADF, -1);
+    int fd = slot_open(board, err);
     struct flock lock;
     uint32_t i;
 
     slot->fd = -1;
     if (fd < 0) {
-        return fail(err, "cannot open arena board '%s' for writing: %s",
-                    board->path, strerror(errno));
+        return false;
     }
     for (i = 0; i < IDLETIME_SLOTS; i++) {
         if (slot_lock(fd, board->kind, i, F_OFD_SETLK, &lock) == 0) {
@@ -433,4 +456,21 @@ void idletime_fg_attach(IdletimeFgWriter *w, IdletimeBoard *board,
         .line = &fg->line[slot->index],
         .page = &fg->page[slot->index],
     };
+}
+
+void idletime_fg_move(IdletimeFgWriter *w, IdletimeBoard *board,
+                      const IdletimeSlot *slot, int64_t now_ns)
+{
+    IdletimeFgWriter old = *w;
+
+    idletime_fg_attach(w, board, slot);
+    w->started = old.started;
+    w->bytes = old.bytes;
+    if (old.in_service) {
+        /* Begin and end keep the order of stores that readers rely on. */
+        w->started = old.started - 1;
+        w->in_service = 0;
+        idletime_fg_begin(w, now_ns, 0);
+        w->in_service = old.in_service;
+    }
 }

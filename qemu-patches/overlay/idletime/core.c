@@ -168,7 +168,13 @@ static void observe(IdletimeCore *core, const IdletimeRule *rule,
                     const IdletimeView *view, int64_t now_ns, bool waiting)
 {
     if (view->blind) {
+        core->blind = true;
         return;
+    }
+    if (core->blind) {
+        /* Participants have come back with totals that we did not see grow. */
+        core->blind = false;
+        core->fg_started = view->fg_started;
     }
     observe_arrivals(core, view);
     core->fg_last_ns = last_foreground(view, now_ns);

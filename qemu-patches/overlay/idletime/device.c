@@ -74,8 +74,7 @@ static unsigned gate_of_context(IdletimeDevice *dev, AioContext *ctx)
         }
     }
     label = g_strdup_printf("%s/%s", qemu_get_vm_name() ?: "qemu", name);
-    dev->gate[dev->num_gates] = idletime_gate_new(dev->res, ctx, label,
-                                                  NULL, NULL);
+    dev->gate[dev->num_gates] = idletime_gate_new(dev->res, ctx, label);
     return dev->num_gates++;
 }
 
@@ -182,9 +181,7 @@ bool idletime_device_set(IdletimeDevice *dev, const IdletimeClass *class,
 void idletime_device_kick(IdletimeDevice *dev)
 {
     for (unsigned i = 0; i < dev->num_gates; i++) {
-        if (dev->gate[i]->bg_ready) {
-            idletime_gate_kick(dev->gate[i]);
-        }
+        idletime_gate_kick(dev->gate[i]);
     }
 }
 

@@ -8,16 +8,11 @@
  *   act       take a token, or arm the timer, or wake who is first
  */
 #include "qemu/osdep.h"
-#include "qapi/error.h"
 #include "qemu/atomic.h"
 #include "qemu/lockable.h"
-#include "qemu/main-loop.h"
-#include "block/aio-wait.h"
 #include "idletime/gate.h"
 #include "trace.h"
 
-/* The waker looks for its stop flag this often when its board was lost. */
-#define WAKER_TIMEOUT_MS 500
 /* Participants skipped in one go; more of them wait for the next timer. */
 #define ASK_TRIES 4
 
@@ -37,40 +32,16 @@ static void stat_add(uint64_t *counter, int64_t n)
     qatomic_set(counter, *counter + n);
 }
 
-/* ---- waking */
+/* ---- pumping */
 
-static void gate_pump(void *opaque)
+void idletime_gate_pump(void *opaque)
 {
     IdletimeGate *gate = opaque;
 
+    if (qatomic_load_acquire(&gate->move)) {
+        idletime_gate_follow_move(gate);
+    }
     gate->pump(gate->opaque);
-}
-
-static void gate_woken(EventNotifier *notifier)
-{
-    IdletimeGate *gate = container_of(notifier, IdletimeGate, wake);
-
-    if (event_notifier_test_and_clear(notifier)) {
-        gate_pump(gate);
-    }
-}
-
-/* A futex cannot be polled, so a thread sleeps on it for the event loop. */
-static void *waker_run(void *opaque)
-{
-    IdletimeGate *gate = opaque;
-    uint32_t seen = idletime_bg_wait(&gate->scan, UINT32_MAX, 0);
-
-    idletime_guard_thread();
-    while (!qatomic_read(&gate->waker_stop)) {
-        uint32_t now = idletime_bg_wait(&gate->scan, seen, WAKER_TIMEOUT_MS);
-
-        if (now != seen) {
-            seen = now;
-            event_notifier_set(&gate->wake);
-        }
-    }
-    return NULL;
 }
 
 void idletime_gate_kick(IdletimeGate *gate)
@@ -78,150 +49,14 @@ void idletime_gate_kick(IdletimeGate *gate)
     qemu_bh_schedule(gate->bh);
 }
 
-/* ---- joining and leaving */
-
-IdletimeGate *idletime_gate_new(IdletimeResource *res, AioContext *ctx,
-                                const char *label,
-                                void (*pump)(void *opaque), void *opaque)
+/* One look; a lost arena is not worth one. */
+static IdletimeView look(IdletimeGate *gate, const IdletimeRule *rule,
+                         int64_t now_ns)
 {
-    IdletimeGate *gate = g_new0(IdletimeGate, 1);
-
-    gate->res = res;
-    gate->ctx = ctx;
-    gate->label = g_strdup(label);
-    gate->fg_slot.fd = gate->bg_slot.fd = -1;
-    gate->yielded_to = -1;
-    gate->pump = pump;
-    gate->opaque = opaque;
-    gate->bh = aio_bh_new(ctx, gate_pump, gate);
-    return gate;
-}
-
-static bool claim(IdletimeGate *gate, IdletimeBoardKind kind,
-                  IdletimeSlot *slot, Error **errp)
-{
-    IdletimeBoard *board = idletime_resource_board(gate->res, kind, true, errp);
-    IdletimeError err;
-
-    if (!board) {
-        return false;
+    if (qatomic_read(&gate->res->blind)) {
+        return (IdletimeView) { .blind = true };
     }
-    idletime_guard_thread();
-    if (!idletime_slot_claim(board, slot, gate->label, &err)) {
-        error_setg(errp, "idletime-resource '%s': %s",
-                   idletime_resource_id(gate->res), err.text);
-        return false;
-    }
-    trace_idletime_gate_claim(gate->label, board->path, slot->index);
-    return true;
-}
-
-static bool join_foreground(IdletimeGate *gate, Error **errp)
-{
-    if (!claim(gate, IDLETIME_BOARD_FOREGROUND, &gate->fg_slot, errp)) {
-        return false;
-    }
-    idletime_fg_attach(&gate->fg, &gate->res->fg_write, &gate->fg_slot);
-    /* Published to the device's thread by the class change that follows. */
-    qatomic_store_release(&gate->fg_ready, true);
-    return true;
-}
-
-static void core_start(IdletimeGate *gate)
-{
-    IdletimeResource *res = gate->res;
-    IdletimeRule rule = idletime_resource_rule(res);
-
-    QEMU_LOCK_GUARD(&res->lock);
-    if (!res->core_ready) {
-        IdletimeView view = idletime_scan(&gate->scan, &rule,
-                                          idletime_now_ns());
-
-        idletime_core_init(&res->core, &view);
-        res->core_ready = true;
-    }
-}
-
-static bool join_background(IdletimeGate *gate, Error **errp)
-{
-    IdletimeBoard *fg = idletime_resource_board(gate->res,
-                                                IDLETIME_BOARD_FOREGROUND,
-                                                false, errp);
-
-    if (!fg || !claim(gate, IDLETIME_BOARD_BACKGROUND, &gate->bg_slot, errp)) {
-        return false;
-    }
-    if (event_notifier_init(&gate->wake, false) < 0) {
-        error_setg(errp, "idletime: out of file descriptors");
-        idletime_slot_release(&gate->res->bg, &gate->bg_slot);
-        return false;
-    }
-    gate->scan = (IdletimeScan) {
-        .fg = fg,
-        .bg = &gate->res->bg,
-        .self = gate->bg_slot.index,
-    };
-    gate->timer = aio_timer_new(gate->ctx, idletime_clock(), SCALE_NS,
-                                gate_pump, gate);
-    core_start(gate);
-    aio_set_event_notifier(gate->ctx, &gate->wake, gate_woken, NULL, NULL);
-    qemu_thread_create(&gate->waker, "idletime-wake", waker_run, gate,
-                       QEMU_THREAD_JOINABLE);
-    qatomic_store_release(&gate->bg_ready, true);
-    return true;
-}
-
-bool idletime_gate_join(IdletimeGate *gate, bool foreground, bool background,
-                        Error **errp)
-{
-    return (!foreground || gate->fg_ready || join_foreground(gate, errp)) &&
-           (!background || gate->bg_ready || join_background(gate, errp));
-}
-
-/* Context: gate->ctx; nothing of ours runs there afterwards. */
-static void quiesce(void *opaque)
-{
-    IdletimeGate *gate = opaque;
-
-    qemu_bh_delete(gate->bh);
-    if (gate->bg_ready) {
-        timer_del(gate->timer);
-        aio_set_event_notifier(gate->ctx, &gate->wake, NULL, NULL, NULL);
-    }
-}
-
-static void leave_background(IdletimeGate *gate)
-{
-    qatomic_set(&gate->waker_stop, true);
-    idletime_bg_wake(&gate->scan, gate->scan.self);
-    qemu_thread_join(&gate->waker);
-    event_notifier_cleanup(&gate->wake);
-    timer_free(gate->timer);
-    idletime_slot_release(&gate->res->bg, &gate->bg_slot);
-}
-
-void idletime_gate_run(IdletimeGate *gate, void (*fn)(void *opaque),
-                       void *opaque)
-{
-    if (gate->ctx == qemu_get_aio_context()) {
-        fn(opaque);
-    } else {
-        aio_wait_bh_oneshot(gate->ctx, fn, opaque);
-    }
-}
-
-void idletime_gate_free(IdletimeGate *gate)
-{
-    idletime_guard_thread();
-    idletime_gate_run(gate, quiesce, gate);
-    if (gate->bg_ready) {
-        leave_background(gate);
-    }
-    if (gate->fg_ready) {
-        idletime_slot_release(&gate->res->fg_write, &gate->fg_slot);
-    }
-    g_free(gate->label);
-    g_free(gate);
+    return idletime_scan(&gate->scan, rule, now_ns);
 }
 
 /* ---- asking */
@@ -262,7 +97,7 @@ static IdletimeVerdict ask_once(IdletimeGate *gate, const IdletimeRule *rule,
                                 IdletimeLease *lease)
 {
     IdletimeResource *res = gate->res;
-    IdletimeView view = idletime_scan(&gate->scan, rule, now_ns);
+    IdletimeView view = look(gate, rule, now_ns);
     IdletimeVerdict verdict;
 
     QEMU_LOCK_GUARD(&res->lock);
@@ -382,7 +217,7 @@ void idletime_gate_done(IdletimeGate *gate, const IdletimeLease *lease,
     if (lease->grant.value) {
         idletime_token_give(&gate->scan, lease->grant);
     }
-    view = idletime_scan(&gate->scan, &rule, now_ns);
+    view = look(gate, &rule, now_ns);
     WITH_QEMU_LOCK_GUARD(&res->lock) {
         before = res->core.count[IDLETIME_STATE_BACKGROUND]
                                 [IDLETIME_EVENT_FOREGROUND];

@@ -118,12 +118,32 @@ static void setting_set(Object *obj, Visitor *v, const char *name,
 
 /* ---- boards */
 
-IdletimeBoard *idletime_resource_board(IdletimeResource *res,
-                                       IdletimeBoardKind kind, bool writable,
-                                       Error **errp)
+IdletimeBoards *idletime_boards_new(void)
 {
-    IdletimeBoard *board = kind == IDLETIME_BOARD_BACKGROUND ? &res->bg :
-                           writable ? &res->fg_write : &res->fg_read;
+    IdletimeBoards *boards = g_new0(IdletimeBoards, 1);
+
+    boards->fg_write.fd = boards->fg_read.fd = boards->bg.fd = -1;
+    boards->fg_write.guard = boards->fg_read.guard = boards->bg.guard = -1;
+    return boards;
+}
+
+void idletime_boards_free(IdletimeBoards *boards)
+{
+    if (boards) {
+        idletime_board_close(&boards->fg_write);
+        idletime_board_close(&boards->fg_read);
+        idletime_board_close(&boards->bg);
+        g_free(boards);
+    }
+}
+
+IdletimeBoard *idletime_boards_map(const IdletimeResource *res,
+                                   IdletimeBoards *boards,
+                                   IdletimeBoardKind kind, bool writable,
+                                   Error **errp)
+{
+    IdletimeBoard *board = kind == IDLETIME_BOARD_BACKGROUND ? &boards->bg :
+                           writable ? &boards->fg_write : &boards->fg_read;
     IdletimeError err;
 
     if (!board->map &&
@@ -135,20 +155,29 @@ IdletimeBoard *idletime_resource_board(IdletimeResource *res,
     return board;
 }
 
+IdletimeBoard *idletime_resource_board(IdletimeResource *res,
+                                       IdletimeBoardKind kind, bool writable,
+                                       Error **errp)
+{
+    return idletime_boards_map(res, res->boards, kind, writable, errp);
+}
+
+/*
+ * Boards are told apart by their file, which has the same number for every
+ * path that leads to it.
+ */
+static bool same_arena(const IdletimeResource *a, const IdletimeResource *b)
+{
+    return a->boards->fg_read.inode == b->boards->fg_read.inode &&
+           a->boards->fg_read.device == b->boards->fg_read.device;
+}
+
 static bool check_unique(IdletimeResource *res, Error **errp)
 {
     IdletimeResource *other;
-    struct stat st;
 
-    if (stat(res->path, &st) != 0) {
-        error_setg_errno(errp, errno, "idletime-resource property 'path': "
-                         "cannot access '%s'", res->path);
-        return false;
-    }
-    res->inode = st.st_ino;
-    res->device = st.st_dev;
     QTAILQ_FOREACH(other, &resources, next) {
-        if (other->inode == res->inode && other->device == res->device) {
+        if (same_arena(res, other)) {
             error_setg(errp, "idletime-resource property 'path': '%s' is "
                        "already used by '%s'; use one object per path",
                        res->path, idletime_resource_id(other));
@@ -174,12 +203,13 @@ static void idletime_resource_complete(UserCreatable *uc, Error **errp)
         return;
     }
     /* Early: a bad board is an error here, not at the first device. */
-    if (!check_unique(res, errp) ||
-        !idletime_resource_board(res, IDLETIME_BOARD_FOREGROUND, false, errp)) {
+    if (!idletime_resource_board(res, IDLETIME_BOARD_FOREGROUND, false, errp) ||
+        !check_unique(res, errp)) {
         return;
     }
     QTAILQ_INSERT_TAIL(&resources, res, next);
     res->complete = true;
+    idletime_resource_watch(res);
 }
 
 IdletimeResource *idletime_resource_find(const char *id, const char *property,
@@ -240,8 +270,7 @@ static void idletime_resource_init(Object *obj)
     for (int i = 0; i < IDLETIME_SETTING__MAX; i++) {
         res->setting[i] = setting_info[i].standard;
     }
-    res->fg_write.fd = res->fg_read.fd = res->bg.fd = -1;
-    res->fg_write.guard = res->fg_read.guard = res->bg.guard = -1;
+    res->boards = idletime_boards_new();
     QTAILQ_INIT(&res->devices);
     qemu_mutex_init(&res->lock);
 }
@@ -251,11 +280,11 @@ static void idletime_resource_finalize(Object *obj)
     IdletimeResource *res = IDLETIME_RESOURCE(obj);
 
     if (res->complete) {
+        idletime_resource_unwatch(res);
         QTAILQ_REMOVE(&resources, res, next);
     }
-    idletime_board_close(&res->fg_write);
-    idletime_board_close(&res->fg_read);
-    idletime_board_close(&res->bg);
+    idletime_boards_free(res->old_boards);
+    idletime_boards_free(res->boards);
     qemu_mutex_destroy(&res->lock);
     g_free(res->path);
 }

@@ -17,7 +17,7 @@
 #define IDLETIME_CREDIT_NS      (50 * 1000 * 1000LL)
 /* A token younger than this is not doubted: most requests are done by then. */
 #define TOKEN_DOUBT_NS          IDLETIME_LOOK_INFLIGHT_NS
-/* The lease when there is no deadline (max_hold 0). */
+/* The lease at least: no disk that works takes longer for one request. */
 #define TOKEN_LEASE_NS          (5 * 1000 * 1000 * 1000LL)
 #define NS_PER_MS               (1000 * 1000LL)
 #define WEIGHT_BASE             100
@@ -69,7 +69,7 @@ static void scan_foreground(IdletimeScan *scan, IdletimeView *view,
 
 int64_t idletime_lease_ns(const IdletimeRule *rule)
 {
-    return rule->max_hold_ns ? rule->max_hold_ns : TOKEN_LEASE_NS;
+    return MAX(rule->max_hold_ns, TOKEN_LEASE_NS);
 }
 
 static IdletimeToken token_make(uint32_t slot, int64_t now_ns)

@@ -196,6 +196,13 @@ typedef struct IdletimeFgWriter {
 void idletime_fg_attach(IdletimeFgWriter *w, IdletimeBoard *board,
                         const IdletimeSlot *slot);
 
+/**
+ * idletime_fg_move: go on in another slot, of another arena perhaps.
+ * The new slot shows at once what is in service.  Context: the slot's thread.
+ */
+void idletime_fg_move(IdletimeFgWriter *w, IdletimeBoard *board,
+                      const IdletimeSlot *slot, int64_t now_ns);
+
 static inline void idletime_fg_transition(IdletimeFgWriter *w, int64_t now_ns,
                                           bool busy)
 {
@@ -283,8 +290,8 @@ typedef struct IdletimeGrant {
 /**
  * idletime_token_take: the right to one more background request in service.
  * Returns false if the cap is reached.  Tokens of dead owners, and of owners
- * that sit on one for longer than the lease (idletime_lease_ns()), are taken
- * over: a stopped process must not stop the others for ever.
+ * that sit on one for longer than the lease, become free in idletime_scan(): a
+ * stopped process must not stop the others for ever.
  */
 bool idletime_token_take(const IdletimeScan *scan, const IdletimeRule *rule,
                          int64_t now_ns, IdletimeGrant *grant);
@@ -292,7 +299,10 @@ bool idletime_token_take(const IdletimeScan *scan, const IdletimeRule *rule,
 /** idletime_token_give: hand it back; one that was taken over stays taken. */
 void idletime_token_give(const IdletimeScan *scan, IdletimeGrant grant);
 
-/** idletime_lease_ns: how long a token is respected without any question. */
+/**
+ * idletime_lease_ns: how long the token of a living owner is respected: the
+ * deadline of held requests, at least 5 s.
+ */
 int64_t idletime_lease_ns(const IdletimeRule *rule);
 
 /**

@@ -65,6 +65,7 @@ typedef struct IdletimeCore {
     uint32_t own_in_service;    /* background requests that we started */
     uint64_t fg_started;        /* of the last view */
     int64_t fg_last_ns;         /* of the last view */
+    bool blind;                 /* the last view was */
     uint64_t count[IDLETIME_STATE__MAX][IDLETIME_EVENT__MAX];
 } IdletimeCore;
 

@@ -13,7 +13,7 @@
 #include "block/aio.h"
 #include "idletime/resource.h"
 #include "idletime/sigbus.h"
-#include "qemu/event_notifier.h"
+#include "idletime/waker.h"
 
 typedef enum IdletimePromotion {
     IDLETIME_PROMOTION_DEADLINE,
@@ -42,6 +42,13 @@ typedef struct IdletimeGateStats {
     uint64_t hold_max_ns;
 } IdletimeGateStats;
 
+/* Slots on one set of boards. */
+typedef struct IdletimeSeat {
+    IdletimeBoards *boards;
+    IdletimeSlot fg;
+    IdletimeSlot bg;
+} IdletimeSeat;
+
 typedef struct IdletimeGate {
     /* Hot: foreground. */
     IdletimeFgWriter fg;
@@ -52,9 +59,15 @@ typedef struct IdletimeGate {
     IdletimeResource *res;
     AioContext *ctx;
     char *label;
-    IdletimeSlot fg_slot;
-    IdletimeSlot bg_slot;
+    IdletimeSeat seat;
     IdletimeScan scan;
+
+    /*
+     * Moving to another arena: the BQL's holder claims next_seat and sets
+     * move; the gate's thread exchanges the seats and clears it.
+     */
+    IdletimeSeat next_seat;
+    bool move;                  /* qatomic */
     IdletimeGateStats stats;
 
     /* The slot whose turn we let pass, and since when. */
@@ -62,13 +75,12 @@ typedef struct IdletimeGate {
     uint64_t yielded_started;
     int64_t yielded_since_ns;
 
+    /* Called in ctx when held requests may be able to start. */
     void (*pump)(void *opaque);
     void *opaque;
     QEMUBH *bh;
     QEMUTimer *timer;
-    EventNotifier wake;
-    QemuThread waker;
-    bool waker_stop;            /* qatomic */
+    IdletimeWaker waker;
 } IdletimeGate;
 
 /* The right to one background request in service. */
@@ -80,12 +92,10 @@ typedef struct IdletimeLease {
 /**
  * idletime_gate_new: a participant without a slot yet.
  * @label: for people, VM and device
- * @pump: called in @ctx when held requests may be able to start
- * Context: BQL.
+ * The caller sets pump and opaque before it joins.  Context: BQL.
  */
 IdletimeGate *idletime_gate_new(IdletimeResource *res, AioContext *ctx,
-                                const char *label,
-                                void (*pump)(void *opaque), void *opaque);
+                                const char *label);
 /** idletime_gate_free: nothing may be held or in service.  Context: BQL. */
 void idletime_gate_free(IdletimeGate *gate);
 
@@ -96,6 +106,18 @@ void idletime_gate_free(IdletimeGate *gate);
  */
 bool idletime_gate_join(IdletimeGate *gate, bool foreground, bool background,
                         Error **errp);
+
+/**
+ * idletime_gate_move: claim slots on @boards and go there, soon.
+ * Context: BQL; no move may be under way.
+ */
+bool idletime_gate_move(IdletimeGate *gate, IdletimeBoards *boards,
+                        Error **errp);
+/**
+ * idletime_gate_moved: has it arrived?  Then its old slots are given back.
+ * Context: BQL.
+ */
+bool idletime_gate_moved(IdletimeGate *gate);
 
 /** idletime_gate_begin, _end: foreground requests.  Context: @gate's ctx. */
 static inline void idletime_gate_begin(IdletimeGate *gate, int64_t now_ns,
@@ -131,6 +153,11 @@ void idletime_gate_done(IdletimeGate *gate, const IdletimeLease *lease,
 
 /** idletime_gate_rest: nothing is to be asked for.  Context: @gate's ctx. */
 void idletime_gate_rest(IdletimeGate *gate);
+
+/** idletime_gate_pump: Context: @opaque's (a gate's) ctx. */
+void idletime_gate_pump(void *opaque);
+/** idletime_gate_follow_move: part of idletime_gate_pump(). */
+void idletime_gate_follow_move(IdletimeGate *gate);
 
 /** idletime_gate_kick: have @pump called in its context.  Any thread. */
 void idletime_gate_kick(IdletimeGate *gate);

@@ -27,6 +27,16 @@ typedef enum IdletimeSetting {
     IDLETIME_SETTING__MAX,
 } IdletimeSetting;
 
+/*
+ * The mapped boards of one arena.  When the arena is lost and found again
+ * (attach.c), participants move from one set to the next, each in its thread.
+ */
+typedef struct IdletimeBoards {
+    IdletimeBoard fg_write;     /* each is mapped at its first use */
+    IdletimeBoard fg_read;
+    IdletimeBoard bg;
+} IdletimeBoards;
+
 struct IdletimeResource {
     Object parent_obj;
 
@@ -36,12 +46,18 @@ struct IdletimeResource {
     /* BQL: */
     bool complete;
     unsigned users;                         /* devices */
-    uint64_t inode, device;                 /* of the directory */
-    IdletimeBoard fg_write;                 /* mapped at first use */
-    IdletimeBoard fg_read;
-    IdletimeBoard bg;
+    IdletimeBoards *boards;                 /* in use, or to be moved to */
+    IdletimeBoards *old_boards;             /* being left; NULL: none */
+    QEMUTimer *watch;
+    int64_t found_ns;                       /* arena found again; 0: never */
     QTAILQ_HEAD(, IdletimeDevice) devices;
     QTAILQ_ENTRY(IdletimeResource) next;
+
+    /*
+     * The arena is lost, or found again so lately that foreground may not
+     * have moved yet.  Written under the BQL, read by any thread (qatomic).
+     */
+    bool blind;
 
     /* Background participants of this process only; never the foreground. */
     QemuMutex lock;
@@ -92,6 +108,25 @@ IdletimeResource *idletime_resource_find(const char *id, const char *property,
 IdletimeBoard *idletime_resource_board(IdletimeResource *res,
                                        IdletimeBoardKind kind, bool writable,
                                        Error **errp);
+
+/**
+ * idletime_boards_map: map a board of @boards on its first use.
+ * Returns NULL with @errp set.  Context: BQL.
+ */
+IdletimeBoard *idletime_boards_map(const IdletimeResource *res,
+                                   IdletimeBoards *boards,
+                                   IdletimeBoardKind kind, bool writable,
+                                   Error **errp);
+IdletimeBoards *idletime_boards_new(void);
+void idletime_boards_free(IdletimeBoards *boards);
+
+/**
+ * idletime_resource_watch: look every second whether the arena is still the
+ * one that others see; if not, go blind and move to the new one.
+ * Context: BQL.
+ */
+void idletime_resource_watch(IdletimeResource *res);
+void idletime_resource_unwatch(IdletimeResource *res);
 
 /** idletime_resource_id: for messages. */
 const char *idletime_resource_id(const IdletimeResource *res);
