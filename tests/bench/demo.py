@@ -1,6 +1,6 @@
 """The demo: a foreground VM keeps its disk while a greedy background VM of another process uses the rest.
 
-    python3 -m tests.bench.demo [--quick] [--output build/demo] [--qemu PATH]
+    python3 -m tests.bench.demo [--quick] [--output build/demo] [--qemu PATH] [--quantum-ms N]
 
 Boots one foreground and one background guest on a disk that serves one request
 at a time in 5 ms, measures each phase of plan.py several times, and leaves in
@@ -91,8 +91,8 @@ def _collect(loads: dict[str, Load], folder: Path, stem: str) -> dict[str, Any]:
 class Demo:
     """One demo: where its results go, and how long it measures."""
 
-    def __init__(self, folder: Path, length: Length) -> None:
-        self.folder, self.length = folder, length
+    def __init__(self, folder: Path, length: Length, quantum_ms: int) -> None:
+        self.folder, self.length, self.quantum_ms = folder, length, quantum_ms
         self.results = folder / "results.jsonl"
         self.finished = 0
 
@@ -108,17 +108,17 @@ class Demo:
         print("Preparing: guest kernel, load generator, accelerator ...", flush=True)
         boot = accel.prepare(wanted_qemu)
         print(f"Booting two guests under {boot.accel.upper()} ...", flush=True)
-        with pair.Pair(boot, DISK) as machines, self.results.open("w") as results:
+        with pair.Pair(boot, DISK, self.quantum_ms) as machines, self.results.open("w") as results:
             if not machines.patched:
                 print(f"{boot.qemu} is an unpatched QEMU: only the phases that need no patch will run", flush=True)
             machines.warm_up()
-            _write(results, {"kind": "conditions", "program": "demo", **self._conditions(), **host.facts(boot)})
+            _write(results, {"kind": "conditions", "program": "demo", **self._conditions(machines), **host.facts(boot)})
             self._run_phases(machines, results)
 
-    def _conditions(self) -> dict[str, Any]:
+    def _conditions(self, machines: pair.Pair) -> dict[str, Any]:
         return {
             "disk": DISK.parameters(), "seconds": self.length.seconds, "repeats": self.length.repeats,
-            "foreground_load": pair.FOREGROUND_LOAD, "background_load": pair.BACKGROUND_LOAD,
+            "foreground_load": machines.foreground_load, "background_load": pair.BACKGROUND_LOAD,
         }
 
     def _run_phases(self, machines: pair.Pair, results: TextIO) -> None:
@@ -150,13 +150,15 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="about a minute instead of five, and noisier")
     parser.add_argument("--output", type=Path, default=paths.BUILD / "demo", help="folder of the results (build/demo)")
     parser.add_argument("--qemu", metavar="PATH", help="the QEMU to run (the one that `make qemu` staged)")
+    parser.add_argument("--quantum-ms", type=int, default=pair.QUANTUM_MS, metavar="N",
+                        help="the foreground is busy for 30 %% of each N ms (100)")
     return parser.parse_args()
 
 
 def main() -> int:
     """Exit status: 0 done, 1 failed, 130 interrupted."""
     arguments = _arguments()
-    demo = Demo(arguments.output, QUICK if arguments.quick else FULL)
+    demo = Demo(arguments.output, QUICK if arguments.quick else FULL, arguments.quantum_ms)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
     try:

@@ -15,8 +15,12 @@ from tests.testbed.attach import DEVICE, RESOURCE, attach
 from tests.testbed.disk import Disk, Model
 from tests.testbed.requests import most_at_once, of_client
 
-FOREGROUND_LOAD = {"pattern": "random", "operation": "read", "block_bytes": 4096, "intensity": 30, "seed": 1}
-BACKGROUND_LOAD = {"pattern": "random", "operation": "read", "block_bytes": 4096, "intensity": 100, "seed": 2}
+COMMON_LOAD = {"pattern": "random", "operation": "read", "block_bytes": 4096}
+FOREGROUND_LOAD = {**COMMON_LOAD, "intensity": 30, "seed": 1}
+BACKGROUND_LOAD = {**COMMON_LOAD, "intensity": 100, "seed": 2}
+
+QUANTUM_MS = 100
+"""The dissertation's quantum: the foreground is busy for the first part of each, then idle."""
 
 LATE_SECONDS = 20.0
 """How much later than planned a load may end before we look for the cause."""
@@ -28,9 +32,10 @@ WARM_UP_SECONDS = 1.0
 class Pair:
     """A context manager: enter boots both guests, leave removes all of it."""
 
-    def __init__(self, boot: Boot, model: Model) -> None:
+    def __init__(self, boot: Boot, model: Model, quantum_ms: int = QUANTUM_MS) -> None:
         self.patched = has_idletime(boot.qemu)
         self._boot, self._model = boot, model
+        self.foreground_load = {**FOREGROUND_LOAD, "quantum_ms": quantum_ms}
         self._stack = ExitStack()
 
     def __enter__(self) -> Pair:
@@ -75,7 +80,7 @@ class Pair:
                 **BACKGROUND_LOAD, outstanding=phase.outstanding, seconds=seconds
             )
         if phase.foreground:
-            loads["foreground"] = self.foreground.guest.load(**FOREGROUND_LOAD, outstanding=1, seconds=seconds)
+            loads["foreground"] = self.foreground.guest.load(**self.foreground_load, outstanding=1, seconds=seconds)
         return loads
 
     def at_disk(self) -> dict[str, Any]:

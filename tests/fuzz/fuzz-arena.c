@@ -137,7 +137,7 @@ static void look(Run *run)
     CHECK(next >= -1 && next < IDLETIME_SLOTS);
     CHECK(!view.others_first || (uint32_t)next != self.index);
     if (next >= 0) {
-        idletime_scan_skip(&run->scan, next);
+        idletime_scan_skip(&run->scan, next, run->now_ns);
         CHECK(idletime_scan_next(&run->scan, view.fg_last_ns, run->now_ns) !=
               next);
     }
@@ -163,7 +163,7 @@ static void step(Run *run, PatchHead head)
     case 3: idletime_bg_started(&run->scan, head.at); break;
     case 4: idletime_bg_done(&run->scan, (int64_t)head.at << 47); break;
     case 5: idletime_bg_wake(&run->scan, head.at); break;
-    case 6: idletime_scan_skip(&run->scan, head.at); break;
+    case 6: idletime_scan_skip(&run->scan, head.at, run->now_ns); break;
     case 7: idletime_bg_leave(&run->scan); break;
     }
 }

@@ -38,7 +38,7 @@ def _bars(
         bars = axes.bar(places, shares, width * 0.92, color=colors[number], label=f"{outstanding} outstanding")
         axes.bar_label(bars, fmt="%.0f", fontsize=8, padding=1, color=NEUTRAL)
         axes.set_xticks(range(len(phases)), [_label(phase) for phase in phases])
-    axes.set_ylim(0, 118)
+    axes.set_ylim(0, 135)
     axes.axhline(100, color=NEUTRAL, linewidth=0.8, linestyle=":")
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_xlabel("preemption interval")
@@ -121,7 +121,7 @@ def draw(source: Path, target: Path) -> None:
     _bars(axes[0, 1], data, "background", background, [BACKGROUND, "#F5CE7A"])
     axes[0, 1].set_title("Background throughput reached, percent of alone", fontsize=10, loc="left")
     for each in axes[0]:
-        each.legend(fontsize=7, frameon=False, ncols=2, title="background requests", title_fontsize=7)
+        each.legend(fontsize=7, frameon=False, ncols=2, loc="upper right", title="background requests", title_fontsize=7)
     _latency(axes[1, 0], data)
     _distribution(axes[1, 1], data)
     figure.suptitle(_title(data), fontsize=12, fontweight="bold", x=0.02, ha="left")

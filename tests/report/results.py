@@ -107,7 +107,7 @@ def caption(conditions: dict[str, Any]) -> str:
     return (
         f"Disk: {disk.get('service_us', 0) / 1000:g} ms a request, one at a time. Foreground: {load_.get('pattern')} "
         f"{load_.get('block_bytes', 0) // 1024} KiB {load_.get('operation')}s, busy {load_.get('intensity')} % of each "
-        f"100 ms. Background: the same without pause. Medians of {conditions.get('repeats')} runs of "
+        f"{load_.get('quantum_ms')} ms. Background: the same without pause. Medians of {conditions.get('repeats')} runs of "
         f"{conditions.get('seconds')} s.\n"
         f"{conditions.get('qemu')}, {str(conditions.get('accel')).upper()}, guests Linux "
         f"{conditions.get('guest_kernel')}, host {conditions.get('cpus')} x {conditions.get('cpu')}, "

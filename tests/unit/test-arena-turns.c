@@ -115,17 +115,24 @@ static void test_skip_deaf(void)
     idletime_scan(&peer[2].scan, &rule, 0);
     for (int i = 0; i < 2; i++) {
         g_assert_cmpint(turn(&peer[2], 0), ==, i);
-        idletime_scan_skip(&peer[2].scan, i);
+        idletime_scan_skip(&peer[2].scan, i, 0);
     }
     g_assert_cmpint(turn(&peer[2], 0), ==, 2);
     g_assert_false(idletime_scan(&peer[2].scan, &rule, 0).others_first);
+    /* For 20 ms; then it is given its turn once more, and 40 ms the next time. */
+    g_assert_cmpint(turn(&peer[2], 20 * MS - 1), ==, 2);
+    g_assert_cmpint(turn(&peer[2], 20 * MS), ==, 0);
+    idletime_scan_skip(&peer[2].scan, 0, 20 * MS);
+    idletime_scan_skip(&peer[2].scan, 1, 20 * MS);
+    g_assert_cmpint(turn(&peer[2], 60 * MS - 1), ==, 2);
+    g_assert_cmpint(turn(&peer[2], 60 * MS), ==, 0);
     /* It starts one: it is awake, and its turn counts again. */
     idletime_bg_started(&peer[0].scan, 1);
     idletime_bg_done(&peer[0].scan, 0);
     g_assert_cmpint(turn(&peer[2], 0), ==, 0);
     /* Nobody outside the board is skipped, and nothing is hit. */
-    idletime_scan_skip(&peer[2].scan, IDLETIME_SLOTS);
-    idletime_scan_skip(&peer[2].scan, UINT32_MAX);
+    idletime_scan_skip(&peer[2].scan, IDLETIME_SLOTS, 0);
+    idletime_scan_skip(&peer[2].scan, UINT32_MAX, 0);
     for (int i = 0; i < 3; i++) {
         peer_leave(&peer[i]);
     }
@@ -154,7 +161,7 @@ static void test_skip_dead(void)
     idletime_bg_enter(&peer.scan, &rule, 100);
     g_assert_true(idletime_scan(&peer.scan, &rule, 0).others_first);
     child_kill(&child);
-    idletime_scan_skip(&peer.scan, 0);
+    idletime_scan_skip(&peer.scan, 0, 0);
     g_assert_false(idletime_scan(&peer.scan, &rule, 0).others_first);
     g_assert_cmpuint(idletime_bg_board(&peer.bg)->line[0].waiting, ==, 0);
     peer_leave(&peer);

@@ -78,7 +78,7 @@ static bool yield_turn(IdletimeGate *gate, const IdletimeView *view,
                            line[next].started);
     if (gate->yielded_to == next && gate->yielded_started == started &&
         now_ns - gate->yielded_since_ns >= IDLETIME_GRACE_NS) {
-        idletime_scan_skip(&gate->scan, next);
+        idletime_scan_skip(&gate->scan, next, now_ns);
         gate->yielded_to = -1;
         return true;
     }

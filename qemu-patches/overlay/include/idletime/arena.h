@@ -247,6 +247,13 @@ static inline void idletime_fg_end(IdletimeFgWriter *w, int64_t now_ns)
 
 /* ---- background */
 
+/* A slot that had its turn and let it pass. */
+typedef struct IdletimeSkip {
+    uint64_t started;           /* its requests then */
+    int64_t until_ns;
+    uint32_t times;             /* in a row; 0: never */
+} IdletimeSkip;
+
 /* What a look remembers from the one before. */
 typedef struct IdletimeScan {
     const IdletimeBoard *fg;    /* read-only is enough */
@@ -254,8 +261,7 @@ typedef struct IdletimeScan {
     uint32_t self;              /* our background slot */
     uint32_t fg_high;           /* slots to scan; only grows, so that a */
     uint32_t bg_high;           /* scribbled header cannot hide one */
-    /* Slots that had their turn and let it pass: requests then, plus 1. */
-    uint64_t skipped[IDLETIME_SLOTS];
+    IdletimeSkip skip[IDLETIME_SLOTS];
 } IdletimeScan;
 
 /**
@@ -277,9 +283,11 @@ int idletime_scan_next(const IdletimeScan *scan, int64_t fg_last_ns,
 
 /**
  * idletime_scan_skip: @index had its turn and let it pass.
- * It is skipped until it starts a request again; a dead one is cleared.
+ * It is skipped for 20 ms, twice as long each further time up to a second,
+ * but only until it starts a request; a dead one is cleared.  So one that is
+ * slow to wake loses little, and one that is stopped costs the others little.
  */
-void idletime_scan_skip(IdletimeScan *scan, uint32_t index);
+void idletime_scan_skip(IdletimeScan *scan, uint32_t index, int64_t now_ns);
 
 /* A token in hand. */
 typedef struct IdletimeGrant {

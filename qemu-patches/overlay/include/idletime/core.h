@@ -77,8 +77,12 @@ typedef struct IdletimeCore {
 #define IDLETIME_LOOK_MIN_NS        (200 * 1000LL)
 /* Backstop for a token whose owner died: nobody wakes us then. */
 #define IDLETIME_LOOK_INFLIGHT_NS   (10 * 1000 * 1000LL)
-/* How long the turn of another participant is waited for before we start. */
-#define IDLETIME_GRACE_NS           (1000 * 1000LL)
+/*
+ * How long another participant is given to take its turn before we start.
+ * One that is well takes it within 100 us; on a host whose processors are all
+ * busy a scheduler's time slice may pass first (3 to 4 ms on Linux).
+ */
+#define IDLETIME_GRACE_NS           (5000 * 1000LL)
 /* How often a lost arena is looked for. */
 #define IDLETIME_LOOK_ARENA_NS      (100 * 1000 * 1000LL)
 
