@@ -51,8 +51,8 @@ class Length:
     repeats: int
 
 
-# Thirteen phases of 7 s, three times: 4.6 minutes, with at least 1,000 foreground requests per phase.
-FULL = Length(seconds=7, repeats=3)
+# Eighteen phases of 5 s, three times: 5 minutes, with at least 800 foreground requests per phase.
+FULL = Length(seconds=5, repeats=3)
 QUICK = Length(seconds=4, repeats=1)
 
 

@@ -80,7 +80,9 @@ class Pair:
                 **BACKGROUND_LOAD, outstanding=phase.outstanding, seconds=seconds
             )
         if phase.foreground:
-            loads["foreground"] = self.foreground.guest.load(**self.foreground_load, outstanding=1, seconds=seconds)
+            loads["foreground"] = self.foreground.guest.load(
+                **self.foreground_load, pauses=phase.pauses, outstanding=1, seconds=seconds
+            )
         return loads
 
     def at_disk(self) -> dict[str, Any]:

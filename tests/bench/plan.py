@@ -17,27 +17,31 @@ class Phase:
     foreground: bool
     outstanding: int
     interval_us: int | None = None
+    pauses: str = "even"
+    """Those of the foreground: "even", or "exponential" of the same mean."""
 
     @property
     def name(self) -> str:
         """A short name, unique among the phases; also that of files."""
+        suffix = "" if self.pauses == "even" else f"-{self.pauses}"
         if not self.outstanding:
-            return "foreground-alone"
+            return f"foreground-alone{suffix}"
         if not self.foreground:
             return f"background-{self.outstanding}-alone"
         control = "uncontrolled" if self.interval_us is None else f"{self.interval_us}us"
-        return f"background-{self.outstanding}-{control}"
+        return f"background-{self.outstanding}-{control}{suffix}"
 
     @property
     def title(self) -> str:
         """What a person reads while it runs."""
         greedy = f"greedy background ({self.outstanding} outstanding)"
+        irregular = "" if self.pauses == "even" else ", irregular pauses"
         if not self.outstanding:
-            return "foreground alone"
+            return f"foreground alone{irregular}"
         if not self.foreground:
             return f"{greedy} alone"
         control = "uncontrolled" if self.interval_us is None else f"interval {self.interval_us / 1000:g} ms"
-        return f"{greedy}, {control}"
+        return f"{greedy}, {control}{irregular}"
 
     def parameters(self) -> dict[str, Any]:
         """For the data."""
@@ -51,7 +55,13 @@ def phases(patched: bool) -> list[Phase]:
         result.append(Phase(False, outstanding))
         result.append(Phase(True, outstanding))
         result += [Phase(True, outstanding, interval) for interval in INTERVALS_US if patched]
-    return result
+    return result + irregular_phases(patched)
+
+
+def irregular_phases(patched: bool) -> list[Phase]:
+    """A foreground whose pauses vary: even ones of 70 ms leave nothing to an interval of 80 ms."""
+    intervals = [None, *(interval for interval in INTERVALS_US if interval and patched)]
+    return [Phase(True, 0, pauses="exponential")] + [Phase(True, 1, i, "exponential") for i in intervals]
 
 
 def schedule(patched: bool, repeats: int) -> Iterator[tuple[int, Phase]]:

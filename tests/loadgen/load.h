@@ -32,6 +32,7 @@ typedef struct Load {
     unsigned outstanding;
     unsigned intensity;  /* percent of the quantum */
     unsigned quantum_ms;
+    const char *pauses; /* even | exponential */
     double seconds;
     unsigned fsync_every; /* writes between two fsyncs; 0: never */
     bool buffered;
@@ -45,6 +46,7 @@ typedef struct Worker {
     pthread_t thread;
     unsigned index;
     uint64_t random_state;
+    uint64_t pause_state; /* the same in all threads: they pause together */
     uint64_t cursor;
     uint64_t writes;
     void *buffer;

@@ -65,6 +65,7 @@ static const struct option options[] = {
     { "outstanding", required_argument, NULL, 'n' },
     { "intensity", required_argument, NULL, 'i' },
     { "quantum-ms", required_argument, NULL, 'q' },
+    { "pauses", required_argument, NULL, 'P' },
     { "seconds", required_argument, NULL, 's' },
     { "fsync-every", required_argument, NULL, 'f' },
     { "buffered", no_argument, NULL, 'B' },
@@ -97,6 +98,9 @@ static void parse_option(Load *load, int key, const char *text)
         break;
     case 'i': load->intensity = number("intensity", text, 1, 100); break;
     case 'q': load->quantum_ms = number("quantum-ms", text, 1, 60000); break;
+    case 'P':
+        load->pauses = choice("pauses", text, "even", "exponential");
+        break;
     case 's': load->seconds = duration(text); break;
     case 'f': load->fsync_every = number("fsync-every", text, 0, 1 << 30); break;
     case 'B': load->buffered = true; break;
@@ -109,7 +113,7 @@ Load parse_options(int argc, char **argv)
     Load load = {
         .pattern = "random", .operation = "read", .ioprio = "none",
         .block_bytes = 4096, .seed = 1, .outstanding = 1, .intensity = 100,
-        .quantum_ms = 100, .seconds = 10,
+        .quantum_ms = 100, .pauses = "even", .seconds = 10,
     };
     int key;
 

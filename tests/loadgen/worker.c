@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -120,22 +121,45 @@ static bool finished(const Worker *worker, int64_t now)
     return stop_requested || worker->error || now >= worker->load->end_ns;
 }
 
+/* Uniform in (0, 1]. */
+static double next_fraction(uint64_t *state)
+{
+    return ((next_random(state) >> 11) + 1) * 0x1p-53;
+}
+
+/*
+ * From the start of one burst to that of the next: the quantum, or the same on
+ * average with exponentially distributed pauses.
+ */
+static int64_t next_cycle_ns(Worker *worker, int64_t busy_ns)
+{
+    const Load *load = worker->load;
+    int64_t quantum_ns = load->quantum_ms * (int64_t)NS_PER_MS;
+
+    if (strcmp(load->pauses, "even") == 0) {
+        return quantum_ns;
+    }
+    return busy_ns - (int64_t)(log(next_fraction(&worker->pause_state)) *
+                               (quantum_ns - busy_ns));
+}
+
 static void *run_worker(void *opaque)
 {
     Worker *worker = opaque;
     const Load *load = worker->load;
     int64_t quantum_ns = load->quantum_ms * (int64_t)NS_PER_MS;
     int64_t busy_ns = quantum_ns * load->intensity / 100;
+    int64_t start_ns = load->begin_ns;
+    int64_t next_ns = start_ns + next_cycle_ns(worker, busy_ns);
     int64_t now = now_ns();
 
     while (!finished(worker, now)) {
-        int64_t quantum = (now - load->begin_ns) / quantum_ns;
-        int64_t start_ns = load->begin_ns + quantum * quantum_ns;
-
-        if (now < start_ns + busy_ns) {
+        if (now >= next_ns) {
+            start_ns = next_ns;
+            next_ns += next_cycle_ns(worker, busy_ns);
+        } else if (now < start_ns + busy_ns) {
             issue(worker);
         } else {
-            int64_t next_ns = start_ns + quantum_ns;
             sleep_until(next_ns < load->end_ns ? next_ns : load->end_ns);
         }
         now = now_ns();
@@ -150,12 +174,13 @@ void start_workers(Load *load, Worker *workers)
     load->begin_ns = now_ns();
     load->end_ns = load->begin_ns + (int64_t)(load->seconds * NS_PER_S);
     for (unsigned i = 0; i < load->outstanding; i++) {
-        uint64_t state = load->seed + i;
+        uint64_t state = load->seed + i, pauses = ~load->seed;
         Worker *worker = &workers[i];
 
         worker->load = load;
         worker->index = i;
         worker->random_state = next_random(&state);
+        worker->pause_state = next_random(&pauses);
         worker->cursor = i * part;
         if (posix_memalign(&worker->buffer, BUFFER_ALIGNMENT_BYTES,
                            load->block_bytes)) {

@@ -121,7 +121,9 @@ def draw(source: Path, target: Path) -> None:
     _bars(axes[0, 1], data, "background", background, [BACKGROUND, "#F5CE7A"])
     axes[0, 1].set_title("Background throughput reached, percent of alone", fontsize=10, loc="left")
     for each in axes[0]:
-        each.legend(fontsize=7, frameon=False, ncols=2, loc="upper right", title="background requests", title_fontsize=7)
+        each.legend(
+            fontsize=7, frameon=False, ncols=2, loc="upper right", title="background requests", title_fontsize=7
+        )
     _latency(axes[1, 0], data)
     _distribution(axes[1, 1], data)
     figure.suptitle(_title(data), fontsize=12, fontweight="bold", x=0.02, ha="left")

@@ -20,6 +20,7 @@ class Phase:
     name: str
     outstanding: int
     interval_us: int | None
+    pauses: str
     foreground: dict[str, float] | None
     background: dict[str, float] | None
     latency_files: list[Path]
@@ -44,17 +45,18 @@ class Results:
     conditions: dict[str, Any]
     phases: list[Phase]
 
-    def alone(self) -> Phase | None:
+    def alone(self, pauses: str = "even") -> Phase | None:
         """The foreground without any background."""
-        return next((phase for phase in self.phases if phase.background is None), None)
+        return next((p for p in self.phases if p.background is None and p.pauses == pauses), None)
 
     def background_alone(self, outstanding: int) -> Phase | None:
         """The background with this many outstanding requests, without any foreground."""
         return next((p for p in self.phases if p.foreground is None and p.outstanding == outstanding), None)
 
-    def contended(self, outstanding: int) -> list[Phase]:
+    def contended(self, outstanding: int, pauses: str = "even") -> list[Phase]:
         """Phases in which both ran: uncontrolled first, then by interval."""
-        found = [p for p in self.phases if p.foreground and p.background and p.outstanding == outstanding]
+        both = [p for p in self.phases if p.foreground and p.background]
+        found = [p for p in both if p.outstanding == outstanding and p.pauses == pauses]
         return sorted(found, key=lambda phase: -1 if phase.interval_us is None else phase.interval_us)
 
     def outstanding(self) -> list[int]:
@@ -74,7 +76,7 @@ def _phase(runs: list[dict[str, Any]], folder: Path) -> Phase:
     about = runs[0]["phase"]
     files = [folder / run["foreground"]["latencies"] for run in runs if run["foreground"]]
     return Phase(
-        about["name"], about["outstanding"], about["interval_us"],
+        about["name"], about["outstanding"], about["interval_us"], about["pauses"],
         _reduce(runs, "foreground"), _reduce(runs, "background"), files,
     )
 
@@ -104,11 +106,11 @@ def ratio(value: dict[str, float] | None, base: Phase | None, role: str, figure:
 def caption(conditions: dict[str, Any]) -> str:
     """The conditions in two lines for people."""
     disk, load_ = conditions.get("disk", {}), conditions.get("foreground_load", {})
+    runs = f"Medians of {conditions.get('repeats')} runs of {conditions.get('seconds')} s."
     return (
         f"Disk: {disk.get('service_us', 0) / 1000:g} ms a request, one at a time. Foreground: {load_.get('pattern')} "
         f"{load_.get('block_bytes', 0) // 1024} KiB {load_.get('operation')}s, busy {load_.get('intensity')} % of each "
-        f"{load_.get('quantum_ms')} ms. Background: the same without pause. Medians of {conditions.get('repeats')} runs of "
-        f"{conditions.get('seconds')} s.\n"
+        f"{load_.get('quantum_ms')} ms; irregular: exponential\npauses of the same mean. Background: the same without pause. {runs}\n"
         f"{conditions.get('qemu')}, {str(conditions.get('accel')).upper()}, guests Linux "
         f"{conditions.get('guest_kernel')}, host {conditions.get('cpus')} x {conditions.get('cpu')}, "
         f"commit {conditions.get('commit')}."

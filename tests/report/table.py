@@ -32,7 +32,7 @@ def _latency(phase: results.Phase, alone: results.Phase | None, figure: str) -> 
 
 
 def _row(name: str, phase: results.Phase, data: results.Results) -> list[str]:
-    rate, alone = "operations_per_second", data.alone()
+    rate, alone = "operations_per_second", data.alone(phase.pauses)
     background = data.background_alone(phase.outstanding)
     return [
         name,
@@ -59,7 +59,17 @@ def build(data: results.Results) -> Table:
         contended = data.contended(outstanding)
         for phase in contended:
             table.add_row(*_row(f"{phase.control} ({outstanding})", phase, data), end_section=phase is contended[-1])
+    _add_irregular(table, data)
     return table
+
+
+def _add_irregular(table: Table, data: results.Results) -> None:
+    """The same foreground with exponentially distributed pauses."""
+    alone = data.alone("exponential")
+    if alone:
+        table.add_row(*_row("irregular, alone", alone, data))
+    for phase in data.contended(1, "exponential"):
+        table.add_row(*_row(f"{phase.control} (1)", phase, data))
 
 
 def text(path: Path, terminal: bool = False) -> str:
