@@ -181,6 +181,9 @@ static void watch(void *opaque)
 
 void idletime_resource_watch(IdletimeResource *res)
 {
+    if (res->watch) {
+        return;
+    }
     res->watch = timer_new_ns(idletime_clock(), watch, res);
     timer_mod_ns(res->watch, idletime_now_ns() + WATCH_PERIOD_NS);
 }

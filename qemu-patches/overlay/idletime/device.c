@@ -118,6 +118,7 @@ bool idletime_device_init(IdletimeDevice *dev, DeviceState *qdev,
     }
     object_ref(OBJECT(res));
     res->users++;
+    idletime_resource_watch(res);
     QTAILQ_INSERT_TAIL(&res->devices, dev, next);
     return true;
 }

@@ -209,7 +209,6 @@ static void idletime_resource_complete(UserCreatable *uc, Error **errp)
     }
     QTAILQ_INSERT_TAIL(&resources, res, next);
     res->complete = true;
-    idletime_resource_watch(res);
 }
 
 IdletimeResource *idletime_resource_find(const char *id, const char *property,

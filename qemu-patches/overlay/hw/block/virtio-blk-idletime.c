@@ -47,6 +47,9 @@ typedef struct BlkPart {
     IdletimeGate *gate;
     HeldList held;
     bool pumping;
+    /* What released all that was held, and how often that was. */
+    IdletimePromotion urge;
+    unsigned urges;
     /* Orders from other threads (qatomic), carried out by part_pump(). */
     bool reclassify;
     int urged;                  /* IdletimePromotion + 1 */
@@ -65,6 +68,7 @@ struct IdletimeBlkPieces {
     QEMUIOVector qiov;          /* of the piece in service */
     uint64_t done_bytes;
     uint64_t piece_bytes;
+    unsigned urges;             /* of the part when it was issued */
     bool is_write;
 };
 
@@ -210,6 +214,10 @@ static void release_many(BlkPart *part, IdletimePromotion cause)
     HeldList ready = QSIMPLEQ_HEAD_INITIALIZER(ready);
     VirtIOBlockReq *req, *next;
 
+    if (cause != IDLETIME_PROMOTION_CLASS_CHANGE) {
+        part->urge = cause;
+        part->urges++;
+    }
     QSIMPLEQ_FOREACH_SAFE(req, &part->held, held_next, next) {
         if (cause != IDLETIME_PROMOTION_CLASS_CHANGE ||
             class_of(req) == IDLETIME_CLASS_FOREGROUND) {
@@ -223,14 +231,17 @@ static void release_many(BlkPart *part, IdletimePromotion cause)
     }
 }
 
-/* For the books; what the guest writes around its data does not matter. */
+/* For the books: the data behind the header, or before the status byte. */
 static uint64_t size_of(const VirtIOBlockReq *req)
 {
-    return req->idletime.pieces ?
-           req->qiov.size - req->idletime.pieces->done_bytes :
-           MAX(iov_size(req->elem.out_sg, req->elem.out_num) -
-               sizeof(struct virtio_blk_outhdr),
-               iov_size(req->elem.in_sg, req->elem.in_num));
+    uint64_t out = iov_size(req->elem.out_sg, req->elem.out_num);
+    uint64_t in = iov_size(req->elem.in_sg, req->elem.in_num);
+
+    if (req->idletime.pieces) {
+        return req->qiov.size - req->idletime.pieces->done_bytes;
+    }
+    return MAX(out - MIN(out, sizeof(struct virtio_blk_outhdr)),
+               in - MIN(in, sizeof(struct virtio_blk_inhdr)));
 }
 
 static uint64_t piece_limit(const VirtIOBlock *s)
@@ -459,6 +470,23 @@ static void pieces_finish(VirtIOBlockReq *req, int ret)
     virtio_blk_rw_complete(req, ret);
 }
 
+/* What became of the first on the list while its piece was in service? */
+static void release_urged(BlkPart *part)
+{
+    VirtIOBlockReq *req = QSIMPLEQ_FIRST(&part->held);
+
+    if (!req || !req->idletime.pieces || blocked(part->owner)) {
+        return;
+    }
+    if (class_of(req) == IDLETIME_CLASS_FOREGROUND) {
+        held_remove(part, req);
+        release_promoted(part, req, IDLETIME_PROMOTION_CLASS_CHANGE);
+    } else if (req->idletime.pieces->urges != part->urges) {
+        held_remove(part, req);
+        release_promoted(part, req, part->urge);
+    }
+}
+
 static void piece_complete(void *opaque, int ret)
 {
     VirtIOBlockReq *req = opaque;
@@ -482,12 +510,14 @@ static void piece_complete(void *opaque, int ret)
     if (leased) {
         idletime_gate_done(part->gate, &lease, !QSIMPLEQ_EMPTY(&part->held));
     }
+    release_urged(part);
     part_pump(part);
 }
 
 static void issue_piece(VirtIOBlockReq *req)
 {
     IdletimeBlkPieces *pieces = req->idletime.pieces;
+    BlkPart *part = part_of(req);
     VirtIOBlock *s = req->dev;
     uint64_t left = req->qiov.size - pieces->done_bytes;
     bool whole = req->idletime.state != IDLETIME_BLK_BACKGROUND;
@@ -497,9 +527,10 @@ static void issue_piece(VirtIOBlockReq *req)
                              BDRV_REQ_REGISTERED_BUF : 0;
 
     pieces->piece_bytes = whole ? left : MIN(left, piece_limit(s));
+    pieces->urges = part->urges;
     qemu_iovec_init_slice(&pieces->qiov, &req->qiov, pieces->done_bytes,
                           pieces->piece_bytes);
-    stat_add(&part_of(req)->gate->stats.pieces, 1);
+    stat_add(&part->gate->stats.pieces, 1);
     if (whole) {
         idletime_blk_begin_slow(req, left, idletime_now_ns());
     }

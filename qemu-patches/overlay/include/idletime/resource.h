@@ -122,7 +122,8 @@ void idletime_boards_free(IdletimeBoards *boards);
 
 /**
  * idletime_resource_watch: look every second whether the arena is still the
- * one that others see; if not, go blind and move to the new one.
+ * one that others see; if not, go blind and move to the new one.  From the
+ * first device on: -object is too early to know the clock.  Idempotent.
  * Context: BQL.
  */
 void idletime_resource_watch(IdletimeResource *res);
