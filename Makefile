@@ -80,7 +80,7 @@ demo-quick: deps qemu ## The demo with shorter runs.
 
 .PHONY: test
 test: deps qemu ## Run everything that CI runs.
-	@for step in check-patches unit machine e2e; do $(MAKE) --no-print-directory $$step; done
+	@for step in check-patches unit fuzz-quick machine e2e; do $(MAKE) --no-print-directory $$step; done
 	$(heading) 'All tests passed'
 
 .PHONY: check-patches
@@ -103,6 +103,11 @@ machine: ## Run the machine tests (qtest, virtual time) against the built QEMU.
 e2e: ## Run the end-to-end tests with real guests.
 	@$(heading) 'End-to-end tests with real guests'
 	$(python) -m pytest tests/e2e $(PYTEST_ARGS)
+
+.PHONY: fuzz-quick
+fuzz-quick: ## Fuzz for half a minute, as CI does.
+	@$(heading) 'Fuzzing, short'
+	$(MAKE) -C tests/fuzz check
 
 .PHONY: fuzz
 fuzz: ## Fuzz what is read from shared memory, for longer than the tests do.

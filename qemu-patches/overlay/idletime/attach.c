@@ -121,6 +121,7 @@ static void go_blind(IdletimeResource *res)
 {
     qatomic_set(&res->blind, true);
     res->found_ns = 0;
+    trace_idletime_resource_lost(idletime_resource_id(res), res->path);
     warn_report("idletime-resource '%s': the arena '%s' was removed or "
                 "damaged; background requests are released after max-hold-ms "
                 "only, until it is back (remove what is left of it)",
@@ -132,6 +133,7 @@ static void see_again(IdletimeResource *res)
     IdletimeDevice *dev;
 
     qatomic_set(&res->blind, false);
+    trace_idletime_resource_found(idletime_resource_id(res), res->path);
     info_report("idletime-resource '%s': the arena '%s' is back",
                 idletime_resource_id(res), res->path);
     QTAILQ_FOREACH(dev, &res->devices, next) {

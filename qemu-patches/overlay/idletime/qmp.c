@@ -148,6 +148,7 @@ static void add_state(IdletimeResourceInfo *info, IdletimeResource *res,
     idletime_guard_thread();
     QEMU_LOCK_GUARD(&res->lock);
     view = idletime_scan(&scan, &rule, now_ns);
+    view.blind |= qatomic_read(&res->blind);
     idletime_core_observe(&res->core, &rule, &view, now_ns);
     info->state = view.blind ? IDLETIME_RESOURCE_STATE_LOST :
                   qapi_state[res->core.state];

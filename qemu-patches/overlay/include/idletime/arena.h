@@ -283,7 +283,7 @@ int idletime_scan_next(const IdletimeScan *scan, int64_t fg_last_ns,
 
 /**
  * idletime_scan_skip: @index had its turn and let it pass.
- * It is skipped for 20 ms, twice as long each further time up to a second,
+ * It is skipped for 20 ms, twice as long each further time up to 1.28 s,
  * but only until it starts a request; a dead one is cleared.  So one that is
  * slow to wake loses little, and one that is stopped costs the others little.
  */

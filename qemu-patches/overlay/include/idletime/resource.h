@@ -63,7 +63,6 @@ struct IdletimeResource {
     QemuMutex lock;
     IdletimeCore core;
     bool core_ready;
-    uint64_t collisions;
     int64_t collision_ns;
 };
 
