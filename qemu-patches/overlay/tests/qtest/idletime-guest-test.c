@@ -1,0 +1,411 @@
+/*
+ * Idletime machine tests: class guest, promotion by cause, live changes.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ */
+#include "qemu/osdep.h"
+#include "qemu/units.h"
+#include "idletime-machine.h"
+
+/* One disk of class guest; its own foreground starts the interval. */
+static TestMachine *guest(const char *options, TestDisk **d)
+{
+    g_autofree char *all = g_strdup_printf("idletime=" RESOURCE
+                                           ",idletime-class=guest%s", options);
+    TestMachine *m = machine_new();
+
+    machine_resource(m, RESOURCE, "");
+    *d = machine_disk(m, "d", all);
+    machine_start(m);
+    return m;
+}
+
+/* ---- what is background */
+
+typedef struct IoprioCase {
+    uint32_t ioprio;
+    bool background;
+} IoprioCase;
+
+static const IoprioCase ioprio_case[] = {
+    { 0x6000, true },               /* idle, as Linux sends it */
+    { 0x6007, true },               /* idle has no levels */
+    { 0x7ff8, true },               /* hints in bits 3 to 12 */
+    { 0x6008, true },
+    { 0x0000, false },              /* none; Windows */
+    { 0x0001, false },              /* FreeBSD */
+    { IOPRIO_BE_JOURNAL, false },
+    { IOPRIO_BE, false },
+    { IOPRIO_RT, false },
+    { 0x5ff8, false },              /* best effort with hints */
+    { 0xe000, false },              /* class 7 does not exist */
+    { 0xffffffff, false },
+    { 0x00016000, false },          /* bits above the word of Linux */
+};
+
+static void test_ioprio(const void *opaque)
+{
+    const IoprioCase *c = opaque;
+    TestDisk *d;
+    TestMachine *m = guest("", &d);
+    TestRequest *r;
+
+    foreground(d);
+    r = disk_read_as(d, c->ioprio);
+    assert_held(d, c->background);
+    machine_step_us(m, c->background ? INTERVAL_US : 0);
+    request_ok(r);
+    g_assert_cmpint(disk_number(d, "background.requests"), ==, c->background);
+    g_assert_cmpint(disk_number(d, "foreground.requests"), ==,
+                    c->background ? 1 : 2);
+    machine_free(m);
+}
+
+/* Nothing in a request makes it foreground on a background device. */
+static void test_downward_only(const void *opaque)
+{
+    const IoprioCase *c = opaque;
+    TestDisk *fg, *bg;
+    TestMachine *m = machine_pair("", &fg, &bg);
+    TestRequest *r;
+
+    foreground(fg);
+    r = disk_read_as(bg, c->ioprio);
+    assert_held(bg, 1);
+    machine_step_us(m, INTERVAL_US);
+    request_ok(r);
+    machine_free(m);
+}
+
+/* ... and on a foreground one nothing makes it background. */
+static void test_foreground_device(void)
+{
+    TestDisk *fg, *bg;
+    TestMachine *m = machine_pair("", &fg, &bg);
+
+    foreground(fg);
+    request_ok(disk_read_as(fg, IOPRIO_IDLE));
+    g_assert_cmpint(disk_number(fg, "foreground.requests"), ==, 2);
+    machine_free(m);
+}
+
+/* ---- promotion */
+
+typedef struct UrgeCase {
+    uint32_t type;
+    uint32_t ioprio;
+    const char *cause;              /* NULL: none is released */
+} UrgeCase;
+
+static const UrgeCase urge_case[] = {
+    { VIRTIO_BLK_T_FLUSH, IOPRIO_NONE, "promotions.flush" },
+    { VIRTIO_BLK_T_OUT, IOPRIO_BE_JOURNAL, "promotions.journal" },
+    { VIRTIO_BLK_T_OUT, IOPRIO_BE_JOURNAL | 0x1ff8, "promotions.journal" },
+    { VIRTIO_BLK_T_OUT, IOPRIO_BE, NULL },
+    { VIRTIO_BLK_T_OUT, IOPRIO_NONE, NULL },
+    { VIRTIO_BLK_T_OUT, IOPRIO_RT | 3, NULL },
+};
+
+static void test_urge(const void *opaque)
+{
+    const UrgeCase *c = opaque;
+    bool data = c->type == VIRTIO_BLK_T_OUT;
+    g_autofree void *block = g_malloc0(BLOCK_BYTES);
+    TestRequest *held[3];
+    TestDisk *d;
+    TestMachine *m = guest("", &d);
+
+    foreground(d);
+    for (int i = 0; i < 3; i++) {
+        held[i] = disk_read_as(d, IOPRIO_IDLE);
+    }
+    assert_held(d, 3);
+    request_ok(disk_submit(d, 0, c->type, c->ioprio, 64, data ? block : NULL,
+                           data ? BLOCK_BYTES : 0));
+    assert_held(d, c->cause ? 0 : 3);
+    if (c->cause) {
+        g_assert_cmpint(disk_number(d, c->cause), ==, 3);
+    } else {
+        machine_step_us(m, INTERVAL_US);
+    }
+    for (int i = 0; i < 3; i++) {
+        request_ok(held[i]);
+    }
+    machine_free(m);
+}
+
+/* A large one that is half-way through is no less waited for. */
+static void test_urge_pieces(const void *opaque)
+{
+    bool flush = opaque != NULL;
+    g_autofree void *data = g_malloc0(MiB);
+    TestDisk *d;
+    TestMachine *m = guest("", &d);
+    TestRequest *large;
+
+    disk_pause_write(d, "A");
+    large = disk_submit(d, 0, VIRTIO_BLK_T_OUT, IOPRIO_IDLE, 0, data, MiB);
+    assert_in_service(d, 1);
+    request_ok(flush ? disk_flush(d) :
+               disk_submit(d, 0, VIRTIO_BLK_T_OUT, IOPRIO_BE_JOURNAL, 4096,
+                           data, BLOCK_BYTES));
+    disk_resume(d, "A");
+    request_ok(large);
+    g_assert_cmpint(disk_number(d, "pieces"), ==, 2);
+    g_assert_cmpint(disk_number(d, flush ? "promotions.flush" :
+                                "promotions.journal"), ==, 1);
+    machine_free(m);
+}
+
+/* Before it: the flush covers them only if they are issued first. */
+static void test_urge_order(void)
+{
+    TestDisk *d;
+    TestMachine *m = guest("", &d);
+    TestRequest *held, *flush;
+
+    foreground(d);
+    disk_pause_write(d, "A");
+    held = disk_submit(d, 0, VIRTIO_BLK_T_OUT, IOPRIO_IDLE, 0,
+                       "", SECTOR_BYTES);
+    flush = disk_flush(d);
+    /* Promoted, it counts as foreground in service, beside the flush. */
+    g_assert_cmpint(disk_number(d, "foreground.requests"), ==, 3);
+    disk_resume(d, "A");
+    request_ok(held);
+    request_ok(flush);
+    machine_free(m);
+}
+
+/* A queue of 16: more than 4 held ones push the first out. */
+static void test_ring(void)
+{
+    TestDisk *d;
+    TestMachine *m = guest(",queue-size=16,seg-max-adjust=on", &d);
+    TestRequest *r[6];
+
+    foreground(d);
+    for (int i = 0; i < 4; i++) {
+        r[i] = disk_submit(d, 0, VIRTIO_BLK_T_FLUSH | 0, 0, 0, NULL, 0);
+        request_ok(r[i]);
+    }
+    qvirtqueue_reset_pool(d->vq[0]);
+    foreground(d);
+    qvirtqueue_reset_pool(d->vq[0]);
+    for (int i = 0; i < 5; i++) {
+        r[i] = disk_read_as(d, IOPRIO_IDLE);
+        g_assert_cmpint(disk_number(d, "promotions.ring"), ==, i == 4);
+        assert_held(d, MIN(i + 1, 4));
+    }
+    request_ok(r[0]);
+    /* It left as foreground, just now. */
+    machine_step_us(m, INTERVAL_US - 1);
+    assert_held(d, 4);
+    machine_step_us(m, 1);
+    for (int i = 1; i < 5; i++) {
+        request_ok(r[i]);
+    }
+    machine_free(m);
+}
+
+/* On a background device all is background: it may fill its ring. */
+static void test_ring_background(void)
+{
+    TestMachine *m = machine_new();
+    TestDisk *fg, *bg;
+    TestRequest *r[5];
+
+    machine_resource(m, RESOURCE, "");
+    fg = machine_disk(m, "fg", "idletime=" RESOURCE);
+    bg = machine_disk(m, "bg", "queue-size=16,idletime=" RESOURCE
+                      ",idletime-class=background");
+    machine_start(m);
+    foreground(fg);
+    for (int i = 0; i < 5; i++) {
+        r[i] = disk_read(bg);
+    }
+    assert_held(bg, 5);
+    request_ok(disk_flush(fg));
+    assert_held(bg, 5);
+    machine_step_us(m, INTERVAL_US);
+    for (int i = 0; i < 5; i++) {
+        request_ok(r[i]);
+    }
+    machine_free(m);
+}
+
+/* ---- live changes */
+
+static void test_interval_change(void)
+{
+    TestDisk *fg, *bg;
+    TestMachine *m = machine_pair("max-hold-ms=3600000", &fg, &bg);
+    TestRequest *r;
+
+    foreground(fg);
+    r = disk_read(bg);
+    machine_set(m, "interval-us", 60 * 1000 * MS);
+    machine_step_us(m, 60 * 1000 * MS - 1);
+    assert_held(bg, 1);
+    machine_set(m, "interval-us", 0);
+    request_ok(r);
+
+    foreground(fg);
+    machine_set(m, "interval-us", 60 * 1000 * MS);
+    r = disk_read(bg);
+    machine_step_us(m, 5 * MS);
+    machine_set(m, "interval-us", INTERVAL_US);
+    /* 5 ms of the 20 are over. */
+    machine_step_us(m, 15 * MS - 1);
+    assert_held(bg, 1);
+    machine_step_us(m, 1);
+    request_ok(r);
+    g_assert_cmpint(disk_number(bg, "promotions.deadline"), ==, 0);
+    machine_free(m);
+}
+
+static void test_deadline_change(void)
+{
+    TestDisk *fg, *bg;
+    TestMachine *m = machine_pair("interval-us=3600000000", &fg, &bg);
+    TestRequest *r;
+
+    foreground(fg);
+    r = disk_read(bg);
+    machine_step_us(m, 10 * MS);
+    machine_set(m, "max-hold-ms", 11);
+    assert_held(bg, 1);
+    machine_step_us(m, 1 * MS);
+    request_ok(r);
+    g_assert_cmpint(disk_number(bg, "promotions.deadline"), ==, 1);
+    machine_free(m);
+}
+
+static void test_cap_change(void)
+{
+    TestDisk *fg, *bg;
+    TestMachine *m = machine_pair("", &fg, &bg);
+    TestRequest *a, *b;
+
+    disk_pause_read(bg, "A");
+    a = disk_read(bg);
+    b = disk_read(bg);
+    assert_held(bg, 1);
+    machine_set(m, "max-inflight", 2);
+    request_ok(b);
+    disk_resume(bg, "A");
+    request_ok(a);
+    machine_free(m);
+}
+
+static void test_class_change(void)
+{
+    TestDisk *fg, *bg;
+    TestMachine *m = machine_pair("", &fg, &bg);
+    TestRequest *r, *f;
+
+    foreground(fg);
+    r = disk_read(bg);
+    assert_held(bg, 1);
+    disk_set_class(bg, "foreground");
+    request_ok(r);
+    g_assert_cmpint(disk_number(bg, "promotions.class-change"), ==, 1);
+    request_ok(disk_read(bg));
+    g_assert_cmpint(disk_number(bg, "foreground.requests"), ==, 2);
+
+    /* And back, with a foreground request of its own in service. */
+    disk_pause_read(bg, "A");
+    f = disk_read(bg);
+    disk_set_class(bg, "background");
+    r = disk_read(bg);
+    assert_held(bg, 1);
+    machine_step_us(m, 50 * MS);
+    assert_held(bg, 1);
+    disk_resume(bg, "A");
+    request_ok(f);
+    machine_step_us(m, INTERVAL_US);
+    request_ok(r);
+    machine_free(m);
+}
+
+/* To class guest: those that were held as background go on waiting. */
+static void test_class_to_guest(void)
+{
+    TestDisk *fg, *bg;
+    TestMachine *m = machine_pair("", &fg, &bg);
+    TestRequest *r;
+
+    foreground(fg);
+    r = disk_read(bg);
+    disk_set_class(bg, "guest");
+    assert_held(bg, 1);
+    request_ok(disk_read(bg));
+    assert_held(bg, 1);
+    machine_step_us(m, INTERVAL_US);
+    request_ok(r);
+    machine_free(m);
+}
+
+static void set_queues(TestDisk *d, const char *queues)
+{
+    machine_ok(d->m, "idletime-set", "{'device': %s, 'background-queues': %s}",
+               d->id, queues);
+}
+
+static void test_queue_list_change(void)
+{
+    TestMachine *m = machine_new();
+    TestRequest *a, *b;
+    TestDisk *d;
+
+    machine_resource(m, RESOURCE, "");
+    d = machine_disk(m, "d", "num-queues=3,idletime=" RESOURCE
+                     ",idletime-background-queues=1-2");
+    machine_start(m);
+    foreground(d);
+    a = disk_submit(d, 1, VIRTIO_BLK_T_IN, 0, 0, NULL, BLOCK_BYTES);
+    b = disk_submit(d, 2, VIRTIO_BLK_T_IN, 0, 0, NULL, BLOCK_BYTES);
+    assert_held(d, 2);
+    set_queues(d, "1");
+    request_ok(b);
+    assert_held(d, 1);
+    g_assert_cmpint(disk_number(d, "promotions.class-change"), ==, 1);
+    set_queues(d, "");
+    request_ok(a);
+    set_queues(d, "0");
+    a = disk_read(d);
+    assert_held(d, 1);
+    machine_step_us(m, INTERVAL_US);
+    request_ok(a);
+    machine_free(m);
+}
+
+#define ADD_CASES(name, cases, fn)                                      \
+    for (unsigned i = 0; i < ARRAY_SIZE(cases); i++) {                  \
+        g_autofree char *p = g_strdup_printf("idletime/" name "-%u", i);\
+        qtest_add_data_func(p, &cases[i], fn);                          \
+    }
+
+int main(int argc, char **argv)
+{
+    g_test_init(&argc, &argv, NULL);
+    ADD_CASES("guest/ioprio", ioprio_case, test_ioprio);
+    ADD_CASES("guest/downward-only", ioprio_case, test_downward_only);
+    qtest_add_func("idletime/guest/foreground-device",
+                   test_foreground_device);
+    ADD_CASES("guest/urge", urge_case, test_urge);
+    qtest_add_data_func("idletime/guest/urge-pieces-flush",
+                        GINT_TO_POINTER(1), test_urge_pieces);
+    qtest_add_data_func("idletime/guest/urge-pieces-journal", NULL,
+                        test_urge_pieces);
+    qtest_add_func("idletime/guest/urge-order", test_urge_order);
+    qtest_add_func("idletime/guest/ring", test_ring);
+    qtest_add_func("idletime/guest/ring-background", test_ring_background);
+    qtest_add_func("idletime/live/interval", test_interval_change);
+    qtest_add_func("idletime/live/deadline", test_deadline_change);
+    qtest_add_func("idletime/live/cap", test_cap_change);
+    qtest_add_func("idletime/live/class", test_class_change);
+    qtest_add_func("idletime/live/class-to-guest", test_class_to_guest);
+    qtest_add_func("idletime/live/queue-list", test_queue_list_change);
+    return g_test_run();
+}

@@ -1,0 +1,191 @@
+/*
+ * Idletime machine tests: drains while requests are held.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ *
+ * Snapshots, resizes and jobs drain a device: they wait until nothing is in
+ * flight.  Held requests are not in flight.  A drain must not wait for them,
+ * must not release them, and must not lose them.
+ */
+#include "qemu/osdep.h"
+#include "qemu/units.h"
+#include "idletime-machine.h"
+
+#define HELD    3
+/* No release but by the interval, which is a minute. */
+#define LONG    "interval-us=60000000,max-hold-ms=0"
+
+typedef void Drain(TestDisk *d);
+
+static void take_snapshot(TestDisk *d)
+{
+    g_autofree char *file = g_strdup_printf("%s/over.qcow2", d->m->dir);
+
+    machine_ok(d->m, "blockdev-snapshot-sync",
+               "{'node-name': %s, 'snapshot-file': %s,"
+               " 'snapshot-node-name': 'over'}", d->id, file);
+}
+
+static void resize(TestDisk *d)
+{
+    machine_ok(d->m, "block_resize", "{'node-name': %s, 'size': %" PRId64 "}",
+               d->id, (int64_t)(DISK_BYTES * 2));
+}
+
+static void await_job(TestDisk *d, const char *event)
+{
+    qtest_qmp_eventwait(d->m->qts, event);
+}
+
+static void start_mirror(TestDisk *d, const char *sync)
+{
+    machine_ok(d->m, "blockdev-add", "{'driver': 'null-co', 'size': %" PRId64
+               ", 'node-name': 'target', 'read-zeroes': true}",
+               (int64_t)DISK_BYTES);
+    machine_ok(d->m, "blockdev-mirror", "{'job-id': 'job', 'device': %s,"
+               " 'target': 'target', 'sync': %s}", d->id, sync);
+    await_job(d, "BLOCK_JOB_READY");
+}
+
+/* Back to the old image: a drain at the start and one at the end. */
+static void mirror_and_cancel(TestDisk *d)
+{
+    start_mirror(d, "full");
+    machine_ok(d->m, "block-job-cancel", "{'device': 'job'}");
+    await_job(d, "BLOCK_JOB_COMPLETED");
+}
+
+/* To a new image: from here on the disk is the target. */
+static void mirror_and_switch(TestDisk *d)
+{
+    start_mirror(d, "none");
+    machine_ok(d->m, "block-job-complete", "{'device': 'job'}");
+    await_job(d, "BLOCK_JOB_COMPLETED");
+}
+
+static void backup(TestDisk *d)
+{
+    machine_ok(d->m, "blockdev-add", "{'driver': 'null-co', 'size': %" PRId64
+               ", 'node-name': 'target'}", (int64_t)DISK_BYTES);
+    machine_ok(d->m, "blockdev-backup", "{'job-id': 'job', 'device': %s,"
+               " 'target': 'target', 'sync': 'full'}", d->id);
+    await_job(d, "BLOCK_JOB_COMPLETED");
+}
+
+static void throttle(TestDisk *d)
+{
+    machine_ok(d->m, "block_set_io_throttle", "{'id': '/machine/peripheral/bg"
+               "/virtio-backend', 'bps': 0, 'bps_rd': 0, 'bps_wr': 0,"
+               " 'iops': 1000000, 'iops_rd': 0, 'iops_wr': 0}");
+}
+
+static void twenty_times(TestDisk *d)
+{
+    for (int i = 0; i < 20; i++) {
+        machine_ok(d->m, "block_resize",
+                   "{'node-name': %s, 'size': %" PRId64 "}", d->id,
+                   (int64_t)(DISK_BYTES + i * MiB));
+    }
+}
+
+typedef struct DrainCase {
+    const char *name;
+    Drain *drain;
+    const char *image;      /* NULL: of the disk; "": cannot be looked at */
+} DrainCase;
+
+static const DrainCase drain_case[] = {
+    { "snapshot", take_snapshot, "" },
+    { "resize", resize },
+    { "mirror-cancel", mirror_and_cancel },
+    { "mirror-switch", mirror_and_switch, "" },
+    { "backup", backup },
+    { "throttle", throttle },
+    { "twenty", twenty_times },
+};
+
+static int64_t promotions(TestDisk *d)
+{
+    return disk_number(d, "promotions.deadline") +
+           disk_number(d, "promotions.flush") +
+           disk_number(d, "promotions.journal") +
+           disk_number(d, "promotions.ring") +
+           disk_number(d, "promotions.class-change");
+}
+
+static void test_held(const void *opaque)
+{
+    const DrainCase *c = opaque;
+    TestDisk *fg, *bg;
+    TestMachine *m = machine_pair(LONG, &fg, &bg);
+    TestRequest *r[HELD];
+
+    foreground(fg);
+    for (int i = 0; i < HELD; i++) {
+        r[i] = disk_write(bg, i * BLOCK_BYTES, BLOCK_BYTES, 0x5a);
+    }
+    c->drain(bg);
+    assert_held(bg, HELD);
+    g_assert_cmpint(disk_number(bg, "background.requests"), ==, 0);
+    g_assert_cmpint(promotions(bg), ==, 0);
+    g_assert_true(disk_holds(bg, 0, HELD * BLOCK_BYTES, 0));
+    machine_step_us(m, 60 * 1000 * MS);
+    for (int i = 0; i < HELD; i++) {
+        request_ok(r[i]);
+        g_assert_cmpint(r[i]->order, ==, i + 1);
+    }
+    g_assert_true(c->image || disk_holds(bg, 0, HELD * BLOCK_BYTES, 0x5a));
+    machine_free(m);
+}
+
+/* A drain of the neighbour, whose end is a foreground event at most. */
+static void test_neighbour(void)
+{
+    TestDisk *fg, *bg;
+    TestMachine *m = machine_pair(LONG, &fg, &bg);
+    TestRequest *r;
+
+    foreground(fg);
+    r = disk_read(bg);
+    resize(fg);
+    assert_held(bg, 1);
+    machine_step_us(m, 60 * 1000 * MS);
+    request_ok(r);
+    machine_free(m);
+}
+
+/* It waits for the piece in service, and the next one waits for it. */
+static void test_half_way(void)
+{
+    TestMachine *m = machine_new();
+    TestRequest *r;
+    TestDisk *bg;
+
+    machine_resource(m, RESOURCE, "");
+    bg = machine_throttled(m, "bg", "idletime=" RESOURCE
+                           ",idletime-class=background");
+    machine_start(m);
+    r = disk_write(bg, 0, MiB, 0x5a);
+    disk_await(bg, "pieces", 2);
+    /* A resize has three drained sections, each ends the throttling of one. */
+    resize(bg);
+    g_assert_cmpint(disk_number(bg, "pieces"), <, 8);
+    request_ok(r);
+    g_assert_cmpint(disk_number(bg, "pieces"), ==, 8);
+    g_assert_true(disk_holds(bg, 0, MiB, 0x5a));
+    machine_free(m);
+}
+
+int main(int argc, char **argv)
+{
+    g_test_init(&argc, &argv, NULL);
+    for (unsigned i = 0; i < ARRAY_SIZE(drain_case); i++) {
+        g_autofree char *path = g_strdup_printf("idletime/drain/%s",
+                                                drain_case[i].name);
+
+        qtest_add_data_func(path, &drain_case[i], test_held);
+    }
+    qtest_add_func("idletime/drain/neighbour", test_neighbour);
+    qtest_add_func("idletime/drain/half-way", test_half_way);
+    return g_test_run();
+}

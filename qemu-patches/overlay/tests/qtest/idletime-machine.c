@@ -1,0 +1,364 @@
+/*
+ * Idletime machine tests: a QEMU with disks on idletime resources.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ */
+#include "qemu/osdep.h"
+#include "qemu/units.h"
+#include "idletime-machine.h"
+#include "libqos/malloc-pc.h"
+#include "libqos/pci-pc.h"
+#include "qobject/qjson.h"
+#include "qobject/qlist.h"
+#include "qobject/qnum.h"
+#include "qobject/qstring.h"
+
+/* PCI slots 0 to 3 are the machine's own. */
+#define FIRST_SLOT          4
+/* Longer than any interval: at time 0 a fresh slot looks like an event. */
+#define START_US            (10 * 1000 * MS)
+
+/* ---- life */
+
+static void disk_free(gpointer opaque)
+{
+    TestDisk *d = opaque;
+
+    disk_forget(d);
+    g_ptr_array_free(d->requests, true);
+    g_free(d->id);
+    g_free(d->image);
+    g_free(d);
+}
+
+TestMachine *machine_new_beside(const TestMachine *other)
+{
+    TestMachine *m = g_new0(TestMachine, 1);
+
+    m->dir = other ? g_strdup(other->dir) :
+             g_dir_make_tmp("idletime-XXXXXX", NULL);
+    g_assert_nonnull(m->dir);
+    m->own_dir = !other;
+    m->disks = g_ptr_array_new_with_free_func(disk_free);
+    m->args = g_string_new("-machine pc -m 128 -nodefaults ");
+    return m;
+}
+
+TestMachine *machine_new(void)
+{
+    return machine_new_beside(NULL);
+}
+
+void machine_args(TestMachine *m, const char *fmt, ...)
+{
+    va_list ap;
+
+    va_start(ap, fmt);
+    g_string_append_vprintf(m->args, fmt, ap);
+    va_end(ap);
+    g_string_append_c(m->args, ' ');
+}
+
+void machine_resource(TestMachine *m, const char *id, const char *options)
+{
+    machine_args(m, "-object idletime-resource,id=%s,path=%s/%s%s%s",
+                 id, m->dir, id, *options ? "," : "", options);
+}
+
+static TestDisk *disk_new(TestMachine *m, const char *id)
+{
+    TestDisk *d = g_new0(TestDisk, 1);
+
+    d->m = m;
+    d->id = g_strdup(id);
+    d->image = g_strdup_printf("%s/%s.img", m->dir, id);
+    d->slot = FIRST_SLOT + m->disks->len;
+    d->requests = g_ptr_array_new_with_free_func(g_free);
+    d->num_queues = 1;
+    g_ptr_array_add(m->disks, d);
+    return d;
+}
+
+static void image_create(const char *path)
+{
+    int fd = open(path, O_RDWR | O_CREAT, 0600);
+
+    g_assert_cmpint(fd, >=, 0);
+    g_assert_cmpint(ftruncate(fd, DISK_BYTES), ==, 0);
+    close(fd);
+}
+
+TestDisk *machine_disk_on(TestMachine *m, const char *id,
+                          const char *blockdev, const char *options)
+{
+    TestDisk *d = disk_new(m, id);
+    const char *queues = strstr(options, "num-queues=");
+
+    d->num_queues = queues ? atoi(queues + strlen("num-queues=")) : 1;
+    g_assert_cmpint(d->num_queues, <=, MAX_QUEUES);
+    machine_args(m, "-blockdev %s,node-name=%s", blockdev, id);
+    machine_args(m, "-device virtio-blk-pci,id=%s,drive=%s,addr=0x%x,"
+                 "ioeventfd=off%s%s%s", id, id, d->slot,
+                 queues ? "" : ",num-queues=1", *options ? "," : "", options);
+    return d;
+}
+
+TestDisk *machine_disk(TestMachine *m, const char *id, const char *options)
+{
+    g_autofree char *image = g_strdup_printf("%s/%s.img", m->dir, id);
+    /* Without locks, since migration tests open it twice. */
+    g_autofree char *blockdev =
+        g_strdup_printf("driver=raw,discard=unmap,file.driver=blkdebug,"
+                        "file.image.driver=file,file.image.locking=off,"
+                        "file.image.filename=%s,file.discard=unmap", image);
+
+    image_create(image);
+    return machine_disk_on(m, id, blockdev, options);
+}
+
+TestDisk *machine_throttled(TestMachine *m, const char *id,
+                            const char *options)
+{
+    g_autofree char *image = g_strdup_printf("%s/%s.img", m->dir, id);
+    g_autofree char *blockdev =
+        g_strdup_printf("driver=throttle,throttle-group=%s-group,"
+                        "file.driver=file,file.filename=%s", id, image);
+
+    image_create(image);
+    machine_args(m, "-object throttle-group,id=%s-group,x-iops-total=2", id);
+    return machine_disk_on(m, id, blockdev, options);
+}
+
+void machine_start(TestMachine *m)
+{
+    m->qts = qtest_init(m->args->str);
+    pc_alloc_init(&m->alloc, m->qts, ALLOC_NO_FLAGS);
+    m->bus = qpci_new_pc(m->qts, &m->alloc);
+    for (unsigned i = 0; i < m->disks->len; i++) {
+        disk_init(m->disks->pdata[i]);
+    }
+    machine_step_us(m, START_US);
+}
+
+void machine_start_moved(TestMachine *m, const TestMachine *from)
+{
+    g_assert_cmpint(m->disks->len, ==, from->disks->len);
+    m->qts = qtest_init(m->args->str);
+    pc_alloc_init(&m->alloc, m->qts, ALLOC_NO_FLAGS);
+    m->bus = qpci_new_pc(m->qts, &m->alloc);
+    for (unsigned i = 0; i < m->disks->len; i++) {
+        disk_adopt(m->disks->pdata[i], from->disks->pdata[i]);
+    }
+}
+
+TestMachine *machine_pair(const char *resource_options,
+                          TestDisk **fg, TestDisk **bg)
+{
+    TestMachine *m = machine_new();
+
+    machine_resource(m, RESOURCE, resource_options);
+    *fg = machine_disk(m, "fg", "idletime=" RESOURCE);
+    *bg = machine_disk(m, "bg", "idletime=" RESOURCE
+                       ",idletime-class=background");
+    machine_start(m);
+    return m;
+}
+
+static void remove_tree(const char *path)
+{
+    g_autoptr(GDir) dir = g_dir_open(path, 0, NULL);
+    const char *name;
+
+    while (dir && (name = g_dir_read_name(dir))) {
+        g_autofree char *child = g_build_filename(path, name, NULL);
+
+        remove_tree(child);
+    }
+    remove(path);
+}
+
+void machine_free(TestMachine *m)
+{
+    g_ptr_array_free(m->disks, true);
+    qpci_free_pc(m->bus);
+    alloc_destroy(&m->alloc);
+    qtest_quit(m->qts);
+    if (m->own_dir) {
+        remove_tree(m->dir);
+    }
+    g_string_free(m->args, true);
+    g_free(m->dir);
+    g_free(m);
+}
+
+void machine_stop(TestMachine *m)
+{
+    qtest_qmp_assert_success(m->qts, "{'execute': 'stop'}");
+    qtest_qmp_eventwait(m->qts, "STOP");
+}
+
+void machine_cont(TestMachine *m)
+{
+    qtest_qmp_assert_success(m->qts, "{'execute': 'cont'}");
+    qtest_qmp_eventwait(m->qts, "RESUME");
+}
+
+void machine_step_us(TestMachine *m, int64_t us)
+{
+    if (us) {
+        qtest_clock_step(m->qts, us * 1000);
+    }
+}
+
+/* ---- QMP */
+
+static QDict *G_GNUC_PRINTF(3, 0)
+execute(TestMachine *m, const char *command, const char *fmt, va_list ap)
+{
+    QObject *arguments = qobject_from_vjsonf_nofail(fmt, ap);
+
+    return qtest_qmp(m->qts, "{'execute': %s, 'arguments': %p}", command,
+                     arguments);
+}
+
+void machine_ok(TestMachine *m, const char *command, const char *fmt, ...)
+{
+    QDict *response;
+    va_list ap;
+
+    va_start(ap, fmt);
+    response = execute(m, command, fmt, ap);
+    va_end(ap);
+    if (qdict_haskey(response, "error")) {
+        g_error("%s: %s", command,
+                qdict_get_str(qdict_get_qdict(response, "error"), "desc"));
+    }
+    qobject_unref(response);
+}
+
+void machine_refused(TestMachine *m, const char *text, const char *command,
+                     const char *fmt, ...)
+{
+    QDict *response, *error;
+    va_list ap;
+
+    va_start(ap, fmt);
+    response = execute(m, command, fmt, ap);
+    va_end(ap);
+    error = qdict_get_qdict(response, "error");
+    if (!error) {
+        g_error("%s was not refused, expected: %s", command, text);
+    }
+    g_assert_cmpstr(qdict_get_str(error, "desc"), ==, text);
+    qobject_unref(response);
+}
+
+/* The element of @list whose member @key is @value. */
+static QObject *element_of(QList *list, const char *key, const char *value)
+{
+    const QListEntry *entry;
+
+    QLIST_FOREACH_ENTRY(list, entry) {
+        QDict *dict = qobject_to(QDict, entry->value);
+
+        if (g_str_equal(qdict_get_str(dict, key), value)) {
+            return entry->value;
+        }
+    }
+    g_error("query-idletime does not show %s '%s'", key, value);
+}
+
+static QObject *element_at(QList *list, unsigned index)
+{
+    const QListEntry *entry;
+
+    QLIST_FOREACH_ENTRY(list, entry) {
+        if (index-- == 0) {
+            return entry->value;
+        }
+    }
+    return NULL;
+}
+
+/* "counters.idle.foreground", "hold.bins.8" */
+static QObject *walk(QObject *object, const char *path)
+{
+    g_auto(GStrv) step = g_strsplit(path, ".", -1);
+
+    for (unsigned i = 0; object && step[i]; i++) {
+        QDict *dict = qobject_to(QDict, object);
+
+        object = dict ? qdict_get(dict, step[i]) :
+                 element_at(qobject_to(QList, object), atoi(step[i]));
+    }
+    if (!object) {
+        g_error("query-idletime does not show '%s'", path);
+    }
+    return object;
+}
+
+static QDict *query(TestMachine *m)
+{
+    return qtest_qmp(m->qts, "{'execute': 'query-idletime'}");
+}
+
+static QObject *resource_in(QDict *response, const char *id)
+{
+    return element_of(qdict_get_qlist(response, "return"), "id", id);
+}
+
+int64_t machine_number(TestMachine *m, const char *id, const char *member)
+{
+    QDict *response = query(m);
+    QObject *found = walk(resource_in(response, id), member);
+    int64_t value = qnum_get_int(qobject_to(QNum, found));
+
+    qobject_unref(response);
+    return value;
+}
+
+char *machine_string(TestMachine *m, const char *id, const char *member)
+{
+    QDict *response = query(m);
+    QObject *found = walk(resource_in(response, id), member);
+    char *text = g_strdup(qstring_get_str(qobject_to(QString, found)));
+
+    qobject_unref(response);
+    return text;
+}
+
+/* The device, on whichever resource it is. */
+static QObject *device_in(QDict *response, const char *id)
+{
+    const QListEntry *entry;
+
+    QLIST_FOREACH_ENTRY(qdict_get_qlist(response, "return"), entry) {
+        QList *devices = qdict_get_qlist(qobject_to(QDict, entry->value),
+                                         "devices");
+        const QListEntry *e;
+
+        QLIST_FOREACH_ENTRY(devices, e) {
+            if (g_str_equal(qdict_get_str(qobject_to(QDict, e->value),
+                                          "device"), id)) {
+                return e->value;
+            }
+        }
+    }
+    g_error("query-idletime does not show device '%s'", id);
+}
+
+int64_t disk_number(TestDisk *d, const char *member)
+{
+    QDict *response = query(d->m);
+    QObject *found = walk(device_in(response, d->id), member);
+    int64_t value = qnum_get_int(qobject_to(QNum, found));
+
+    qobject_unref(response);
+    return value;
+}
+
+void machine_set(TestMachine *m, const char *property, int64_t value)
+{
+    machine_ok(m, "qom-set", "{'path': '/objects/" RESOURCE "',"
+               " 'property': %s, 'value': %" PRId64 "}", property, value);
+}

@@ -1,0 +1,175 @@
+/*
+ * Idletime machine tests: a QEMU with disks on idletime resources.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ *
+ * Time is virtual: it moves by machine_step_us() alone, so a release has an
+ * exact time.  Completions come in real time; request_wait() polls for them
+ * and leaves the clock alone.  The devices have no ioeventfd unless a test
+ * asks for it: a kick is then carried out before disk_submit() returns.
+ */
+#ifndef IDLETIME_MACHINE_H
+#define IDLETIME_MACHINE_H
+
+#include "libqtest.h"
+#include "libqos/libqos-malloc.h"
+#include "libqos/pci.h"
+#include "libqos/virtio-pci.h"
+#include "standard-headers/linux/virtio_blk.h"
+
+#define SECTOR_BYTES    512
+#define DISK_BYTES      (64 * MiB)
+#define BLOCK_BYTES     4096
+#define MS              1000        /* microseconds */
+#define INTERVAL_US     (20 * MS)   /* the default */
+
+/* ioprio words of Linux: class << 13 | level */
+#define IOPRIO_NONE         0
+#define IOPRIO_BE_JOURNAL   0x4003
+#define IOPRIO_BE           0x4004
+#define IOPRIO_RT           0x2000
+#define IOPRIO_IDLE         0x6000
+
+#define RESOURCE            "r0"
+#define MAX_QUEUES          4
+
+typedef struct TestMachine {
+    QTestState *qts;
+    QGuestAllocator alloc;
+    QPCIBus *bus;
+    GString *args;
+    char *dir;              /* arena, images, sockets */
+    bool own_dir;
+    GPtrArray *disks;
+} TestMachine;
+
+typedef struct TestDisk {
+    TestMachine *m;
+    char *id;
+    char *image;
+    unsigned slot;
+    unsigned num_queues;
+    bool adopted;           /* its rings are of a migrated machine */
+    uint64_t more_features;
+    QVirtioPCIDevice *pci;
+    QVirtQueue *vq[MAX_QUEUES];
+    GPtrArray *requests;
+    unsigned completed;
+} TestDisk;
+
+typedef struct TestRequest {
+    TestDisk *disk;
+    QVirtQueue *vq;
+    uint64_t addr;          /* header, data, status in a row */
+    size_t size;            /* of the data */
+    uint32_t head;
+    bool done;
+    unsigned order;         /* among the disk's completions, from 1 */
+} TestRequest;
+
+/* ---- machine: new, resources and disks, start, tests, free */
+
+TestMachine *machine_new(void);
+/** machine_new_beside: shares the folder, and so the arenas, with @other. */
+TestMachine *machine_new_beside(const TestMachine *other);
+void machine_args(TestMachine *m, const char *fmt, ...) G_GNUC_PRINTF(2, 3);
+/** machine_resource: @options such as "interval-us=0", or "" */
+void machine_resource(TestMachine *m, const char *id, const char *options);
+/** machine_disk: a raw file below blkdebug; @options of virtio-blk-pci */
+TestDisk *machine_disk(TestMachine *m, const char *id, const char *options);
+/** machine_disk_on: the same on a block device of the test's own. */
+TestDisk *machine_disk_on(TestMachine *m, const char *id,
+                          const char *blockdev, const char *options);
+/** machine_throttled: two requests a second of real time; drains let go */
+TestDisk *machine_throttled(TestMachine *m, const char *id,
+                            const char *options);
+/** machine_start: and away from time 0, at which no foreground was. */
+void machine_start(TestMachine *m);
+/**
+ * machine_start_moved: with -incoming, a machine like @from: the driver's
+ * memory is in the stream, so the device is found as it is.
+ */
+void machine_start_moved(TestMachine *m, const TestMachine *from);
+/** machine_pair: "fg" and "bg" on one resource, started. */
+TestMachine *machine_pair(const char *resource_options,
+                          TestDisk **fg, TestDisk **bg);
+void machine_free(TestMachine *m);
+/** machine_stop, machine_cont: and wait for the event */
+void machine_stop(TestMachine *m);
+void machine_cont(TestMachine *m);
+
+void machine_step_us(TestMachine *m, int64_t us);
+/** machine_ok: a QMP command, by name and arguments in JSON */
+void machine_ok(TestMachine *m, const char *command, const char *fmt, ...)
+    G_GNUC_PRINTF(3, 4);
+/** machine_refused: it fails with exactly this text. */
+void machine_refused(TestMachine *m, const char *text, const char *command,
+                     const char *fmt, ...) G_GNUC_PRINTF(4, 5);
+/** machine_number: "state.member" of query-idletime, below resource @id */
+int64_t machine_number(TestMachine *m, const char *id, const char *member);
+char *machine_string(TestMachine *m, const char *id, const char *member);
+void machine_set(TestMachine *m, const char *property, int64_t value);
+
+/* ---- disks */
+
+/** disk_init: reset and set up the device as a guest driver does. */
+void disk_init(TestDisk *d);
+/** disk_forget: the device's memory of requests is gone (reset). */
+void disk_forget(TestDisk *d);
+/** disk_unplug, disk_plug: @options as a JSON object's members */
+void disk_unplug(TestDisk *d);
+void disk_plug(TestDisk *d, const char *options);
+/** disk_adopt: go on where @from was; same device in another machine. */
+void disk_adopt(TestDisk *d, const TestDisk *from);
+int64_t disk_number(TestDisk *d, const char *member);
+void disk_set_class(TestDisk *d, const char *class);
+/** disk_pause: the next read (write) stays in service until resumed. */
+void disk_pause_read(TestDisk *d, const char *tag);
+void disk_pause_write(TestDisk *d, const char *tag);
+void disk_resume(TestDisk *d, const char *tag);
+/** disk_fill, disk_check: the image on the host, in bytes of one value */
+void disk_fill(TestDisk *d, uint64_t offset, size_t size, uint8_t value);
+bool disk_holds(TestDisk *d, uint64_t offset, size_t size, uint8_t value);
+/** disk_await: wait for a counter of query-idletime, in real time. */
+void disk_await(TestDisk *d, const char *member, int64_t value);
+
+#define assert_held(d, n) g_assert_cmpint(disk_number(d, "held"), ==, n)
+#define assert_in_service(d, n) \
+    g_assert_cmpint(disk_number(d, "in-service"), ==, n)
+
+/* ---- requests */
+
+typedef struct TestPart {
+    uint64_t addr;
+    uint32_t size;
+    bool written;           /* by the device */
+} TestPart;
+
+TestRequest *disk_submit(TestDisk *d, unsigned queue, uint32_t type,
+                         uint32_t ioprio, uint64_t sector,
+                         const void *data, size_t size);
+/** disk_submit_parts: descriptors as the test likes them */
+TestRequest *disk_submit_parts(TestDisk *d, unsigned queue,
+                               const TestPart *part, unsigned n);
+/** disk_header: header, @size bytes, status in guest memory */
+uint64_t disk_header(TestDisk *d, uint32_t type, uint32_t ioprio,
+                     uint64_t sector, const void *data, size_t size);
+/* One block of ioprio 0 on queue 0. */
+TestRequest *disk_read(TestDisk *d);
+TestRequest *disk_write(TestDisk *d, uint64_t offset, size_t size,
+                        uint8_t value);
+TestRequest *disk_flush(TestDisk *d);
+TestRequest *disk_read_as(TestDisk *d, uint32_t ioprio);
+
+/** request_moved: @r of another machine is now one of @d. */
+TestRequest *request_moved(TestDisk *d, const TestRequest *r);
+bool request_done(TestRequest *r);
+/** request_wait: returns the status byte.  No clock step. */
+uint8_t request_wait(TestRequest *r);
+/** request_ok: wait, and it must have succeeded. */
+void request_ok(TestRequest *r);
+bool request_holds(TestRequest *r, uint8_t value);
+/** foreground: one read of @d, complete */
+void foreground(TestDisk *d);
+
+#endif

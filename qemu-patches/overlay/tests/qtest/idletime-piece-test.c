@@ -1,0 +1,363 @@
+/*
+ * Idletime machine tests: large requests in pieces, kinds of requests,
+ * background queues, and the books.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ */
+#include "qemu/osdep.h"
+#include "qemu/bswap.h"
+#include "qemu/units.h"
+#include "idletime-machine.h"
+
+/* ---- pieces */
+
+typedef struct PieceCase {
+    const char *options;
+    uint64_t offset;
+    size_t size;
+    int pieces;             /* 0: not cut */
+} PieceCase;
+
+static const PieceCase piece_case[] = {
+    /* 1 MiB / 128 KiB, the default */
+    { "", 0, MiB, 8 },
+    { "max-request-bytes=65536", 4096, MiB, 16 },
+    /* 1048576 / 12288 = 85.3: the last one is smaller */
+    { "max-request-bytes=12288", 512, MiB, 86 },
+    { "max-request-bytes=4096", 0, 4096 + 512, 2 },
+    { "max-request-bytes=65536", 0, 65536, 0 },
+    { "max-request-bytes=1073741824", 0, MiB, 0 },
+};
+
+static void assert_pieces(TestDisk *bg, const PieceCase *c)
+{
+    g_assert_cmpint(disk_number(bg, "pieces"), ==, c->pieces);
+    g_assert_cmpint(disk_number(bg, "background.requests"), ==,
+                    MAX(c->pieces, 1));
+    g_assert_cmpint(disk_number(bg, "background.bytes"), ==, c->size);
+    /* One request was held once. */
+    g_assert_cmpint(disk_number(bg, "hold.bins.0"), ==, 1);
+}
+
+static void test_write(const void *opaque)
+{
+    const PieceCase *c = opaque;
+    TestDisk *fg, *bg;
+    TestMachine *m = machine_pair(c->options, &fg, &bg);
+
+    disk_fill(bg, 0, 2 * MiB, 0x11);
+    request_ok(disk_write(bg, c->offset, c->size, 0x5a));
+    assert_pieces(bg, c);
+    g_assert_true(disk_holds(bg, c->offset, c->size, 0x5a));
+    g_assert_true(disk_holds(bg, c->offset + c->size, KiB, 0x11));
+    g_assert_true(!c->offset || disk_holds(bg, 0, c->offset, 0x11));
+    machine_free(m);
+}
+
+static void test_read(const void *opaque)
+{
+    const PieceCase *c = opaque;
+    TestDisk *fg, *bg;
+    TestMachine *m = machine_pair(c->options, &fg, &bg);
+    TestRequest *r;
+
+    disk_fill(bg, c->offset, c->size, 0xa5);
+    r = disk_submit(bg, 0, VIRTIO_BLK_T_IN, IOPRIO_NONE,
+                    c->offset / SECTOR_BYTES, NULL, c->size);
+    request_ok(r);
+    assert_pieces(bg, c);
+    g_assert_true(request_holds(r, 0xa5));
+    machine_free(m);
+}
+
+/* Header and data in one descriptor, data and status in another. */
+static void test_any_layout(void)
+{
+    TestDisk *fg, *bg;
+    TestMachine *m = machine_pair("max-request-bytes=4096", &fg, &bg);
+    g_autofree void *data = g_malloc(64 * KiB);
+    const size_t header = sizeof(struct virtio_blk_outhdr);
+    TestPart part[2];
+    TestRequest *r;
+
+    memset(data, 0x77, 64 * KiB);
+    part[0].addr = disk_header(bg, VIRTIO_BLK_T_OUT, 0, 8, data, 64 * KiB);
+    part[0].size = header + 64 * KiB;
+    part[0].written = false;
+    part[1] = (TestPart) { part[0].addr + part[0].size, 1, true };
+    r = disk_submit_parts(bg, 0, part, 2);
+    r->size = 64 * KiB;
+    request_ok(r);
+    g_assert_cmpint(disk_number(bg, "pieces"), ==, 16);
+    g_assert_true(disk_holds(bg, 4096, 64 * KiB, 0x77));
+
+    part[0].addr = disk_header(bg, VIRTIO_BLK_T_IN, 0, 8, NULL, 64 * KiB);
+    part[0].size = header;
+    part[1] = (TestPart) { part[0].addr + header, 64 * KiB + 1, true };
+    r = disk_submit_parts(bg, 0, part, 2);
+    r->size = 64 * KiB;
+    request_ok(r);
+    g_assert_true(request_holds(r, 0x77));
+    machine_free(m);
+}
+
+static void test_stopped_by_foreground(void)
+{
+    TestDisk *fg, *bg;
+    TestMachine *m = machine_pair("max-request-bytes=65536", &fg, &bg);
+    TestRequest *r;
+
+    disk_pause_write(bg, "A");
+    r = disk_write(bg, 0, MiB, 0x5a);
+    assert_in_service(bg, 1);
+    foreground(fg);
+    disk_resume(bg, "A");
+    disk_await(bg, "held", 1);
+    machine_step_us(m, INTERVAL_US - 1);
+    g_assert_cmpint(disk_number(bg, "pieces"), ==, 1);
+    assert_held(bg, 1);
+    assert_in_service(bg, 0);
+    machine_step_us(m, 1);
+    request_ok(r);
+    g_assert_cmpint(disk_number(bg, "pieces"), ==, 16);
+    g_assert_cmpint(machine_number(m, RESOURCE, "collisions"), ==, 1);
+    g_assert_true(disk_holds(bg, 0, MiB, 0x5a));
+    machine_free(m);
+}
+
+/* What came after a large request waits until its last piece is done. */
+static void test_order(void)
+{
+    TestDisk *fg, *bg;
+    TestMachine *m = machine_pair("max-request-bytes=65536", &fg, &bg);
+    TestRequest *large, *small;
+
+    foreground(fg);
+    large = disk_write(bg, 0, MiB, 1);
+    small = disk_write(bg, 0, BLOCK_BYTES, 2);
+    machine_step_us(m, INTERVAL_US);
+    request_ok(small);
+    request_ok(large);
+    g_assert_cmpint(large->order, <, small->order);
+    g_assert_true(disk_holds(bg, 0, BLOCK_BYTES, 2));
+    machine_free(m);
+}
+
+/* Half-way through, the rest of it is foreground's and not held any more. */
+static void test_class_change(void)
+{
+    TestDisk *fg, *bg;
+    TestMachine *m = machine_pair("max-request-bytes=65536", &fg, &bg);
+    TestRequest *r;
+
+    disk_pause_write(bg, "A");
+    r = disk_write(bg, 0, MiB, 0x5a);
+    foreground(fg);
+    disk_set_class(bg, "foreground");
+    disk_resume(bg, "A");
+    request_ok(r);
+    /* One piece, then all the rest. */
+    g_assert_cmpint(disk_number(bg, "pieces"), ==, 2);
+    g_assert_cmpint(disk_number(bg, "promotions.class-change"), ==, 1);
+    g_assert_true(disk_holds(bg, 0, MiB, 0x5a));
+    machine_free(m);
+}
+
+/* ---- kinds of requests */
+
+static void test_never_held(void)
+{
+    TestDisk *fg, *bg;
+    TestMachine *m = machine_pair("", &fg, &bg);
+
+    foreground(fg);
+    request_ok(disk_flush(bg));
+    request_ok(disk_submit(bg, 0, VIRTIO_BLK_T_GET_ID, 0, 0, NULL, 20));
+    g_assert_cmpint(disk_number(bg, "passed"), ==, 2);
+    assert_held(bg, 0);
+    /* Something that does not exist is answered at once, too. */
+    g_assert_cmpint(request_wait(disk_submit(bg, 0, 0x50, 0, 0, NULL, 0)), ==,
+                    VIRTIO_BLK_S_UNSUPP);
+    machine_free(m);
+}
+
+static void test_discard(const void *opaque)
+{
+    uint32_t type = GPOINTER_TO_UINT(opaque);
+    const struct virtio_blk_discard_write_zeroes range = {
+        .sector = cpu_to_le64(8),
+        .num_sectors = cpu_to_le32(8),
+    };
+    TestDisk *fg, *bg;
+    TestMachine *m = machine_pair("", &fg, &bg);
+    TestRequest *r;
+
+    disk_fill(bg, 0, 64 * KiB, 0x11);
+    foreground(fg);
+    r = disk_submit(bg, 0, type, 0, 0, &range, sizeof(range));
+    machine_step_us(m, INTERVAL_US - 1);
+    assert_held(bg, 1);
+    g_assert_true(disk_holds(bg, 0, 64 * KiB, 0x11));
+    machine_step_us(m, 1);
+    request_ok(r);
+    g_assert_true(disk_holds(bg, 4096, 4096, 0));
+    g_assert_true(disk_holds(bg, 8192, 4096, 0x11));
+    /* In service and out again: the next one may start. */
+    request_ok(disk_read(bg));
+    machine_free(m);
+}
+
+static void test_queues(void)
+{
+    TestMachine *m = machine_new();
+    TestRequest *r[2];
+    TestDisk *d;
+
+    machine_resource(m, RESOURCE, "");
+    d = machine_disk(m, "d", "num-queues=3,idletime=" RESOURCE
+                     ",idletime-background-queues=1-2");
+    machine_start(m);
+    /* Queue 0 starts the interval for queues 1 and 2. */
+    foreground(d);
+    for (int i = 0; i < 2; i++) {
+        r[i] = disk_submit(d, i + 1, VIRTIO_BLK_T_IN, 0, 0, NULL, BLOCK_BYTES);
+    }
+    assert_held(d, 2);
+    foreground(d);
+    machine_step_us(m, INTERVAL_US - 1);
+    assert_held(d, 2);
+    machine_step_us(m, 1);
+    request_ok(r[0]);
+    request_ok(r[1]);
+    g_assert_cmpint(disk_number(d, "foreground.requests"), ==, 2);
+    g_assert_cmpint(disk_number(d, "background.requests"), ==, 2);
+    machine_free(m);
+}
+
+/* ---- the books */
+
+typedef int64_t Counts[4][4];
+
+static void assert_counts(TestMachine *m, Counts wanted)
+{
+    static const char *const state[] = {
+        "idle", "foreground", "preemption", "background",
+    };
+    static const char *const event[] = {
+        "foreground", "background", "timer", "empty",
+    };
+
+    for (int s = 0; s < 4; s++) {
+        for (int e = 0; e < 4; e++) {
+            g_autofree char *path = g_strdup_printf("counters.%s.%s",
+                                                    state[s], event[e]);
+            int64_t count = machine_number(m, RESOURCE, path);
+
+            if (count != wanted[s][e]) {
+                g_error("%s is %" PRId64 ", not %" PRId64, path, count,
+                        wanted[s][e]);
+            }
+        }
+    }
+}
+
+static void test_counters(void)
+{
+    TestDisk *fg, *bg;
+    TestMachine *m = machine_pair("", &fg, &bg);
+    TestRequest *f, *r;
+
+    /* I[b], B[i]: background alone */
+    request_ok(disk_read(bg));
+    assert_counts(m, (Counts) { { 0, 1, 0, 0 }, {}, {}, { 0, 0, 0, 1 } });
+
+    /* I[f], F[i]: foreground alone, seen when we look */
+    foreground(fg);
+    assert_counts(m, (Counts) { { 1, 1, 0, 0 }, { 0, 0, 0, 1 }, {},
+                                { 0, 0, 0, 1 } });
+
+    /* P[f]: again within the interval; F[b]: and then ours waits */
+    foreground(fg);
+    r = disk_read(bg);
+    assert_counts(m, (Counts) { { 1, 1, 0, 0 }, { 0, 1, 0, 1 },
+                                { 1, 0, 0, 0 }, { 0, 0, 0, 1 } });
+
+    /* P[t], I[b], B[i]: the interval is over */
+    machine_step_us(m, INTERVAL_US);
+    request_ok(r);
+    assert_counts(m, (Counts) { { 1, 2, 0, 0 }, { 0, 1, 0, 1 },
+                                { 1, 0, 1, 0 }, { 0, 0, 0, 2 } });
+
+    /* I[b], B[f], F[f]: two collide with one of ours; F[i] */
+    disk_pause_read(bg, "A");
+    r = disk_read(bg);
+    foreground(fg);
+    f = disk_read(fg);
+    request_ok(f);
+    disk_resume(bg, "A");
+    request_ok(r);
+    assert_counts(m, (Counts) { { 1, 3, 0, 0 }, { 1, 1, 0, 2 },
+                                { 1, 0, 1, 0 }, { 1, 0, 0, 2 } });
+
+    /* P[t]; I[b], B[b], B[i]: two in a row, nothing between them */
+    machine_step_us(m, INTERVAL_US);
+    disk_pause_read(bg, "A");
+    r = disk_read(bg);
+    f = disk_read(bg);
+    disk_resume(bg, "A");
+    request_ok(r);
+    request_ok(f);
+    assert_counts(m, (Counts) { { 1, 4, 0, 0 }, { 1, 1, 0, 2 },
+                                { 1, 0, 2, 0 }, { 1, 1, 0, 3 } });
+    g_assert_cmpint(machine_number(m, RESOURCE, "collisions"), ==, 1);
+    machine_free(m);
+}
+
+static void test_collision_cost(void)
+{
+    TestDisk *fg, *bg;
+    TestMachine *m = machine_pair("", &fg, &bg);
+    TestRequest *f, *r;
+
+    disk_pause_read(bg, "A");
+    r = disk_read(bg);
+    machine_step_us(m, 3 * MS);
+    disk_pause_read(fg, "A");
+    f = disk_read(fg);
+    /* Foreground came at 3 ms, ours was done at 5 ms: it waited for 2. */
+    machine_step_us(m, 2 * MS);
+    disk_resume(bg, "A");
+    request_ok(r);
+    g_assert_cmpint(machine_number(m, RESOURCE, "collision-cost-us"), ==,
+                    2 * MS);
+    disk_resume(fg, "A");
+    request_ok(f);
+    machine_free(m);
+}
+
+int main(int argc, char **argv)
+{
+    g_test_init(&argc, &argv, NULL);
+    for (unsigned i = 0; i < ARRAY_SIZE(piece_case); i++) {
+        g_autofree char *w = g_strdup_printf("idletime/piece/write-%u", i);
+        g_autofree char *r = g_strdup_printf("idletime/piece/read-%u", i);
+
+        qtest_add_data_func(w, &piece_case[i], test_write);
+        qtest_add_data_func(r, &piece_case[i], test_read);
+    }
+    qtest_add_func("idletime/piece/any-layout", test_any_layout);
+    qtest_add_func("idletime/piece/stopped-by-foreground",
+                   test_stopped_by_foreground);
+    qtest_add_func("idletime/piece/order", test_order);
+    qtest_add_func("idletime/piece/class-change", test_class_change);
+    qtest_add_func("idletime/kind/never-held", test_never_held);
+    qtest_add_data_func("idletime/kind/discard",
+                        GUINT_TO_POINTER(VIRTIO_BLK_T_DISCARD), test_discard);
+    qtest_add_data_func("idletime/kind/write-zeroes",
+                        GUINT_TO_POINTER(VIRTIO_BLK_T_WRITE_ZEROES),
+                        test_discard);
+    qtest_add_func("idletime/kind/queues", test_queues);
+    qtest_add_func("idletime/books/counters", test_counters);
+    qtest_add_func("idletime/books/collision-cost", test_collision_cost);
+    return g_test_run();
+}
