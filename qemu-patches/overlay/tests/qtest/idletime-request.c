@@ -113,8 +113,8 @@ void disk_unplug(TestDisk *d)
 void disk_plug(TestDisk *d, const char *options)
 {
     g_autofree char *json =
-        g_strdup_printf("{'id': '%s', 'drive': '%s', 'addr': '0x%x', 'ioeventfd': false,"
-                        " 'num-queues': %u%s%s}", d->id, d->id, d->slot,
+        g_strdup_printf("{'id': '%s', 'drive': '%s', 'addr': '0x%x', "
+                        "'ioeventfd': false, 'num-queues': %u%s%s}", d->id, d->id, d->slot,
                         d->num_queues, *options ? ", " : "", options);
     QObject *object = qobject_from_json(json, &error_abort);
 
