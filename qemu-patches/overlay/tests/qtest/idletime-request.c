@@ -114,8 +114,9 @@ void disk_plug(TestDisk *d, const char *options)
 {
     g_autofree char *json =
         g_strdup_printf("{'id': '%s', 'drive': '%s', 'addr': '0x%x', "
-                        "'ioeventfd': false, 'num-queues': %u%s%s}", d->id, d->id, d->slot,
-                        d->num_queues, *options ? ", " : "", options);
+                        "'ioeventfd': false, 'num-queues': %u%s%s}",
+                        d->id, d->id, d->slot, d->num_queues,
+                        *options ? ", " : "", options);
     QObject *object = qobject_from_json(json, &error_abort);
 
     qtest_qmp_device_add_qdict(d->m->qts, "virtio-blk-pci",
