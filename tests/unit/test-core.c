@@ -120,9 +120,9 @@ static void test_cap_and_turn(void)
     /* The cap comes before the turn: 1000 + 10 ms. */
     assert_wait(ask(&rule20, &view, now, now), IDLETIME_WAIT_INFLIGHT,
                 1010 * MS);
-    /* Room for a second one, but it is another's turn: 1000 + 1 ms. */
+    /* Room for a second one, but it is another's turn: 1000 + 5 ms. */
     two.max_inflight = 2;
-    assert_wait(ask(&two, &view, now, now), IDLETIME_WAIT_TURN, 1001 * MS);
+    assert_wait(ask(&two, &view, now, now), IDLETIME_WAIT_TURN, 1005 * MS);
     view.others_first = false;
     g_assert_cmpint(ask(&two, &view, now, now).kind, ==, IDLETIME_START);
 }
