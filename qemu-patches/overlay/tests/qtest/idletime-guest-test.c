@@ -1,5 +1,5 @@
 /*
- * Idletime machine tests: class guest, promotion by cause, live changes.
+ * Idletime machine tests: class guest, and promotion by cause.
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  */
@@ -234,152 +234,6 @@ static void test_ring_background(void)
     machine_free(m);
 }
 
-/* ---- live changes */
-
-static void test_interval_change(void)
-{
-    TestDisk *fg, *bg;
-    TestMachine *m = machine_pair("max-hold-ms=3600000", &fg, &bg);
-    TestRequest *r;
-
-    foreground(fg);
-    r = disk_read(bg);
-    machine_set(m, "interval-us", 60 * 1000 * MS);
-    machine_step_us(m, 60 * 1000 * MS - 1);
-    assert_held(bg, 1);
-    machine_set(m, "interval-us", 0);
-    request_ok(r);
-
-    foreground(fg);
-    machine_set(m, "interval-us", 60 * 1000 * MS);
-    r = disk_read(bg);
-    machine_step_us(m, 5 * MS);
-    machine_set(m, "interval-us", INTERVAL_US);
-    /* 5 ms of the 20 are over. */
-    machine_step_us(m, 15 * MS - 1);
-    assert_held(bg, 1);
-    machine_step_us(m, 1);
-    request_ok(r);
-    g_assert_cmpint(disk_number(bg, "promotions.deadline"), ==, 0);
-    machine_free(m);
-}
-
-static void test_deadline_change(void)
-{
-    TestDisk *fg, *bg;
-    TestMachine *m = machine_pair("interval-us=3600000000", &fg, &bg);
-    TestRequest *r;
-
-    foreground(fg);
-    r = disk_read(bg);
-    machine_step_us(m, 10 * MS);
-    machine_set(m, "max-hold-ms", 11);
-    assert_held(bg, 1);
-    machine_step_us(m, 1 * MS);
-    request_ok(r);
-    g_assert_cmpint(disk_number(bg, "promotions.deadline"), ==, 1);
-    machine_free(m);
-}
-
-static void test_cap_change(void)
-{
-    TestDisk *fg, *bg;
-    TestMachine *m = machine_pair("", &fg, &bg);
-    TestRequest *a, *b;
-
-    disk_pause_read(bg, "A");
-    a = disk_read(bg);
-    b = disk_read(bg);
-    assert_held(bg, 1);
-    machine_set(m, "max-inflight", 2);
-    request_ok(b);
-    disk_resume(bg, "A");
-    request_ok(a);
-    machine_free(m);
-}
-
-static void test_class_change(void)
-{
-    TestDisk *fg, *bg;
-    TestMachine *m = machine_pair("", &fg, &bg);
-    TestRequest *r, *f;
-
-    foreground(fg);
-    r = disk_read(bg);
-    assert_held(bg, 1);
-    disk_set_class(bg, "foreground");
-    request_ok(r);
-    g_assert_cmpint(disk_number(bg, "promotions.class-change"), ==, 1);
-    request_ok(disk_read(bg));
-    g_assert_cmpint(disk_number(bg, "foreground.requests"), ==, 2);
-
-    /* And back, with a foreground request of its own in service. */
-    disk_pause_read(bg, "A");
-    f = disk_read(bg);
-    disk_set_class(bg, "background");
-    r = disk_read(bg);
-    assert_held(bg, 1);
-    machine_step_us(m, 50 * MS);
-    assert_held(bg, 1);
-    disk_resume(bg, "A");
-    request_ok(f);
-    machine_step_us(m, INTERVAL_US);
-    request_ok(r);
-    machine_free(m);
-}
-
-/* To class guest: those that were held as background go on waiting. */
-static void test_class_to_guest(void)
-{
-    TestDisk *fg, *bg;
-    TestMachine *m = machine_pair("", &fg, &bg);
-    TestRequest *r;
-
-    foreground(fg);
-    r = disk_read(bg);
-    disk_set_class(bg, "guest");
-    assert_held(bg, 1);
-    request_ok(disk_read(bg));
-    assert_held(bg, 1);
-    machine_step_us(m, INTERVAL_US);
-    request_ok(r);
-    machine_free(m);
-}
-
-static void set_queues(TestDisk *d, const char *queues)
-{
-    machine_ok(d->m, "idletime-set", "{'device': %s, 'background-queues': %s}",
-               d->id, queues);
-}
-
-static void test_queue_list_change(void)
-{
-    TestMachine *m = machine_new();
-    TestRequest *a, *b;
-    TestDisk *d;
-
-    machine_resource(m, RESOURCE, "");
-    d = machine_disk(m, "d", "num-queues=3,idletime=" RESOURCE
-                     ",idletime-background-queues=1-2");
-    machine_start(m);
-    foreground(d);
-    a = disk_submit(d, 1, VIRTIO_BLK_T_IN, 0, 0, NULL, BLOCK_BYTES);
-    b = disk_submit(d, 2, VIRTIO_BLK_T_IN, 0, 0, NULL, BLOCK_BYTES);
-    assert_held(d, 2);
-    set_queues(d, "1");
-    request_ok(b);
-    assert_held(d, 1);
-    g_assert_cmpint(disk_number(d, "promotions.class-change"), ==, 1);
-    set_queues(d, "");
-    request_ok(a);
-    set_queues(d, "0");
-    a = disk_read(d);
-    assert_held(d, 1);
-    machine_step_us(m, INTERVAL_US);
-    request_ok(a);
-    machine_free(m);
-}
-
 #define ADD_CASES(name, cases, fn)                                      \
     for (unsigned i = 0; i < ARRAY_SIZE(cases); i++) {                  \
         g_autofree char *p = g_strdup_printf("idletime/" name "-%u", i);\
@@ -401,11 +255,5 @@ int main(int argc, char **argv)
     qtest_add_func("idletime/guest/urge-order", test_urge_order);
     qtest_add_func("idletime/guest/ring", test_ring);
     qtest_add_func("idletime/guest/ring-background", test_ring_background);
-    qtest_add_func("idletime/live/interval", test_interval_change);
-    qtest_add_func("idletime/live/deadline", test_deadline_change);
-    qtest_add_func("idletime/live/cap", test_cap_change);
-    qtest_add_func("idletime/live/class", test_class_change);
-    qtest_add_func("idletime/live/class-to-guest", test_class_to_guest);
-    qtest_add_func("idletime/live/queue-list", test_queue_list_change);
     return g_test_run();
 }

@@ -1,5 +1,5 @@
 /*
- * Idletime machine tests: drains while requests are held.
+ * Idletime machine tests: drains and snapshots while requests are held.
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
@@ -176,6 +176,77 @@ static void test_half_way(void)
     machine_free(m);
 }
 
+/* ---- snapshots of the whole machine */
+
+static void hmp_ok(TestMachine *m, const char *command)
+{
+    g_autofree char *answer = qtest_hmp(m->qts, "%s", command);
+
+    g_assert_cmpstr(answer, ==, "");
+}
+
+/* "fg" cannot be written, so that the snapshot need not hold it. */
+static TestMachine *snapshot_pair(TestDisk **fg, TestDisk **bg)
+{
+    TestMachine *m = machine_new();
+    g_autofree char *file = g_strdup_printf("%s/bg.qcow2", m->dir);
+    g_autofree char *image =
+        g_strdup_printf("driver=qcow2,file.driver=file,file.filename=%s",
+                        file);
+
+    g_assert_true(mkimg(file, "qcow2", DISK_BYTES / MiB));
+    machine_resource(m, RESOURCE, "");
+    *fg = machine_disk_on(m, "fg", "driver=null-co,read-zeroes=on,"
+                          "read-only=on", "idletime=" RESOURCE);
+    *bg = machine_disk_on(m, "bg", image, "idletime=" RESOURCE
+                          ",idletime-class=background");
+    machine_start(m);
+    return m;
+}
+
+/* The driver's memory went back in time: so does what we know of it. */
+static void rewind_requests(TestDisk *fg, TestDisk *bg, TestRequest **r)
+{
+    fg->vq[0]->last_used_idx = 1;
+    bg->vq[0]->last_used_idx = 0;
+    for (int i = 0; i < HELD; i++) {
+        r[i]->done = false;
+    }
+}
+
+static void test_savevm(void)
+{
+    TestDisk *fg, *bg;
+    TestMachine *m;
+    TestRequest *r[HELD];
+
+    if (!have_qemu_img()) {
+        g_test_skip("QTEST_QEMU_IMG is not set");
+        return;
+    }
+    m = snapshot_pair(&fg, &bg);
+    foreground(fg);
+    for (int i = 0; i < HELD; i++) {
+        r[i] = disk_write(bg, i * BLOCK_BYTES, BLOCK_BYTES, 0x5a);
+    }
+    hmp_ok(m, "savevm s");
+    disk_await(bg, "held", HELD);
+    g_assert_cmpint(disk_number(bg, "background.requests"), ==, 0);
+    /* Twice: they complete, and after the way back they complete again. */
+    for (int n = 1; n <= 2; n++) {
+        machine_step_us(m, INTERVAL_US);
+        for (int i = 0; i < HELD; i++) {
+            request_ok(r[i]);
+        }
+        g_assert_cmpint(disk_number(bg, "background.requests"), ==, n * HELD);
+        foreground(fg);
+        hmp_ok(m, "loadvm s");
+        rewind_requests(fg, bg, r);
+        disk_await(bg, "held", HELD);
+    }
+    machine_free(m);
+}
+
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
@@ -187,5 +258,6 @@ int main(int argc, char **argv)
     }
     qtest_add_func("idletime/drain/neighbour", test_neighbour);
     qtest_add_func("idletime/drain/half-way", test_half_way);
+    qtest_add_func("idletime/savevm", test_savevm);
     return g_test_run();
 }

@@ -140,6 +140,34 @@ static void test_stop_half_way(void)
     machine_free(m);
 }
 
+/*
+ * With its header and data in one descriptor: processing it cuts the header
+ * off, and what the stop puts aside must be whole again.
+ */
+static void test_stop_any_layout(void)
+{
+    TestDisk *fg, *bg;
+    TestMachine *m = throttled_pair(&fg, &bg);
+    g_autofree void *data = g_malloc(512 * KiB);
+    const size_t header = sizeof(struct virtio_blk_outhdr);
+    TestPart part[2];
+    TestRequest *r;
+
+    memset(data, 0x5a, 512 * KiB);
+    part[0].addr = disk_header(bg, VIRTIO_BLK_T_OUT, 0, 0, data, 512 * KiB);
+    part[0].size = header + 512 * KiB;
+    part[0].written = false;
+    part[1] = (TestPart) { part[0].addr + part[0].size, 1, true };
+    r = disk_submit_parts(bg, 0, part, 2);
+    r->size = 512 * KiB;
+    disk_await(bg, "pieces", 2);
+    machine_stop(m);
+    machine_cont(m);
+    request_ok(r);
+    g_assert_true(disk_holds(bg, 0, 512 * KiB, 0x5a));
+    machine_free(m);
+}
+
 /* ---- resets */
 
 static void by_system(TestDisk *bg)
@@ -308,6 +336,7 @@ int main(int argc, char **argv)
     qtest_add_func("idletime/stop/hundred", test_stop_100);
     qtest_add_func("idletime/stop/kick", test_kick_while_stopped);
     qtest_add_func("idletime/stop/half-way", test_stop_half_way);
+    qtest_add_func("idletime/stop/any-layout", test_stop_any_layout);
     qtest_add_data_func("idletime/reset/system", by_system, test_reset);
     qtest_add_data_func("idletime/reset/system-stopped", by_system_stopped,
                         test_reset);

@@ -8,17 +8,11 @@
 #include "idletime-machine.h"
 #include "libqos/malloc-pc.h"
 #include "libqos/pci-pc.h"
-#include "qobject/qjson.h"
-#include "qobject/qlist.h"
-#include "qobject/qnum.h"
-#include "qobject/qstring.h"
 
 /* PCI slots 0 to 3 are the machine's own. */
 #define FIRST_SLOT          4
 /* Longer than any interval: at time 0 a fresh slot looks like an event. */
 #define START_US            (10 * 1000 * MS)
-
-/* ---- life */
 
 static void disk_free(gpointer opaque)
 {
@@ -129,23 +123,40 @@ TestDisk *machine_throttled(TestMachine *m, const char *id,
     return machine_disk_on(m, id, blockdev, options);
 }
 
-void machine_start(TestMachine *m)
+static void launch(TestMachine *m)
 {
-    m->qts = qtest_init(m->args->str);
+    m->qts = qtest_init_with_env(m->binary, m->args->str, true);
     pc_alloc_init(&m->alloc, m->qts, ALLOC_NO_FLAGS);
     m->bus = qpci_new_pc(m->qts, &m->alloc);
+}
+
+void machine_start(TestMachine *m)
+{
+    launch(m);
     for (unsigned i = 0; i < m->disks->len; i++) {
         disk_init(m->disks->pdata[i]);
     }
     machine_step_us(m, START_US);
 }
 
+/* An event may be over before the monitor is connected, so ask. */
+static bool is_loading(TestMachine *m)
+{
+    QDict *status = qtest_qmp_assert_success_ref(m->qts,
+                                                 "{'execute': 'query-status'}");
+    bool loading = g_str_equal(qdict_get_str(status, "status"), "inmigrate");
+
+    qobject_unref(status);
+    return loading;
+}
+
 void machine_start_moved(TestMachine *m, const TestMachine *from)
 {
     g_assert_cmpint(m->disks->len, ==, from->disks->len);
-    m->qts = qtest_init(m->args->str);
-    pc_alloc_init(&m->alloc, m->qts, ALLOC_NO_FLAGS);
-    m->bus = qpci_new_pc(m->qts, &m->alloc);
+    launch(m);
+    while (is_loading(m)) {
+        g_usleep(1000);
+    }
     for (unsigned i = 0; i < m->disks->len; i++) {
         disk_adopt(m->disks->pdata[i], from->disks->pdata[i]);
     }
@@ -208,157 +219,4 @@ void machine_step_us(TestMachine *m, int64_t us)
     if (us) {
         qtest_clock_step(m->qts, us * 1000);
     }
-}
-
-/* ---- QMP */
-
-static QDict *G_GNUC_PRINTF(3, 0)
-execute(TestMachine *m, const char *command, const char *fmt, va_list ap)
-{
-    QObject *arguments = qobject_from_vjsonf_nofail(fmt, ap);
-
-    return qtest_qmp(m->qts, "{'execute': %s, 'arguments': %p}", command,
-                     arguments);
-}
-
-void machine_ok(TestMachine *m, const char *command, const char *fmt, ...)
-{
-    QDict *response;
-    va_list ap;
-
-    va_start(ap, fmt);
-    response = execute(m, command, fmt, ap);
-    va_end(ap);
-    if (qdict_haskey(response, "error")) {
-        g_error("%s: %s", command,
-                qdict_get_str(qdict_get_qdict(response, "error"), "desc"));
-    }
-    qobject_unref(response);
-}
-
-void machine_refused(TestMachine *m, const char *text, const char *command,
-                     const char *fmt, ...)
-{
-    QDict *response, *error;
-    va_list ap;
-
-    va_start(ap, fmt);
-    response = execute(m, command, fmt, ap);
-    va_end(ap);
-    error = qdict_get_qdict(response, "error");
-    if (!error) {
-        g_error("%s was not refused, expected: %s", command, text);
-    }
-    g_assert_cmpstr(qdict_get_str(error, "desc"), ==, text);
-    qobject_unref(response);
-}
-
-/* The element of @list whose member @key is @value. */
-static QObject *element_of(QList *list, const char *key, const char *value)
-{
-    const QListEntry *entry;
-
-    QLIST_FOREACH_ENTRY(list, entry) {
-        QDict *dict = qobject_to(QDict, entry->value);
-
-        if (g_str_equal(qdict_get_str(dict, key), value)) {
-            return entry->value;
-        }
-    }
-    g_error("query-idletime does not show %s '%s'", key, value);
-}
-
-static QObject *element_at(QList *list, unsigned index)
-{
-    const QListEntry *entry;
-
-    QLIST_FOREACH_ENTRY(list, entry) {
-        if (index-- == 0) {
-            return entry->value;
-        }
-    }
-    return NULL;
-}
-
-/* "counters.idle.foreground", "hold.bins.8" */
-static QObject *walk(QObject *object, const char *path)
-{
-    g_auto(GStrv) step = g_strsplit(path, ".", -1);
-
-    for (unsigned i = 0; object && step[i]; i++) {
-        QDict *dict = qobject_to(QDict, object);
-
-        object = dict ? qdict_get(dict, step[i]) :
-                 element_at(qobject_to(QList, object), atoi(step[i]));
-    }
-    if (!object) {
-        g_error("query-idletime does not show '%s'", path);
-    }
-    return object;
-}
-
-static QDict *query(TestMachine *m)
-{
-    return qtest_qmp(m->qts, "{'execute': 'query-idletime'}");
-}
-
-static QObject *resource_in(QDict *response, const char *id)
-{
-    return element_of(qdict_get_qlist(response, "return"), "id", id);
-}
-
-int64_t machine_number(TestMachine *m, const char *id, const char *member)
-{
-    QDict *response = query(m);
-    QObject *found = walk(resource_in(response, id), member);
-    int64_t value = qnum_get_int(qobject_to(QNum, found));
-
-    qobject_unref(response);
-    return value;
-}
-
-char *machine_string(TestMachine *m, const char *id, const char *member)
-{
-    QDict *response = query(m);
-    QObject *found = walk(resource_in(response, id), member);
-    char *text = g_strdup(qstring_get_str(qobject_to(QString, found)));
-
-    qobject_unref(response);
-    return text;
-}
-
-/* The device, on whichever resource it is. */
-static QObject *device_in(QDict *response, const char *id)
-{
-    const QListEntry *entry;
-
-    QLIST_FOREACH_ENTRY(qdict_get_qlist(response, "return"), entry) {
-        QList *devices = qdict_get_qlist(qobject_to(QDict, entry->value),
-                                         "devices");
-        const QListEntry *e;
-
-        QLIST_FOREACH_ENTRY(devices, e) {
-            if (g_str_equal(qdict_get_str(qobject_to(QDict, e->value),
-                                          "device"), id)) {
-                return e->value;
-            }
-        }
-    }
-    g_error("query-idletime does not show device '%s'", id);
-}
-
-int64_t disk_number(TestDisk *d, const char *member)
-{
-    QDict *response = query(d->m);
-    QObject *found = walk(device_in(response, d->id), member);
-    int64_t value = qnum_get_int(qobject_to(QNum, found));
-
-    qobject_unref(response);
-    return value;
-}
-
-void machine_set(TestMachine *m, const char *property, int64_t value)
-{
-    machine_ok(m, "qom-set", "{'path': '/objects/" RESOURCE "',"
-               " 'property': %s, 'value': %" PRId64 "}", property, value);
 }

@@ -38,6 +38,7 @@ typedef struct TestMachine {
     QGuestAllocator alloc;
     QPCIBus *bus;
     GString *args;
+    const char *binary;     /* environment variable; NULL: the usual one */
     char *dir;              /* arena, images, sockets */
     bool own_dir;
     GPtrArray *disks;
@@ -67,6 +68,9 @@ typedef struct TestRequest {
     unsigned order;         /* among the disk's completions, from 1 */
 } TestRequest;
 
+/* Names a stock QEMU; the tests that need one are skipped without. */
+#define UNPATCHED_QEMU  "IDLETIME_QEMU_UNPATCHED"
+
 /* ---- machine: new, resources and disks, start, tests, free */
 
 TestMachine *machine_new(void);
@@ -87,7 +91,8 @@ TestDisk *machine_throttled(TestMachine *m, const char *id,
 void machine_start(TestMachine *m);
 /**
  * machine_start_moved: with -incoming, a machine like @from: the driver's
- * memory is in the stream, so the device is found as it is.
+ * memory is in the stream, so the device is found as it is.  Returns when the
+ * stream is loaded.
  */
 void machine_start_moved(TestMachine *m, const TestMachine *from);
 /** machine_pair: "fg" and "bg" on one resource, started. */
@@ -116,7 +121,10 @@ void machine_set(TestMachine *m, const char *property, int64_t value);
 void disk_init(TestDisk *d);
 /** disk_forget: the device's memory of requests is gone (reset). */
 void disk_forget(TestDisk *d);
-/** disk_unplug, disk_plug: @options as a JSON object's members */
+/**
+ * disk_unplug, disk_plug: @options as a JSON object's members; with an
+ * iothread among them, with ioeventfd.
+ */
 void disk_unplug(TestDisk *d);
 void disk_plug(TestDisk *d, const char *options);
 /** disk_adopt: go on where @from was; same device in another machine. */

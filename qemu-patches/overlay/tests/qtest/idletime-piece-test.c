@@ -1,15 +1,11 @@
 /*
- * Idletime machine tests: large requests in pieces, kinds of requests,
- * background queues, and the books.
+ * Idletime machine tests: large requests are issued in pieces.
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  */
 #include "qemu/osdep.h"
-#include "qemu/bswap.h"
 #include "qemu/units.h"
 #include "idletime-machine.h"
-
-/* ---- pieces */
 
 typedef struct PieceCase {
     const char *options;
@@ -163,178 +159,6 @@ static void test_class_change(void)
     machine_free(m);
 }
 
-/* ---- kinds of requests */
-
-static void test_never_held(void)
-{
-    TestDisk *fg, *bg;
-    TestMachine *m = machine_pair("", &fg, &bg);
-
-    foreground(fg);
-    request_ok(disk_flush(bg));
-    request_ok(disk_submit(bg, 0, VIRTIO_BLK_T_GET_ID, 0, 0, NULL, 20));
-    g_assert_cmpint(disk_number(bg, "passed"), ==, 2);
-    assert_held(bg, 0);
-    /* Something that does not exist is answered at once, too. */
-    g_assert_cmpint(request_wait(disk_submit(bg, 0, 0x50, 0, 0, NULL, 0)), ==,
-                    VIRTIO_BLK_S_UNSUPP);
-    machine_free(m);
-}
-
-static void test_discard(const void *opaque)
-{
-    uint32_t type = GPOINTER_TO_UINT(opaque);
-    const struct virtio_blk_discard_write_zeroes range = {
-        .sector = cpu_to_le64(8),
-        .num_sectors = cpu_to_le32(8),
-    };
-    TestDisk *fg, *bg;
-    TestMachine *m = machine_pair("", &fg, &bg);
-    TestRequest *r;
-
-    disk_fill(bg, 0, 64 * KiB, 0x11);
-    foreground(fg);
-    r = disk_submit(bg, 0, type, 0, 0, &range, sizeof(range));
-    machine_step_us(m, INTERVAL_US - 1);
-    assert_held(bg, 1);
-    g_assert_true(disk_holds(bg, 0, 64 * KiB, 0x11));
-    machine_step_us(m, 1);
-    request_ok(r);
-    g_assert_true(disk_holds(bg, 4096, 4096, 0));
-    g_assert_true(disk_holds(bg, 8192, 4096, 0x11));
-    /* In service and out again: the next one may start. */
-    request_ok(disk_read(bg));
-    machine_free(m);
-}
-
-static void test_queues(void)
-{
-    TestMachine *m = machine_new();
-    TestRequest *r[2];
-    TestDisk *d;
-
-    machine_resource(m, RESOURCE, "");
-    d = machine_disk(m, "d", "num-queues=3,idletime=" RESOURCE
-                     ",idletime-background-queues=1-2");
-    machine_start(m);
-    /* Queue 0 starts the interval for queues 1 and 2. */
-    foreground(d);
-    for (int i = 0; i < 2; i++) {
-        r[i] = disk_submit(d, i + 1, VIRTIO_BLK_T_IN, 0, 0, NULL, BLOCK_BYTES);
-    }
-    assert_held(d, 2);
-    foreground(d);
-    machine_step_us(m, INTERVAL_US - 1);
-    assert_held(d, 2);
-    machine_step_us(m, 1);
-    request_ok(r[0]);
-    request_ok(r[1]);
-    g_assert_cmpint(disk_number(d, "foreground.requests"), ==, 2);
-    g_assert_cmpint(disk_number(d, "background.requests"), ==, 2);
-    machine_free(m);
-}
-
-/* ---- the books */
-
-typedef int64_t Counts[4][4];
-
-static void assert_counts(TestMachine *m, Counts wanted)
-{
-    static const char *const state[] = {
-        "idle", "foreground", "preemption", "background",
-    };
-    static const char *const event[] = {
-        "foreground", "background", "timer", "empty",
-    };
-
-    for (int s = 0; s < 4; s++) {
-        for (int e = 0; e < 4; e++) {
-            g_autofree char *path = g_strdup_printf("counters.%s.%s",
-                                                    state[s], event[e]);
-            int64_t count = machine_number(m, RESOURCE, path);
-
-            if (count != wanted[s][e]) {
-                g_error("%s is %" PRId64 ", not %" PRId64, path, count,
-                        wanted[s][e]);
-            }
-        }
-    }
-}
-
-static void test_counters(void)
-{
-    TestDisk *fg, *bg;
-    TestMachine *m = machine_pair("", &fg, &bg);
-    TestRequest *f, *r;
-
-    /* I[b], B[i]: background alone */
-    request_ok(disk_read(bg));
-    assert_counts(m, (Counts) { { 0, 1, 0, 0 }, {}, {}, { 0, 0, 0, 1 } });
-
-    /* I[f], F[i]: foreground alone, seen when we look */
-    foreground(fg);
-    assert_counts(m, (Counts) { { 1, 1, 0, 0 }, { 0, 0, 0, 1 }, {},
-                                { 0, 0, 0, 1 } });
-
-    /* P[f]: again within the interval; F[b]: and then ours waits */
-    foreground(fg);
-    r = disk_read(bg);
-    assert_counts(m, (Counts) { { 1, 1, 0, 0 }, { 0, 1, 0, 1 },
-                                { 1, 0, 0, 0 }, { 0, 0, 0, 1 } });
-
-    /* P[t], I[b], B[i]: the interval is over */
-    machine_step_us(m, INTERVAL_US);
-    request_ok(r);
-    assert_counts(m, (Counts) { { 1, 2, 0, 0 }, { 0, 1, 0, 1 },
-                                { 1, 0, 1, 0 }, { 0, 0, 0, 2 } });
-
-    /* I[b], B[f], F[f]: two collide with one of ours; F[i] */
-    disk_pause_read(bg, "A");
-    r = disk_read(bg);
-    foreground(fg);
-    f = disk_read(fg);
-    request_ok(f);
-    disk_resume(bg, "A");
-    request_ok(r);
-    assert_counts(m, (Counts) { { 1, 3, 0, 0 }, { 1, 1, 0, 2 },
-                                { 1, 0, 1, 0 }, { 1, 0, 0, 2 } });
-
-    /* P[t]; I[b], B[b], B[i]: two in a row, nothing between them */
-    machine_step_us(m, INTERVAL_US);
-    disk_pause_read(bg, "A");
-    r = disk_read(bg);
-    f = disk_read(bg);
-    disk_resume(bg, "A");
-    request_ok(r);
-    request_ok(f);
-    assert_counts(m, (Counts) { { 1, 4, 0, 0 }, { 1, 1, 0, 2 },
-                                { 1, 0, 2, 0 }, { 1, 1, 0, 3 } });
-    g_assert_cmpint(machine_number(m, RESOURCE, "collisions"), ==, 1);
-    machine_free(m);
-}
-
-static void test_collision_cost(void)
-{
-    TestDisk *fg, *bg;
-    TestMachine *m = machine_pair("", &fg, &bg);
-    TestRequest *f, *r;
-
-    disk_pause_read(bg, "A");
-    r = disk_read(bg);
-    machine_step_us(m, 3 * MS);
-    disk_pause_read(fg, "A");
-    f = disk_read(fg);
-    /* Foreground came at 3 ms, ours was done at 5 ms: it waited for 2. */
-    machine_step_us(m, 2 * MS);
-    disk_resume(bg, "A");
-    request_ok(r);
-    g_assert_cmpint(machine_number(m, RESOURCE, "collision-cost-us"), ==,
-                    2 * MS);
-    disk_resume(fg, "A");
-    request_ok(f);
-    machine_free(m);
-}
-
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
@@ -350,14 +174,5 @@ int main(int argc, char **argv)
                    test_stopped_by_foreground);
     qtest_add_func("idletime/piece/order", test_order);
     qtest_add_func("idletime/piece/class-change", test_class_change);
-    qtest_add_func("idletime/kind/never-held", test_never_held);
-    qtest_add_data_func("idletime/kind/discard",
-                        GUINT_TO_POINTER(VIRTIO_BLK_T_DISCARD), test_discard);
-    qtest_add_data_func("idletime/kind/write-zeroes",
-                        GUINT_TO_POINTER(VIRTIO_BLK_T_WRITE_ZEROES),
-                        test_discard);
-    qtest_add_func("idletime/kind/queues", test_queues);
-    qtest_add_func("idletime/books/counters", test_counters);
-    qtest_add_func("idletime/books/collision-cost", test_collision_cost);
     return g_test_run();
 }

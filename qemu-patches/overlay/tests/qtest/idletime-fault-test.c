@@ -1,0 +1,319 @@
+/*
+ * Idletime machine tests: I/O errors and migration with held requests.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ */
+#include "qemu/osdep.h"
+#include "qemu/units.h"
+#include "idletime-machine.h"
+
+#define HELD    3
+
+/* ---- I/O errors */
+
+/* The first write event @event of the image fails with EIO, once. */
+static TestDisk *faulty(TestMachine *m, const char *id, const char *rule,
+                        const char *options)
+{
+    g_autofree char *image = g_strdup_printf("%s/%s.img", m->dir, id);
+    g_autofree char *blockdev =
+        g_strdup_printf("driver=raw,file.driver=blkdebug,"
+                        "file.image.driver=file,file.image.locking=off,"
+                        "file.image.filename=%s,"
+                        "file.inject-error.0.event=write_aio,"
+                        "file.inject-error.0.errno=5,"
+                        "file.inject-error.0.once=on%s", image, rule);
+    int fd = open(image, O_RDWR | O_CREAT, 0600);
+
+    g_assert_cmpint(ftruncate(fd, DISK_BYTES), ==, 0);
+    close(fd);
+    return machine_disk_on(m, id, blockdev, options);
+}
+
+static TestMachine *faulty_pair(const char *rule, const char *policy,
+                                TestDisk **fg, TestDisk **bg)
+{
+    g_autofree char *options =
+        g_strdup_printf("idletime=" RESOURCE ",idletime-class=background,"
+                        "werror=%s", policy);
+    TestMachine *m = machine_new();
+
+    machine_resource(m, RESOURCE, "");
+    *fg = machine_disk(m, "fg", "idletime=" RESOURCE);
+    *bg = faulty(m, "bg", rule, options);
+    machine_start(m);
+    return m;
+}
+
+/* With werror=stop it is tried again after cont, and nothing is lost. */
+static void error_stop(const char *rule, size_t size)
+{
+    TestDisk *fg, *bg;
+    TestMachine *m = faulty_pair(rule, "stop", &fg, &bg);
+    TestRequest *r[HELD];
+
+    foreground(fg);
+    for (int i = 0; i < HELD; i++) {
+        r[i] = disk_write(bg, i * size, size, 0x5a);
+    }
+    machine_step_us(m, INTERVAL_US);
+    qtest_qmp_eventwait(m->qts, "STOP");
+    assert_held(bg, 0);
+    assert_in_service(bg, 0);
+    /* The neighbour has the resource to itself meanwhile. */
+    machine_cont(m);
+    for (int i = 0; i < HELD; i++) {
+        request_ok(r[i]);
+    }
+    g_assert_true(disk_holds(bg, 0, HELD * size, 0x5a));
+    machine_free(m);
+}
+
+static void test_error_stop(void)
+{
+    error_stop("", BLOCK_BYTES);
+}
+
+/* 128 KiB into a request of 512 KiB: its second piece; all of it anew. */
+static void test_error_stop_piece(void)
+{
+    error_stop(",file.inject-error.0.sector=256", 512 * KiB);
+}
+
+static void test_error_report(const void *opaque)
+{
+    const char *rule = opaque;
+    TestDisk *fg, *bg;
+    TestMachine *m = faulty_pair(rule, "report", &fg, &bg);
+    TestRequest *bad, *good;
+
+    foreground(fg);
+    bad = disk_write(bg, 0, 512 * KiB, 0x5a);
+    good = disk_write(bg, MiB, BLOCK_BYTES, 0x5a);
+    machine_step_us(m, INTERVAL_US);
+    g_assert_cmpint(request_wait(bad), ==, VIRTIO_BLK_S_IOERR);
+    request_ok(good);
+    assert_in_service(bg, 0);
+    request_ok(disk_write(bg, 0, 512 * KiB, 0x5a));
+    g_assert_true(disk_holds(bg, 0, 512 * KiB, 0x5a));
+    machine_free(m);
+}
+
+static void test_error_ignore(void)
+{
+    TestDisk *fg, *bg;
+    TestMachine *m = faulty_pair("", "ignore", &fg, &bg);
+
+    request_ok(disk_write(bg, 0, BLOCK_BYTES, 0x5a));
+    assert_in_service(bg, 0);
+    request_ok(disk_write(bg, 0, BLOCK_BYTES, 0x5a));
+    g_assert_true(disk_holds(bg, 0, BLOCK_BYTES, 0x5a));
+    machine_free(m);
+}
+
+/* ---- migration: through a file, the image is shared storage */
+
+typedef struct MoveCase {
+    const char *name;
+    const char *from;           /* options of the device */
+    const char *to;
+} MoveCase;
+
+#define ON_R0   "idletime=" RESOURCE ",idletime-class="
+
+static const MoveCase move_case[] = {
+    { "background", ON_R0 "background", ON_R0 "background" },
+    { "guest", ON_R0 "guest", ON_R0 "guest" },
+    /* The stream is the stock one: class and resource are of either side. */
+    { "to-unset", ON_R0 "background", "" },
+    { "to-foreground", ON_R0 "background", ON_R0 "foreground" },
+    { "queues", "num-queues=2," ON_R0 "background",
+      "num-queues=2," ON_R0 "foreground,idletime-background-queues=0" },
+};
+
+/*
+ * Another VM on the resource, whose foreground request is in service until
+ * the end: requests are released by deadline only.
+ */
+static TestMachine *neighbour(const TestMachine *beside)
+{
+    TestMachine *m = machine_new_beside(beside);
+    TestDisk *d;
+
+    machine_resource(m, RESOURCE, "");
+    d = machine_disk(m, "neighbour", "idletime=" RESOURCE);
+    machine_start(m);
+    disk_pause_read(d, "A");
+    disk_read(d);
+    return m;
+}
+
+static void neighbour_free(TestMachine *m)
+{
+    disk_resume(m->disks->pdata[0], "A");
+    machine_free(m);
+}
+
+static TestMachine *mover(const TestMachine *beside, const char *options,
+                          TestDisk **d)
+{
+    TestMachine *m = machine_new_beside(beside);
+
+    machine_resource(m, RESOURCE, "max-hold-ms=1000");
+    *d = machine_disk(m, "d", options);
+    return m;
+}
+
+static void migrate_to_file(TestMachine *m, const char *uri)
+{
+    QDict *info;
+    bool done = false;
+
+    machine_ok(m, "migrate", "{'uri': %s}", uri);
+    while (!done) {
+        info = qtest_qmp_assert_success_ref(m->qts,
+                                            "{'execute': 'query-migrate'}");
+        g_assert_cmpstr(qdict_get_try_str(info, "status"), !=, "failed");
+        done = g_strcmp0(qdict_get_try_str(info, "status"), "completed") == 0;
+        qobject_unref(info);
+        g_usleep(1000);
+    }
+}
+
+/* Requests that came to @from complete at @to: its memory is the same. */
+static void test_move(const void *opaque)
+{
+    const MoveCase *c = opaque;
+    TestDisk *from, *to;
+    TestMachine *src = mover(NULL, c->from, &from);
+    TestMachine *dst = mover(src, c->to, &to);
+    TestMachine *other = neighbour(src);
+    g_autofree char *uri = g_strdup_printf("file:%s/state", src->dir);
+    g_autofree void *data = g_malloc(MiB);
+    TestRequest *r[HELD];
+
+    machine_start(src);
+    memset(data, 0x5a, MiB);
+    for (int i = 0; i < HELD; i++) {
+        r[i] = disk_submit(from, 0, VIRTIO_BLK_T_OUT, IOPRIO_IDLE,
+                           i * (MiB / SECTOR_BYTES), data, MiB);
+    }
+    assert_held(from, HELD);
+    migrate_to_file(src, uri);
+    g_assert_true(disk_holds(from, 0, HELD * MiB, 0));
+
+    machine_args(dst, "-incoming %s", uri);
+    machine_start_moved(dst, src);
+    machine_step_us(dst, 1000 * MS);
+    /* In which order is not said: stock QEMU's stream turns it round. */
+    for (int i = 0; i < HELD; i++) {
+        r[i] = request_moved(to, r[i]);
+    }
+    for (int i = 0; i < HELD; i++) {
+        request_ok(r[i]);
+    }
+    g_assert_true(disk_holds(to, 0, HELD * MiB, 0x5a));
+    neighbour_free(other);
+    machine_free(dst);
+    machine_free(src);
+}
+
+/* A stock QEMU has no -object idletime-resource. */
+static void test_move_to_unpatched(void)
+{
+    g_autofree char *uri = NULL;
+    TestMachine *src, *dst;
+    TestDisk *fg, *from, *to;
+    TestRequest *r;
+
+    if (!g_getenv(UNPATCHED_QEMU)) {
+        g_test_skip(UNPATCHED_QEMU " is not set");
+        return;
+    }
+    src = machine_pair("max-hold-ms=0", &fg, &from);
+    dst = machine_new_beside(src);
+    dst->binary = UNPATCHED_QEMU;
+    machine_disk(dst, "fg", "");
+    to = machine_disk(dst, "bg", "");
+    foreground(fg);
+    r = disk_write(from, 0, MiB, 0x5a);
+    assert_held(from, 1);
+    uri = g_strdup_printf("file:%s/state", src->dir);
+    migrate_to_file(src, uri);
+    machine_args(dst, "-incoming %s", uri);
+    machine_start_moved(dst, src);
+    request_ok(request_moved(to, r));
+    g_assert_true(disk_holds(to, 0, MiB, 0x5a));
+    machine_free(dst);
+    machine_free(src);
+}
+
+/*
+ * Without idletime, stopped by an error: the request is in the stream.  With
+ * it, on the other side, it is held.
+ */
+static void move_from_stock(const char *binary)
+{
+    TestMachine *src = machine_new(), *dst;
+    TestMachine *other = neighbour(src);
+    g_autofree char *uri = g_strdup_printf("file:%s/state", src->dir);
+    TestDisk *from, *to;
+    TestRequest *r;
+
+    src->binary = binary;
+    from = faulty(src, "d", "", "werror=stop");
+    dst = mover(src, ON_R0 "background", &to);
+    machine_start(src);
+    r = disk_write(from, 0, MiB, 0x5a);
+    qtest_qmp_eventwait(src->qts, "STOP");
+    migrate_to_file(src, uri);
+
+    machine_args(dst, "-incoming %s", uri);
+    machine_start_moved(dst, src);
+    machine_cont(dst);
+    disk_await(to, "held", 1);
+    r = request_moved(to, r);
+    machine_step_us(dst, 1000 * MS - 1);
+    assert_held(to, 1);
+    machine_step_us(dst, 1);
+    request_ok(r);
+    g_assert_true(disk_holds(to, 0, MiB, 0x5a));
+    neighbour_free(other);
+    machine_free(dst);
+    machine_free(src);
+}
+
+static void test_move_from_unset(void)
+{
+    move_from_stock(NULL);
+}
+
+static void test_move_from_unpatched(void)
+{
+    if (!g_getenv(UNPATCHED_QEMU)) {
+        g_test_skip(UNPATCHED_QEMU " is not set");
+        return;
+    }
+    move_from_stock(UNPATCHED_QEMU);
+}
+
+int main(int argc, char **argv)
+{
+    g_test_init(&argc, &argv, NULL);
+    qtest_add_func("idletime/error/stop", test_error_stop);
+    qtest_add_func("idletime/error/stop-piece", test_error_stop_piece);
+    qtest_add_data_func("idletime/error/report", "", test_error_report);
+    qtest_add_data_func("idletime/error/report-piece",
+                        ",file.inject-error.0.sector=256", test_error_report);
+    qtest_add_func("idletime/error/ignore", test_error_ignore);
+    for (unsigned i = 0; i < ARRAY_SIZE(move_case); i++) {
+        g_autofree char *path = g_strdup_printf("idletime/move/%s",
+                                                move_case[i].name);
+
+        qtest_add_data_func(path, &move_case[i], test_move);
+    }
+    qtest_add_func("idletime/move/from-unset", test_move_from_unset);
+    qtest_add_func("idletime/move/from-unpatched", test_move_from_unpatched);
+    qtest_add_func("idletime/move/to-unpatched", test_move_to_unpatched);
+    return g_test_run();
+}
