@@ -8,6 +8,7 @@
 #include "idletime-machine.h"
 
 #define HELD    3
+#define ON_R0   "idletime=" RESOURCE ",idletime-class="
 
 /* ---- I/O errors */
 
@@ -34,8 +35,7 @@ static TestMachine *faulty_pair(const char *rule, const char *policy,
                                 TestDisk **fg, TestDisk **bg)
 {
     g_autofree char *options =
-        g_strdup_printf("idletime=" RESOURCE ",idletime-class=background,"
-                        "werror=%s", policy);
+        g_strdup_printf(ON_R0 "background,werror=%s", policy);
     TestMachine *m = machine_new();
 
     machine_resource(m, RESOURCE, "");
@@ -111,6 +111,35 @@ static void test_error_ignore(void)
     machine_free(m);
 }
 
+/* A foreground request that fails is not in service any more. */
+static void test_error_foreground(const void *opaque)
+{
+    const char *policy = opaque;
+    g_autofree char *options = g_strdup_printf(ON_R0 "foreground,werror=%s",
+                                               policy);
+    TestMachine *m = machine_new();
+    TestRequest *r, *f;
+    TestDisk *fg, *bg;
+
+    machine_resource(m, RESOURCE, "max-hold-ms=0");
+    fg = faulty(m, "fg", "", options);
+    bg = machine_disk(m, "bg", ON_R0 "background");
+    machine_start(m);
+    f = disk_write(fg, 0, BLOCK_BYTES, 0x5a);
+    if (g_str_equal(policy, "stop")) {
+        qtest_qmp_eventwait(m->qts, "STOP");
+        machine_cont(m);
+        request_ok(f);
+    } else {
+        g_assert_cmpint(request_wait(f), ==, VIRTIO_BLK_S_IOERR);
+    }
+    r = disk_read(bg);
+    assert_held(bg, 1);
+    machine_step_us(m, INTERVAL_US);
+    request_ok(r);
+    machine_free(m);
+}
+
 /* ---- migration: through a file, the image is shared storage */
 
 typedef struct MoveCase {
@@ -118,8 +147,6 @@ typedef struct MoveCase {
     const char *from;           /* options of the device */
     const char *to;
 } MoveCase;
-
-#define ON_R0   "idletime=" RESOURCE ",idletime-class="
 
 static const MoveCase move_case[] = {
     { "background", ON_R0 "background", ON_R0 "background" },
@@ -306,6 +333,10 @@ int main(int argc, char **argv)
     qtest_add_data_func("idletime/error/report-piece",
                         ",file.inject-error.0.sector=256", test_error_report);
     qtest_add_func("idletime/error/ignore", test_error_ignore);
+    qtest_add_data_func("idletime/error/foreground-report", "report",
+                        test_error_foreground);
+    qtest_add_data_func("idletime/error/foreground-stop", "stop",
+                        test_error_foreground);
     for (unsigned i = 0; i < ARRAY_SIZE(move_case); i++) {
         g_autofree char *path = g_strdup_printf("idletime/move/%s",
                                                 move_case[i].name);
