@@ -63,6 +63,11 @@ static bool move_gate(IdletimeGate *gate, void *opaque)
 {
     Move *move = opaque;
 
+    /* Under way, or there already. */
+    if (qatomic_load_acquire(&gate->move) ||
+        gate->seat.boards == move->boards) {
+        return true;
+    }
     return idletime_gate_move(gate, move->boards, &move->err);
 }
 
@@ -70,7 +75,9 @@ static bool gate_arrived(IdletimeGate *gate, void *opaque)
 {
     bool *all = opaque;
 
-    *all = idletime_gate_moved(gate) && *all;
+    /* One that could not move still writes to the old boards. */
+    *all = idletime_gate_moved(gate) &&
+           gate->seat.boards == gate->res->boards && *all;
     return true;
 }
 
@@ -93,15 +100,23 @@ static IdletimeBoards *find_boards(IdletimeResource *res)
  * A failure in the middle (a full board, say) leaves gates on both sets; they
  * are all blind, and the next look tries again with the rest.
  */
+static Error *move_rest(IdletimeResource *res)
+{
+    Move move = { .boards = res->boards };
+
+    each_gate(res, move_gate, &move);
+    return move.err;
+}
+
 static void move_all(IdletimeResource *res, IdletimeBoards *boards)
 {
-    Move move = { .boards = boards };
+    Error *err;
 
     res->old_boards = res->boards;
     res->boards = boards;
-    each_gate(res, move_gate, &move);
-    if (move.err) {
-        warn_report_err(move.err);
+    err = move_rest(res);
+    if (err) {
+        warn_report_err(err);
     }
 }
 
@@ -157,6 +172,8 @@ static bool settled(IdletimeResource *res)
 static void watch_blind(IdletimeResource *res, int64_t now_ns)
 {
     if (res->old_boards && !settled(res)) {
+        /* Said once, by move_all(); not every second. */
+        error_free(move_rest(res));
         return;
     }
     if (!res->found_ns || boards_lost(res->boards)) {
