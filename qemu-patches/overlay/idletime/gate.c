@@ -27,11 +27,6 @@ static const char *const verdict_name[IDLETIME_VERDICT__MAX] = {
 };
 
 /* Counters have one writer; monitors read them at any time. */
-static void stat_add(uint64_t *counter, int64_t n)
-{
-    qatomic_set(counter, *counter + n);
-}
-
 /* ---- pumping */
 
 void idletime_gate_pump(void *opaque)
@@ -126,9 +121,9 @@ static void note_started(IdletimeGate *gate, int64_t held_ns, uint64_t bytes,
                          IdletimeVerdictKind kind)
 {
     gate->yielded_to = -1;
-    stat_add(&gate->stats.bg_requests, 1);
-    stat_add(&gate->stats.bg_bytes, bytes);
-    stat_add(&gate->stats.in_service, 1);
+    idletime_stat_add(&gate->stats.bg_requests, 1);
+    idletime_stat_add(&gate->stats.bg_bytes, bytes);
+    idletime_stat_add(&gate->stats.in_service, 1);
     if (kind == IDLETIME_PROMOTE) {
         idletime_gate_note_promotion(gate, IDLETIME_PROMOTION_DEADLINE);
     }
@@ -158,7 +153,7 @@ bool idletime_gate_ask(IdletimeGate *gate, int64_t held_since_ns,
     announce(gate, &rule);
     do {
         verdict = ask_once(gate, &rule, held_since_ns, now_ns, lease);
-        stat_add(&gate->stats.waits[verdict.kind], 1);
+        idletime_stat_add(&gate->stats.waits[verdict.kind], 1);
     } while (verdict.kind == IDLETIME_WAIT_TURN &&
              verdict.again_ns == now_ns && ++tries < ASK_TRIES);
 
@@ -212,7 +207,7 @@ void idletime_gate_done(IdletimeGate *gate, const IdletimeLease *lease,
     uint64_t before;
 
     idletime_guard_thread();
-    stat_add(&gate->stats.in_service, -1);
+    idletime_stat_add(&gate->stats.in_service, -1);
     idletime_bg_done(&gate->scan, now_ns - lease->since_ns);
     if (lease->grant.value) {
         idletime_token_give(&gate->scan, lease->grant);
@@ -245,16 +240,17 @@ void idletime_gate_rest(IdletimeGate *gate)
 
 void idletime_gate_note_promotion(IdletimeGate *gate, IdletimePromotion cause)
 {
-    stat_add(&gate->stats.promotions[cause], 1);
+    idletime_stat_add(&gate->stats.promotions[cause], 1);
 }
 
 void idletime_gate_note_hold(IdletimeGate *gate, int64_t held_ns)
 {
     uint64_t ns = MAX(held_ns, 0);
     uint64_t scaled = ns / IDLETIME_HOLD_FIRST_NS;
-    unsigned bin = scaled ? 64 - clz64(scaled) : 0;
+    unsigned bits = scaled ? 64 - clz64(scaled) : 0;
+    unsigned bin = MIN(bits, IDLETIME_HOLD_BINS - 1);
 
-    stat_add(&gate->stats.hold_bins[MIN(bin, IDLETIME_HOLD_BINS - 1)], 1);
+    idletime_stat_add(&gate->stats.hold_bins[bin], 1);
     if (ns > gate->stats.hold_max_ns) {
         qatomic_set(&gate->stats.hold_max_ns, ns);
     }

@@ -19,178 +19,50 @@
  * lock; others reach it by a bottom half.
  */
 #include "qemu/osdep.h"
-#include "qapi/error.h"
 #include "qemu/iov.h"
-#include "qemu/lockable.h"
-#include "qemu/main-loop.h"
-#include "block/block_int.h"
-#include "hw/virtio/virtio-access.h"
-#include "hw/virtio/virtio-blk.h"
-#include "hw/virtio/virtio-blk-idletime.h"
 #include "system/block-backend.h"
+#include "virtio-blk-idletime-impl.h"
 
-/* Linux: ioprio class in the upper bits, idle is 3, best effort is 2. */
-#define IOPRIO_CLASS_SHIFT      13
-#define IOPRIO_CLASS_BE         2
-#define IOPRIO_CLASS_IDLE       3
-#define IOPRIO_LEVEL(v)         ((v) & 7)
-/* jbd2 and xfs log writes: best effort, level 3. */
-#define IOPRIO_LEVEL_JOURNAL    3
 /* Held requests may take this part of a ring that foreground shares. */
 #define RING_SHARE              4
 
-typedef QSIMPLEQ_HEAD(, VirtIOBlockReq) HeldList;
-
-/* One thread's share of a device. */
-typedef struct BlkPart {
-    VirtIOBlkIdletime *owner;
-    IdletimeGate *gate;
-    HeldList held;
-    bool pumping;
-    /* What released all that was held, and how often that was. */
-    IdletimePromotion urge;
-    unsigned urges;
-    /* Orders from other threads (qatomic), carried out by part_pump(). */
-    bool reclassify;
-    int urged;                  /* IdletimePromotion + 1 */
-} BlkPart;
-
-struct VirtIOBlkIdletime {
-    IdletimeDevice dev;
-    VirtIOBlock *s;
-    BlkPart *part;              /* one for each gate */
-    bool parked;                /* qatomic: VM stopped, or device in reset */
-    bool drained;               /* qatomic: inside a drained section */
-};
-
-/* A large request on its way. */
-struct IdletimeBlkPieces {
-    QEMUIOVector qiov;          /* of the piece in service */
-    uint64_t done_bytes;
-    uint64_t piece_bytes;
-    unsigned urges;             /* of the part when it was issued */
-    bool is_write;
-};
-
-static void part_pump(void *opaque);
-
-static BlkPart *part_of(const VirtIOBlockReq *req)
-{
-    VirtIOBlkIdletime *it = req->dev->idletime;
-
-    return &it->part[it->dev.queue_gate[virtio_get_queue_index(req->vq)]];
-}
-
-static IdletimeClass class_of(const VirtIOBlockReq *req)
-{
-    return idletime_queue_class(&req->dev->idletime->dev,
-                                virtio_get_queue_index(req->vq));
-}
-
-static void stat_add(uint64_t *counter, int64_t n)
-{
-    qatomic_set(counter, *counter + n);
-}
-
-/* ---- classification */
-
-/* The header as the guest wrote it, without touching the request. */
-static bool peek_header(const VirtIOBlockReq *req,
-                        struct virtio_blk_outhdr *header)
-{
-    return req->elem.out_num >= 1 && req->elem.in_num >= 1 &&
-           iov_to_buf(req->elem.out_sg, req->elem.out_num, 0, header,
-                      sizeof(*header)) == sizeof(*header);
-}
-
-/* Flush, get-id, zone management and what we do not know are never held. */
-static bool type_is_holdable(uint32_t type)
-{
-    switch (type & ~VIRTIO_BLK_T_BARRIER) {
-    case VIRTIO_BLK_T_IN:
-    case VIRTIO_BLK_T_OUT:
-    case VIRTIO_BLK_T_DISCARD:
-    case VIRTIO_BLK_T_WRITE_ZEROES:
-        return true;
-    default:
-        return false;
-    }
-}
-
-/* Why held requests of the same device should not wait behind this one. */
-static bool urges_held(uint32_t type, uint32_t ioprio,
-                       IdletimePromotion *cause)
-{
-    if ((type & ~VIRTIO_BLK_T_BARRIER) == VIRTIO_BLK_T_FLUSH) {
-        *cause = IDLETIME_PROMOTION_FLUSH;
-        return true;
-    }
-    if ((ioprio >> IOPRIO_CLASS_SHIFT) == IOPRIO_CLASS_BE &&
-        IOPRIO_LEVEL(ioprio) == IOPRIO_LEVEL_JOURNAL) {
-        *cause = IDLETIME_PROMOTION_JOURNAL;
-        return true;
-    }
-    return false;
-}
-
 /* ---- lists */
 
-static void held_add(BlkPart *part, VirtIOBlockReq *req)
+static void held_add(IdletimeBlkPart *part, VirtIOBlockReq *req)
 {
     req->idletime.state = IDLETIME_BLK_HELD;
     QSIMPLEQ_INSERT_TAIL(&part->held, req, held_next);
-    stat_add(&part->gate->stats.held, 1);
+    idletime_stat_add(&part->gate->stats.held, 1);
 }
 
 /* The next piece goes before the requests that came after the first. */
-static void held_add_first(BlkPart *part, VirtIOBlockReq *req)
+void idletime_blk_held_first(IdletimeBlkPart *part, VirtIOBlockReq *req)
 {
     req->idletime.state = IDLETIME_BLK_HELD;
     QSIMPLEQ_INSERT_HEAD(&part->held, req, held_next);
-    stat_add(&part->gate->stats.held, 1);
+    idletime_stat_add(&part->gate->stats.held, 1);
 }
 
-static void held_remove(BlkPart *part, VirtIOBlockReq *req)
+void idletime_blk_held_remove(IdletimeBlkPart *part, VirtIOBlockReq *req)
 {
     QSIMPLEQ_REMOVE(&part->held, req, VirtIOBlockReq, held_next);
     req->idletime.state = IDLETIME_BLK_NONE;
-    stat_add(&part->gate->stats.held, -1);
-}
-
-/* Back to what was popped from the ring, and onto the device's list. */
-static void join_rq(VirtIOBlockReq *req)
-{
-    VirtIOBlock *s = req->dev;
-
-    if (req->idletime.pieces) {
-        iov_discard_undo(&req->inhdr_undo);
-        iov_discard_undo(&req->outhdr_undo);
-        g_free(req->idletime.pieces);
-        req->idletime.pieces = NULL;
-    }
-    req->idletime.state = IDLETIME_BLK_NONE;
-    req->mr_next = NULL;
-    WITH_QEMU_LOCK_GUARD(&s->rq_lock) {
-        req->next = s->rq;
-        s->rq = req;
-    }
+    idletime_stat_add(&part->gate->stats.held, -1);
 }
 
 /* ---- release */
 
-static void issue_piece(VirtIOBlockReq *req);
-
 static void issue(VirtIOBlockReq *req)
 {
     if (req->idletime.pieces) {
-        issue_piece(req);
+        idletime_blk_issue_piece(req);
     } else {
         req->next = NULL;
         virtio_blk_submit_list(req);
     }
 }
 
-static void note_release(BlkPart *part, VirtIOBlockReq *req)
+static void note_release(IdletimeBlkPart *part, VirtIOBlockReq *req)
 {
     if (!req->idletime.pieces) {
         idletime_gate_note_hold(part->gate,
@@ -199,8 +71,8 @@ static void note_release(BlkPart *part, VirtIOBlockReq *req)
 }
 
 /* As foreground: something important waits behind it, or it became so. */
-static void release_promoted(BlkPart *part, VirtIOBlockReq *req,
-                             IdletimePromotion cause)
+void idletime_blk_promote(IdletimeBlkPart *part, VirtIOBlockReq *req,
+                          IdletimePromotion cause)
 {
     note_release(part, req);
     idletime_gate_note_promotion(part->gate, cause);
@@ -209,9 +81,9 @@ static void release_promoted(BlkPart *part, VirtIOBlockReq *req,
 }
 
 /* All of the list (for a class change: those whose queue is foreground). */
-static void release_many(BlkPart *part, IdletimePromotion cause)
+static void release_many(IdletimeBlkPart *part, IdletimePromotion cause)
 {
-    HeldList ready = QSIMPLEQ_HEAD_INITIALIZER(ready);
+    IdletimeHeldList ready = QSIMPLEQ_HEAD_INITIALIZER(ready);
     VirtIOBlockReq *req, *next;
 
     if (cause != IDLETIME_PROMOTION_CLASS_CHANGE) {
@@ -220,14 +92,14 @@ static void release_many(BlkPart *part, IdletimePromotion cause)
     }
     QSIMPLEQ_FOREACH_SAFE(req, &part->held, held_next, next) {
         if (cause != IDLETIME_PROMOTION_CLASS_CHANGE ||
-            class_of(req) == IDLETIME_CLASS_FOREGROUND) {
-            held_remove(part, req);
+            idletime_blk_class(req) == IDLETIME_CLASS_FOREGROUND) {
+            idletime_blk_held_remove(part, req);
             QSIMPLEQ_INSERT_TAIL(&ready, req, held_next);
         }
     }
     while ((req = QSIMPLEQ_FIRST(&ready))) {
         QSIMPLEQ_REMOVE_HEAD(&ready, held_next);
-        release_promoted(part, req, cause);
+        idletime_blk_promote(part, req, cause);
     }
 }
 
@@ -238,27 +110,13 @@ static uint64_t size_of(const VirtIOBlockReq *req)
     uint64_t in = iov_size(req->elem.in_sg, req->elem.in_num);
 
     if (req->idletime.pieces) {
-        return req->qiov.size - req->idletime.pieces->done_bytes;
+        return idletime_blk_pieces_left(req);
     }
     return MAX(out - MIN(out, sizeof(struct virtio_blk_outhdr)),
                in - MIN(in, sizeof(struct virtio_blk_inhdr)));
 }
 
-static uint64_t piece_limit(const VirtIOBlock *s)
-{
-    uint64_t block = s->conf.conf.logical_block_size;
-    uint64_t limit = idletime_resource_get(s->idletime->dev.res,
-                                           IDLETIME_MAX_REQUEST_BYTES);
-
-    return MAX(QEMU_ALIGN_DOWN(limit, block), block);
-}
-
-static bool blocked(const VirtIOBlkIdletime *it)
-{
-    return qatomic_read(&it->parked) || qatomic_read(&it->drained);
-}
-
-static void follow_orders(BlkPart *part)
+static void follow_orders(IdletimeBlkPart *part)
 {
     int urged = qatomic_xchg(&part->urged, 0);
 
@@ -271,16 +129,17 @@ static void follow_orders(BlkPart *part)
 }
 
 /* Returns false if the head of the list has to wait. */
-static bool release_head(BlkPart *part)
+static bool release_head(IdletimeBlkPart *part)
 {
     VirtIOBlockReq *req = QSIMPLEQ_FIRST(&part->held);
-    uint64_t bytes = MIN(size_of(req), piece_limit(part->owner->s));
+    uint64_t limit = idletime_blk_piece_limit(part->owner->s);
+    uint64_t bytes = MIN(size_of(req), limit);
 
     if (!idletime_gate_ask(part->gate, req->idletime.held_ns, bytes,
                            &req->idletime.lease)) {
         return false;
     }
-    held_remove(part, req);
+    idletime_blk_held_remove(part, req);
     note_release(part, req);
     req->idletime.state = IDLETIME_BLK_BACKGROUND;
     issue(req);
@@ -292,16 +151,16 @@ static bool release_head(BlkPart *part)
  * after each completion, and when the first request is held.  A request that
  * fails at once completes in here: the loop, not a recursion, goes on.
  */
-static void part_pump(void *opaque)
+void idletime_blk_pump(void *opaque)
 {
-    BlkPart *part = opaque;
+    IdletimeBlkPart *part = opaque;
     bool waiting = false;
 
     if (part->pumping) {
         return;
     }
     part->pumping = true;
-    while (!waiting && !blocked(part->owner)) {
+    while (!waiting && !idletime_blk_blocked(part->owner)) {
         follow_orders(part);
         if (QSIMPLEQ_EMPTY(&part->held)) {
             break;
@@ -317,11 +176,11 @@ static void part_pump(void *opaque)
 /* ---- hold */
 
 /* The device's other threads hold requests of the same guest, too. */
-static void urge_device(VirtIOBlkIdletime *it, BlkPart *part,
+static void urge_device(VirtIOBlkIdletime *it, IdletimeBlkPart *part,
                         IdletimePromotion cause)
 {
     for (unsigned i = 0; i < it->dev.num_gates; i++) {
-        BlkPart *other = &it->part[i];
+        IdletimeBlkPart *other = &it->part[i];
 
         if (other != part && qatomic_read(&other->gate->stats.held)) {
             qatomic_set(&other->urged, cause + 1);
@@ -329,60 +188,46 @@ static void urge_device(VirtIOBlkIdletime *it, BlkPart *part,
         }
     }
     release_many(part, cause);
-    part_pump(part);
+    idletime_blk_pump(part);
 }
 
-/* A foreground request of a queue whose guest marks its own. */
-static void pass_guest(BlkPart *part, uint32_t type, uint32_t ioprio)
+/* Returns true if the request has to wait for its turn. */
+static bool judge(IdletimeBlkPart *part, const VirtIOBlockReq *req,
+                  IdletimeClass class)
 {
-    IdletimePromotion cause;
+    IdletimePromotion cause = IDLETIME_PROMOTION_FLUSH;
 
-    if (!blocked(part->owner) && urges_held(type, ioprio, &cause)) {
-        urge_device(part->owner, part, cause);
+    switch (idletime_blk_classify(req, class, &cause)) {
+    case IDLETIME_BLK_HOLD:
+        return true;
+    case IDLETIME_BLK_PASS:
+        idletime_stat_add(&part->gate->stats.passed, 1);
+        return false;
+    case IDLETIME_BLK_URGE:
+        if (!idletime_blk_blocked(part->owner)) {
+            urge_device(part->owner, part, cause);
+        }
+        return false;
+    default:
+        return false;
     }
 }
 
-static bool is_background(BlkPart *part, const VirtIOBlockReq *req,
-                          IdletimeClass class)
-{
-    VirtIODevice *vdev = VIRTIO_DEVICE(req->dev);
-    struct virtio_blk_outhdr header;
-    uint32_t type, ioprio;
-
-    /* Malformed: the stock path says so to the guest. */
-    if (!peek_header(req, &header)) {
-        return false;
-    }
-    type = virtio_ldl_p(vdev, &header.type);
-    ioprio = virtio_ldl_p(vdev, &header.ioprio);
-    if (class == IDLETIME_CLASS_GUEST &&
-        (ioprio >> IOPRIO_CLASS_SHIFT) != IOPRIO_CLASS_IDLE) {
-        pass_guest(part, type, ioprio);
-        return false;
-    }
-    if (!type_is_holdable(type)) {
-        stat_add(&part->gate->stats.passed, 1);
-        return false;
-    }
-    return true;
-}
-
-static void relieve_ring(BlkPart *part, IdletimeClass class)
+static void relieve_ring(IdletimeBlkPart *part, IdletimeClass class)
 {
     unsigned limit = part->owner->s->conf.queue_size / RING_SHARE;
-
     VirtIOBlockReq *first = QSIMPLEQ_FIRST(&part->held);
 
     if (class == IDLETIME_CLASS_GUEST && part->gate->stats.held > limit) {
-        held_remove(part, first);
-        release_promoted(part, first, IDLETIME_PROMOTION_RING);
+        idletime_blk_held_remove(part, first);
+        idletime_blk_promote(part, first, IDLETIME_PROMOTION_RING);
     }
 }
 
 bool idletime_blk_hold_slow(VirtIOBlockReq *req)
 {
-    IdletimeClass class = class_of(req);
-    BlkPart *part;
+    IdletimeClass class = idletime_blk_class(req);
+    IdletimeBlkPart *part;
     bool first;
 
     /* Released ones take the stock path, through here once more. */
@@ -390,20 +235,20 @@ bool idletime_blk_hold_slow(VirtIOBlockReq *req)
         req->idletime.state != IDLETIME_BLK_NONE) {
         return false;
     }
-    part = part_of(req);
-    if (!is_background(part, req, class)) {
+    part = idletime_blk_part(req);
+    if (!judge(part, req, class)) {
         return false;
     }
     if (qatomic_read(&part->owner->parked)) {
-        join_rq(req);
+        idletime_blk_join_rq(req);
         return true;
     }
     first = QSIMPLEQ_EMPTY(&part->held);
     req->idletime.held_ns = idletime_now_ns();
     held_add(part, req);
     if (first) {
-        part_pump(part);
-    } else if (!blocked(part->owner)) {
+        idletime_blk_pump(part);
+    } else if (!idletime_blk_blocked(part->owner)) {
         relieve_ring(part, class);
     }
     return true;
@@ -442,11 +287,11 @@ static int64_t accounted_now_ns(const VirtIOBlockReq *req)
 
 static void end_background(VirtIOBlockReq *req)
 {
-    BlkPart *part = part_of(req);
+    IdletimeBlkPart *part = idletime_blk_part(req);
 
     idletime_gate_done(part->gate, &req->idletime.lease,
                        !QSIMPLEQ_EMPTY(&part->held));
-    part_pump(part);
+    idletime_blk_pump(part);
 }
 
 void idletime_blk_end_slow(VirtIOBlockReq *req)
@@ -455,230 +300,8 @@ void idletime_blk_end_slow(VirtIOBlockReq *req)
 
     req->idletime.state = IDLETIME_BLK_NONE;
     if (state == IDLETIME_BLK_FOREGROUND) {
-        idletime_gate_end(part_of(req)->gate, accounted_now_ns(req));
+        idletime_gate_end(idletime_blk_part(req)->gate, accounted_now_ns(req));
     } else if (state == IDLETIME_BLK_BACKGROUND) {
         end_background(req);
     }
-}
-
-/* ---- large requests, in pieces */
-
-static void pieces_finish(VirtIOBlockReq *req, int ret)
-{
-    g_free(req->idletime.pieces);
-    req->idletime.pieces = NULL;
-    virtio_blk_rw_complete(req, ret);
-}
-
-/* What became of the first on the list while its piece was in service? */
-static void release_urged(BlkPart *part)
-{
-    VirtIOBlockReq *req = QSIMPLEQ_FIRST(&part->held);
-
-    if (!req || !req->idletime.pieces || blocked(part->owner)) {
-        return;
-    }
-    if (class_of(req) == IDLETIME_CLASS_FOREGROUND) {
-        held_remove(part, req);
-        release_promoted(part, req, IDLETIME_PROMOTION_CLASS_CHANGE);
-    } else if (req->idletime.pieces->urges != part->urges) {
-        held_remove(part, req);
-        release_promoted(part, req, part->urge);
-    }
-}
-
-static void piece_complete(void *opaque, int ret)
-{
-    VirtIOBlockReq *req = opaque;
-    IdletimeBlkPieces *pieces = req->idletime.pieces;
-    BlkPart *part = part_of(req);
-    IdletimeLease lease = req->idletime.lease;
-    bool leased = req->idletime.state == IDLETIME_BLK_BACKGROUND;
-
-    qemu_iovec_destroy(&pieces->qiov);
-    pieces->done_bytes += pieces->piece_bytes;
-    if (ret < 0 || pieces->done_bytes == req->qiov.size) {
-        /* The lease, or the foreground's end, goes with the completion. */
-        pieces_finish(req, ret);
-        return;
-    }
-    if (qatomic_read(&part->owner->parked)) {
-        join_rq(req);
-    } else {
-        held_add_first(part, req);
-    }
-    if (leased) {
-        idletime_gate_done(part->gate, &lease, !QSIMPLEQ_EMPTY(&part->held));
-    }
-    release_urged(part);
-    part_pump(part);
-}
-
-static void issue_piece(VirtIOBlockReq *req)
-{
-    IdletimeBlkPieces *pieces = req->idletime.pieces;
-    BlkPart *part = part_of(req);
-    VirtIOBlock *s = req->dev;
-    uint64_t left = req->qiov.size - pieces->done_bytes;
-    bool whole = req->idletime.state != IDLETIME_BLK_BACKGROUND;
-    int64_t offset = (req->sector_num << BDRV_SECTOR_BITS) +
-                     pieces->done_bytes;
-    BdrvRequestFlags flags = blk_ram_registrar_ok(&s->blk_ram_registrar) ?
-                             BDRV_REQ_REGISTERED_BUF : 0;
-
-    pieces->piece_bytes = whole ? left : MIN(left, piece_limit(s));
-    pieces->urges = part->urges;
-    qemu_iovec_init_slice(&pieces->qiov, &req->qiov, pieces->done_bytes,
-                          pieces->piece_bytes);
-    stat_add(&part->gate->stats.pieces, 1);
-    if (whole) {
-        idletime_blk_begin_slow(req, left, idletime_now_ns());
-    }
-    if (pieces->is_write) {
-        blk_aio_pwritev(s->blk, offset, &pieces->qiov, flags,
-                        piece_complete, req);
-    } else {
-        blk_aio_preadv(s->blk, offset, &pieces->qiov, flags,
-                       piece_complete, req);
-    }
-}
-
-bool idletime_blk_split_slow(VirtIOBlockReq *req, bool is_write)
-{
-    if (req->qiov.size <= piece_limit(req->dev)) {
-        return false;
-    }
-    req->idletime.pieces = g_new0(IdletimeBlkPieces, 1);
-    req->idletime.pieces->is_write = is_write;
-    issue_piece(req);
-    return true;
-}
-
-/* ---- life cycle */
-
-static void each_part(VirtIOBlkIdletime *it, void (*fn)(void *part))
-{
-    for (unsigned i = 0; i < it->dev.num_gates; i++) {
-        idletime_gate_run(it->part[i].gate, fn, &it->part[i]);
-    }
-}
-
-static void part_park(void *opaque)
-{
-    BlkPart *part = opaque;
-    VirtIOBlockReq *req;
-
-    while ((req = QSIMPLEQ_FIRST(&part->held))) {
-        held_remove(part, req);
-        join_rq(req);
-    }
-    idletime_gate_rest(part->gate);
-}
-
-void idletime_blk_park(VirtIOBlock *s)
-{
-    if (s->idletime) {
-        qatomic_set(&s->idletime->parked, true);
-        each_part(s->idletime, part_park);
-    }
-}
-
-void idletime_blk_unpark(VirtIOBlock *s)
-{
-    if (s->idletime) {
-        qatomic_set(&s->idletime->parked, false);
-    }
-}
-
-void idletime_blk_drain(VirtIOBlock *s, bool drained)
-{
-    if (s->idletime) {
-        qatomic_set(&s->idletime->drained, drained);
-        idletime_device_kick(&s->idletime->dev);
-    }
-}
-
-static void blk_reclassified(IdletimeDevice *dev)
-{
-    VirtIOBlkIdletime *it = container_of(dev, VirtIOBlkIdletime, dev);
-
-    for (unsigned i = 0; i < dev->num_gates; i++) {
-        qatomic_set(&it->part[i].reclassify, true);
-        idletime_gate_kick(dev->gate[i]);
-    }
-}
-
-static const IdletimeDeviceOps blk_ops = {
-    .reclassified = blk_reclassified,
-};
-
-static void parts_init(VirtIOBlkIdletime *it)
-{
-    it->part = g_new0(BlkPart, it->dev.num_gates);
-    for (unsigned i = 0; i < it->dev.num_gates; i++) {
-        it->part[i].owner = it;
-        it->part[i].gate = it->dev.gate[i];
-        QSIMPLEQ_INIT(&it->part[i].held);
-        it->dev.gate[i]->pump = part_pump;
-        it->dev.gate[i]->opaque = &it->part[i];
-    }
-}
-
-static void blk_idletime_free(VirtIOBlkIdletime *it)
-{
-    idletime_device_cleanup(&it->dev);
-    g_free(it->part);
-    g_free(it);
-}
-
-bool idletime_blk_realize(VirtIOBlock *s, Error **errp)
-{
-    const IdletimeConf *conf = &s->conf.idletime;
-    VirtIOBlkIdletime *it;
-
-    if (!conf->resource) {
-        return idletime_conf_check_unset(conf, errp);
-    }
-    it = g_new0(VirtIOBlkIdletime, 1);
-    it->s = s;
-    if (!idletime_device_init(&it->dev, DEVICE(s), conf, s->conf.num_queues,
-                              s->vq_aio_context, &blk_ops, errp)) {
-        g_free(it);
-        return false;
-    }
-    parts_init(it);
-    if (!idletime_device_start(&it->dev, errp)) {
-        blk_idletime_free(it);
-        return false;
-    }
-    s->idletime = it;
-    return true;
-}
-
-/* As virtio_blk_reset() does with requests that nobody will complete. */
-static void drop_rq(VirtIOBlock *s)
-{
-    WITH_QEMU_LOCK_GUARD(&s->rq_lock) {
-        while (s->rq) {
-            VirtIOBlockReq *req = s->rq;
-
-            s->rq = req->next;
-            virtqueue_detach_element(req->vq, &req->elem, 0);
-            g_free(req);
-        }
-    }
-}
-
-void idletime_blk_unrealize(VirtIOBlock *s)
-{
-    VirtIOBlkIdletime *it = s->idletime;
-
-    if (!it) {
-        return;
-    }
-    idletime_blk_park(s);
-    blk_drain(s->blk);
-    drop_rq(s);
-    s->idletime = NULL;
-    blk_idletime_free(it);
 }

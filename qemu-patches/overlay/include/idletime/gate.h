@@ -42,6 +42,12 @@ typedef struct IdletimeGateStats {
     uint64_t hold_max_ns;
 } IdletimeGateStats;
 
+/** idletime_stat_add: Context: the thread of the gate that has the counter. */
+static inline void idletime_stat_add(uint64_t *counter, int64_t n)
+{
+    qatomic_set(counter, *counter + n);
+}
+
 /* Slots on one set of boards. */
 typedef struct IdletimeSeat {
     IdletimeBoards *boards;

@@ -1,0 +1,81 @@
+/*
+ * virtio-blk: what a request's header says of its class.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ *
+ * A guest can only lower itself: on a background queue nothing in a request
+ * makes it foreground, but for the kinds that are never held.
+ */
+#include "qemu/osdep.h"
+#include "qemu/iov.h"
+#include "hw/virtio/virtio-access.h"
+#include "virtio-blk-idletime-impl.h"
+
+/* Linux: ioprio class in the upper bits, idle is 3, best effort is 2. */
+#define IOPRIO_CLASS_SHIFT      13
+#define IOPRIO_CLASS_BE         2
+#define IOPRIO_CLASS_IDLE       3
+#define IOPRIO_LEVEL(v)         ((v) & 7)
+/* jbd2 and xfs log writes: best effort, level 3. */
+#define IOPRIO_LEVEL_JOURNAL    3
+
+/* The header as the guest wrote it, without touching the request. */
+static bool peek_header(const VirtIOBlockReq *req,
+                        struct virtio_blk_outhdr *header)
+{
+    return req->elem.out_num >= 1 && req->elem.in_num >= 1 &&
+           iov_to_buf(req->elem.out_sg, req->elem.out_num, 0, header,
+                      sizeof(*header)) == sizeof(*header);
+}
+
+/* Flush, get-id, zone management and what we do not know are never held. */
+static bool type_is_holdable(uint32_t type)
+{
+    switch (type & ~VIRTIO_BLK_T_BARRIER) {
+    case VIRTIO_BLK_T_IN:
+    case VIRTIO_BLK_T_OUT:
+    case VIRTIO_BLK_T_DISCARD:
+    case VIRTIO_BLK_T_WRITE_ZEROES:
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* Why held requests of the same device should not wait behind this one. */
+static bool urges_held(uint32_t type, uint32_t ioprio,
+                       IdletimePromotion *cause)
+{
+    if ((type & ~VIRTIO_BLK_T_BARRIER) == VIRTIO_BLK_T_FLUSH) {
+        *cause = IDLETIME_PROMOTION_FLUSH;
+        return true;
+    }
+    if ((ioprio >> IOPRIO_CLASS_SHIFT) == IOPRIO_CLASS_BE &&
+        IOPRIO_LEVEL(ioprio) == IOPRIO_LEVEL_JOURNAL) {
+        *cause = IDLETIME_PROMOTION_JOURNAL;
+        return true;
+    }
+    return false;
+}
+
+IdletimeBlkVerdict idletime_blk_classify(const VirtIOBlockReq *req,
+                                         IdletimeClass class,
+                                         IdletimePromotion *cause)
+{
+    VirtIODevice *vdev = VIRTIO_DEVICE(req->dev);
+    struct virtio_blk_outhdr header;
+    uint32_t type, ioprio;
+
+    /* Malformed: the stock path says so to the guest. */
+    if (!peek_header(req, &header)) {
+        return IDLETIME_BLK_STOCK;
+    }
+    type = virtio_ldl_p(vdev, &header.type);
+    ioprio = virtio_ldl_p(vdev, &header.ioprio);
+    if (class == IDLETIME_CLASS_GUEST &&
+        (ioprio >> IOPRIO_CLASS_SHIFT) != IOPRIO_CLASS_IDLE) {
+        return urges_held(type, ioprio, cause) ? IDLETIME_BLK_URGE :
+                                                 IDLETIME_BLK_STOCK;
+    }
+    return type_is_holdable(type) ? IDLETIME_BLK_HOLD : IDLETIME_BLK_PASS;
+}
