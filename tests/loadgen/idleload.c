@@ -12,10 +12,12 @@
  *
  * A request that is in service when the busy part ends is waited for, so a
  * slower disk gets fewer requests and never a backlog. Intensity 100 never
- * sleeps: the greedy load. With --pauses exponential the busy parts are as
- * long, but what lies between them is drawn from an exponential distribution
- * of the same mean, so that some pauses are far longer than others. This is the disk load of Eggert's dissertation
+ * sleeps: the greedy load. This is the disk load of Eggert's dissertation
  * ("Background Use of Idle Resource Capacity", 2004).
+ *
+ * With --pauses jittered or exponential the busy parts are as long, but what
+ * lies between them varies, with the same mean: evenly by 30 %, or far more.
+ * --rate and --trace are open loads instead: see arrivals.c.
  *
  * Every thread keeps one request outstanding, has offsets of its own (random
  * ones from its own stream of the seed, sequential ones from its own part of

@@ -20,6 +20,17 @@ typedef struct Sample {
     uint32_t latency_us;
 } Sample;
 
+/* One transfer. */
+typedef struct Request {
+    uint64_t at_us; /* of a trace: after its begin */
+    uint64_t offset;
+    uint64_t bytes;
+    bool is_write;
+} Request;
+
+/* The largest request of a trace: what Linux sends in one. */
+enum { TRACE_BYTES_MAX = 1 << 20 };
+
 typedef struct Load {
     const char *device;
     const char *latency_file;
@@ -32,7 +43,11 @@ typedef struct Load {
     unsigned outstanding;
     unsigned intensity;  /* percent of the quantum */
     unsigned quantum_ms;
-    const char *pauses; /* even | exponential */
+    const char *pauses; /* even | jittered | exponential */
+    unsigned rate;      /* arrivals a second; 0: bursts */
+    const char *trace;  /* file of recorded arrivals, or NULL */
+    Request *request;   /* of the trace */
+    size_t requests;
     double seconds;
     unsigned fsync_every; /* writes between two fsyncs; 0: never */
     bool buffered;
@@ -49,6 +64,7 @@ typedef struct Worker {
     uint64_t pause_state; /* the same in all threads: they pause together */
     uint64_t cursor;
     uint64_t writes;
+    uint64_t bytes;
     void *buffer;
     Sample *samples;
     size_t count, capacity;
@@ -72,6 +88,21 @@ void set_ioprio(const char *name);
 /* worker.c: CLOCK_MONOTONIC; start the threads; none returns before its end. */
 int64_t now_ns(void);
 void start_workers(Load *load, Worker *workers);
+
+/* worker.c, for the kinds of load. A deadline is CLOCK_MONOTONIC; sleeping
+ * ends early when a signal asks for the end. issue() makes one request, its
+ * fsync included where one is due; its latency counts from start_ns. */
+void sleep_until(int64_t deadline_ns);
+bool finished(const Worker *worker, int64_t now);
+Request next_request(Worker *worker);
+bool issue(Worker *worker, const Request *request, int64_t start_ns);
+double next_exponential(uint64_t *state); /* of mean 1 */
+
+/* arrivals.c: what a thread of an open load runs; its trace. */
+void *run_arrivals(void *worker);
+void *run_trace(void *worker);
+void read_trace(Load *load);
+uint64_t trace_bytes_max(const Load *load);
 
 /* report.c: join the workers and print, and write the raw latencies. */
 void report_load(const Load *load, Worker *workers);

@@ -45,10 +45,12 @@ static double duration(const char *text)
 }
 
 static const char *choice(const char *option, const char *text, const char *a,
-                          const char *b)
+                          const char *b, const char *c)
 {
-    if (strcmp(text, a) != 0 && strcmp(text, b) != 0) {
-        fail("--%s %s: use %s or %s", option, text, a, b);
+    if (strcmp(text, a) != 0 && strcmp(text, b) != 0 &&
+        (!c || strcmp(text, c) != 0)) {
+        fail("--%s %s: use %s%s%s or %s", option, text, a, c ? ", " : "",
+             c ? c : "", b);
     }
     return text;
 }
@@ -66,6 +68,8 @@ static const struct option options[] = {
     { "intensity", required_argument, NULL, 'i' },
     { "quantum-ms", required_argument, NULL, 'q' },
     { "pauses", required_argument, NULL, 'P' },
+    { "rate", required_argument, NULL, 'R' },
+    { "trace", required_argument, NULL, 't' },
     { "seconds", required_argument, NULL, 's' },
     { "fsync-every", required_argument, NULL, 'f' },
     { "buffered", no_argument, NULL, 'B' },
@@ -80,10 +84,10 @@ static void parse_option(Load *load, int key, const char *text)
     case 'd': load->device = text; break;
     case 'l': load->latency_file = text; break;
     case 'p':
-        load->pattern = choice("pattern", text, "random", "sequential");
+        load->pattern = choice("pattern", text, "random", "sequential", NULL);
         break;
     case 'o':
-        load->operation = choice("operation", text, "read", "write");
+        load->operation = choice("operation", text, "read", "write", NULL);
         break;
     case 'c': load->ioprio = text; break;
     case 'b':
@@ -99,8 +103,11 @@ static void parse_option(Load *load, int key, const char *text)
     case 'i': load->intensity = number("intensity", text, 1, 100); break;
     case 'q': load->quantum_ms = number("quantum-ms", text, 1, 60000); break;
     case 'P':
-        load->pauses = choice("pauses", text, "even", "exponential");
+        load->pauses = choice("pauses", text, "even", "exponential",
+                              "jittered");
         break;
+    case 'R': load->rate = number("rate", text, 1, 1000000); break;
+    case 't': load->trace = text; break;
     case 's': load->seconds = duration(text); break;
     case 'f': load->fsync_every = number("fsync-every", text, 0, 1 << 30); break;
     case 'B': load->buffered = true; break;
@@ -125,6 +132,12 @@ Load parse_options(int argc, char **argv)
     }
     if (!load.device) {
         fail("--device PATH is missing");
+    }
+    if (load.rate && load.trace) {
+        fail("--rate and --trace exclude each other");
+    }
+    if (load.trace) {
+        read_trace(&load);
     }
     return load;
 }

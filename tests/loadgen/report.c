@@ -74,12 +74,15 @@ static void print_parameters(const Load *load)
     printf("{\"device\": \"%s\", \"pattern\": \"%s\", \"operation\": \"%s\", "
            "\"block_bytes\": %" PRIu64 ", \"span_bytes\": %" PRIu64 ", "
            "\"outstanding\": %u, \"intensity_percent\": %u, "
-           "\"quantum_ms\": %u, \"pauses\": \"%s\", \"planned_seconds\": %.3f, "
+           "\"quantum_ms\": %u, \"pauses\": \"%s\", \"rate\": %u, \"trace\": %s%s%s, "
+           "\"planned_seconds\": %.3f, "
            "\"seed\": %" PRIu64 ", \"ioprio\": \"%s\", "
            "\"fsync_every\": %u, \"direct\": %s",
            load->device, load->pattern, load->operation, load->block_bytes,
            load->span_bytes, load->outstanding, load->intensity,
-           load->quantum_ms, load->pauses, load->seconds, load->seed, load->ioprio,
+           load->quantum_ms, load->pauses, load->rate,
+           load->trace ? "\"" : "", load->trace ? load->trace : "null",
+           load->trace ? "\"" : "", load->seconds, load->seed, load->ioprio,
            load->fsync_every, load->buffered ? "false" : "true");
 }
 
@@ -103,13 +106,23 @@ static void print_latencies(Sample *samples, size_t count)
            samples[count - 1].latency_us);
 }
 
+static uint64_t bytes_moved(const Load *load, const Worker *workers)
+{
+    uint64_t bytes = 0;
+
+    for (unsigned i = 0; i < load->outstanding; i++) {
+        bytes += workers[i].bytes;
+    }
+    return bytes;
+}
+
 static void report(const Load *load, Sample *samples, size_t count,
-                   double seconds)
+                   uint64_t bytes, double seconds)
 {
     print_parameters(load);
     printf(", \"operations\": %zu, \"bytes\": %" PRIu64
            ", \"seconds\": %.6f, \"operations_per_second\": %.3f",
-           count, count * load->block_bytes, seconds, count / seconds);
+           count, bytes, seconds, count / seconds);
     print_latencies(samples, count);
     puts("}");
 }
@@ -123,6 +136,6 @@ void report_load(const Load *load, Worker *workers)
     if (load->latency_file) {
         write_latencies(load, samples, count);
     }
-    report(load, samples, count, seconds);
+    report(load, samples, count, bytes_moved(load, workers), seconds);
     free(samples);
 }

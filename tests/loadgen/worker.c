@@ -14,6 +14,9 @@
 /* O_DIRECT asks for the logical block size; a page satisfies all. */
 enum { BUFFER_ALIGNMENT_BYTES = 4096 };
 
+/* Pauses that are jittered vary by this part of their mean, evenly. */
+#define JITTER 0.3
+
 int64_t now_ns(void)
 {
     struct timespec now;
@@ -22,8 +25,7 @@ int64_t now_ns(void)
     return now.tv_sec * (int64_t)NS_PER_S + now.tv_nsec;
 }
 
-/* Returns early when a signal asks for the end. */
-static void sleep_until(int64_t deadline_ns)
+void sleep_until(int64_t deadline_ns)
 {
     struct timespec deadline = {
         .tv_sec = deadline_ns / NS_PER_S,
@@ -74,18 +76,20 @@ static void keep_sample(Worker *worker, int64_t start_ns, int64_t end_ns)
     };
 }
 
-static bool transfer(Worker *worker, uint64_t offset)
+static bool transfer(Worker *worker, const Request *request)
 {
     const Load *load = worker->load;
     ssize_t moved;
 
-    if (strcmp(load->operation, "read") == 0) {
-        moved = pread(load->fd, worker->buffer, load->block_bytes, offset);
-    } else {
-        moved = pwrite(load->fd, worker->buffer, load->block_bytes, offset);
+    if (request->is_write) {
+        moved = pwrite(load->fd, worker->buffer, request->bytes,
+                       request->offset);
         worker->writes++;
+    } else {
+        moved = pread(load->fd, worker->buffer, request->bytes,
+                      request->offset);
     }
-    if (moved != (ssize_t)load->block_bytes) {
+    if (moved != (ssize_t)request->bytes) {
         worker->error = moved < 0 ? errno : EIO;
         return false;
     }
@@ -99,24 +103,32 @@ static bool fsync_is_due(const Worker *worker)
     return every && worker->writes && worker->writes % every == 0;
 }
 
-/* One request, its fsync included where one is due. */
-static bool issue(Worker *worker)
+bool issue(Worker *worker, const Request *request, int64_t start_ns)
 {
-    uint64_t offset = next_offset(worker);
-    int64_t start_ns = now_ns();
-
-    if (!transfer(worker, offset)) {
+    if (!transfer(worker, request)) {
         return false;
     }
     if (fsync_is_due(worker) && fsync(worker->load->fd) != 0) {
         worker->error = errno;
         return false;
     }
+    worker->bytes += request->bytes;
     keep_sample(worker, start_ns, now_ns());
     return true;
 }
 
-static bool finished(const Worker *worker, int64_t now)
+Request next_request(Worker *worker)
+{
+    const Load *load = worker->load;
+
+    return (Request){
+        .offset = next_offset(worker),
+        .bytes = load->block_bytes,
+        .is_write = strcmp(load->operation, "write") == 0,
+    };
+}
+
+bool finished(const Worker *worker, int64_t now)
 {
     return stop_requested || worker->error || now >= worker->load->end_ns;
 }
@@ -127,23 +139,34 @@ static double next_fraction(uint64_t *state)
     return ((next_random(state) >> 11) + 1) * 0x1p-53;
 }
 
-/*
- * From the start of one burst to that of the next: the quantum, or the same on
- * average with exponentially distributed pauses.
- */
-static int64_t next_cycle_ns(Worker *worker, int64_t busy_ns)
+double next_exponential(uint64_t *state)
 {
-    const Load *load = worker->load;
-    int64_t quantum_ns = load->quantum_ms * (int64_t)NS_PER_MS;
-
-    if (strcmp(load->pauses, "even") == 0) {
-        return quantum_ns;
-    }
-    return busy_ns - (int64_t)(log(next_fraction(&worker->pause_state)) *
-                               (quantum_ns - busy_ns));
+    return -log(next_fraction(state));
 }
 
-static void *run_worker(void *opaque)
+/* The pause as a multiple of its mean. */
+static double next_pause(Worker *worker)
+{
+    const char *pauses = worker->load->pauses;
+
+    if (strcmp(pauses, "exponential") == 0) {
+        return next_exponential(&worker->pause_state);
+    }
+    if (strcmp(pauses, "jittered") == 0) {
+        return 1 + JITTER * (2 * next_fraction(&worker->pause_state) - 1);
+    }
+    return 1;
+}
+
+/* From the start of one burst to that of the next; on average the quantum. */
+static int64_t next_cycle_ns(Worker *worker, int64_t busy_ns)
+{
+    int64_t quantum_ns = worker->load->quantum_ms * (int64_t)NS_PER_MS;
+
+    return busy_ns + (int64_t)(next_pause(worker) * (quantum_ns - busy_ns));
+}
+
+static void *run_bursts(void *opaque)
 {
     Worker *worker = opaque;
     const Load *load = worker->load;
@@ -158,7 +181,9 @@ static void *run_worker(void *opaque)
             start_ns = next_ns;
             next_ns += next_cycle_ns(worker, busy_ns);
         } else if (now < start_ns + busy_ns) {
-            issue(worker);
+            Request request = next_request(worker);
+
+            issue(worker, &request, now);
         } else {
             sleep_until(next_ns < load->end_ns ? next_ns : load->end_ns);
         }
@@ -167,8 +192,19 @@ static void *run_worker(void *opaque)
     return NULL;
 }
 
+/* What the threads of this load run. */
+static void *(*kind_of(const Load *load))(void *)
+{
+    if (load->trace) {
+        return run_trace;
+    }
+    return load->rate ? run_arrivals : run_bursts;
+}
+
 void start_workers(Load *load, Worker *workers)
 {
+    uint64_t buffer_bytes = load->trace ? trace_bytes_max(load) :
+                                          load->block_bytes;
     uint64_t part = load->span_bytes / load->block_bytes / load->outstanding;
 
     load->begin_ns = now_ns();
@@ -183,11 +219,11 @@ void start_workers(Load *load, Worker *workers)
         worker->pause_state = next_random(&pauses);
         worker->cursor = i * part;
         if (posix_memalign(&worker->buffer, BUFFER_ALIGNMENT_BYTES,
-                           load->block_bytes)) {
-            fail("no memory for a block of %" PRIu64, load->block_bytes);
+                           buffer_bytes)) {
+            fail("no memory for a block of %" PRIu64, buffer_bytes);
         }
-        memset(worker->buffer, 'a' + i % 26, load->block_bytes);
-        if (pthread_create(&worker->thread, NULL, run_worker, worker)) {
+        memset(worker->buffer, 'a' + i % 26, buffer_bytes);
+        if (pthread_create(&worker->thread, NULL, kind_of(load), worker)) {
             fail("no thread %u: lower --outstanding", i);
         }
     }
