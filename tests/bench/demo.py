@@ -13,17 +13,16 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
-import signal
 import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any, TextIO
 
 import numpy as np
 
 from tests.bench import pair, plan
+from tests.bench.interrupt import Interrupted, unwind_on_signals
 from tests.bench.progress import Progress
 from tests.framework import accel, host, paths
 from tests.framework.guest import Load
@@ -39,10 +38,6 @@ OVERHEAD_SECONDS = 0.6
 """Commands, fetching of latencies and start of the load, per phase under TCG."""
 
 
-class Interrupted(Exception):
-    """A signal asked for the end."""
-
-
 @dataclass(frozen=True)
 class Length:
     """How long the demo measures."""
@@ -54,13 +49,6 @@ class Length:
 # Eighteen phases of 5 s, three times: 5 minutes, with at least 800 foreground requests per phase.
 FULL = Length(seconds=5, repeats=3)
 QUICK = Length(seconds=4, repeats=1)
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    """The first signal unwinds; later ones must not disturb the cleaning up."""
-    for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(each, signal.SIG_IGN)
-    raise Interrupted(signal.Signals(number).name)
 
 
 def _write(results: TextIO, line: dict[str, Any]) -> None:
@@ -159,8 +147,7 @@ def main() -> int:
     """Exit status: 0 done, 1 failed, 130 interrupted."""
     arguments = _arguments()
     demo = Demo(arguments.output, QUICK if arguments.quick else FULL, arguments.quantum_ms)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _interrupt)
+    unwind_on_signals()
     try:
         demo.prepare()
         demo.measure(arguments.qemu)

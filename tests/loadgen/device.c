@@ -60,7 +60,8 @@ static uint64_t device_bytes(int fd, const char *path)
 
 void open_device(Load *load)
 {
-    int flags = strcmp(load->operation, "read") == 0 ? O_RDONLY : O_RDWR;
+    bool reads = !load->trace && strcmp(load->operation, "read") == 0;
+    int flags = reads ? O_RDONLY : O_RDWR;
     uint64_t bytes;
 
     load->fd = open(load->device, flags | (load->buffered ? 0 : O_DIRECT));

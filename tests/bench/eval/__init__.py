@@ -1,0 +1,1 @@
+"""The evaluation: every way to hold a background back, on every workload, on one disk in one run."""

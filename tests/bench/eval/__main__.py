@@ -1,0 +1,218 @@
+"""The evaluation: foreground slowdown against background throughput, for every contender on every workload.
+
+    python3 -m tests.bench.eval [--quick] [--output build/bench/eval] [--qemu PATH]
+                                [--workload NAME]... [--contender NAME]... [--seconds S] [--repeats N] [--outstanding N]
+
+Resumable: results.jsonl holds one line per run, with all parameters; runs that
+it has are not run again. --fresh begins anew. Afterwards it draws frontier.png
+and prints the table (python3 -m tests.report.frontier does that alone).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Iterator
+
+import numpy as np
+
+from tests.bench.eval import contenders, workloads
+from tests.bench.eval.contenders import Contender
+from tests.bench.eval.rig import BACKGROUND_LOAD, Rig
+from tests.bench.eval.workloads import Workload
+from tests.bench.interrupt import Interrupted, unwind_on_signals
+from tests.bench.progress import Progress
+from tests.framework import accel, host, paths
+from tests.framework.guest import Load
+from tests.report import frontier
+from tests.testbed.disk import Model
+
+DISK = Model(model="fixed", size="1G", service_us=5000)
+OVERHEAD_SECONDS = 1.0
+"""Settings, commands and fetching of latencies, per run."""
+LATE_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class Step:
+    """One run. `contender` None: the foreground alone; `workload` None: the background alone."""
+
+    repeat: int
+    path: str
+    workload: Workload | None
+    contender: Contender | None
+
+    @property
+    def key(self) -> str:
+        """Unique among the steps; also the stem of its files."""
+        workload = self.workload.name if self.workload else "none"
+        contender = self.contender.name if self.contender else "alone"
+        return f"{workload}-{self.path}-{contender}-{self.repeat}".replace(" ", "_").replace("/", "_").replace(",", "")
+
+    @property
+    def title(self) -> str:
+        """What a person reads while it runs."""
+        if self.workload is None:
+            return f"background alone, by {self.path}"
+        return f"{self.workload.title}: {self.contender.name if self.contender else f'alone, by {self.path}'}"
+
+
+def steps(chosen: list[Workload], against: list[Contender], repeats: int) -> Iterator[Step]:
+    """All runs; every other repeat runs backwards, so that a drift of the host hits all alike."""
+    ways = list(dict.fromkeys(contender.path for contender in against))
+    for repeat in range(repeats):
+        order = [Step(repeat, way, None, None) for way in ways]
+        for workload in chosen:
+            order += [Step(repeat, way, workload, None) for way in ways]
+            order += [Step(repeat, contender.path, workload, contender) for contender in against]
+        yield from order if repeat % 2 == 0 else reversed(order)
+
+
+class Evaluation:
+    """One results folder, and the runs that it still lacks."""
+
+    def __init__(self, folder: Path, seconds: float, outstanding: int) -> None:
+        self.folder, self.seconds, self.outstanding = folder, seconds, outstanding
+        self.results = folder / "results.jsonl"
+        (folder / "latencies").mkdir(parents=True, exist_ok=True)
+
+    def done(self) -> set[str]:
+        """Keys of the runs that the file has; those that were skipped are tried again."""
+        if not self.results.exists():
+            return set()
+        lines = (json.loads(line) for line in self.results.read_text().splitlines())
+        return {line["key"] for line in lines if line["kind"] == "run"}
+
+    def write(self, line: dict[str, Any]) -> None:
+        """Append one line."""
+        with self.results.open("a") as file:
+            file.write(json.dumps(line) + "\n")
+
+    def run(self, rig: Rig, step: Step) -> None:
+        """Run one step and write its line."""
+        line = {
+            "key": step.key, "repeat": step.repeat, "path": step.path, "seconds": self.seconds,
+            "workload": step.workload.parameters() if step.workload else None,
+            "contender": step.contender.parameters() if step.contender else None,
+        }
+        try:
+            rig.apply(step.contender or (contenders.UNCONTROLLED if step.path == "nbd" else contenders.UNCONTROLLED_LOOP))
+        except ValueError as reason:
+            self.write({"kind": "skipped", **line, "reason": str(reason)})
+            return
+        loads = self._loads(rig, step)
+        result = self._collect(step, *loads)
+        counters = rig.counters() if step.path == "nbd" else None
+        self.write({"kind": "run", **line, **result, "query_idletime": counters})
+
+    def _loads(self, rig: Rig, step: Step) -> tuple[Load | None, list[list[Load]]]:
+        """Run the loads to their end: the background's, and the foregrounds' by part."""
+        background = None
+        if step.workload is None or step.contender is not None:
+            background = rig.background(step.path, self.seconds)
+        parts: list[list[Load]] = []
+        count = len(step.workload.loads[0]) if step.workload else 0
+        for part in range(count):
+            assert step.workload is not None
+            parts.append(rig.foreground(step.path, step.workload, part, self.seconds / count))
+            for load in parts[-1]:
+                load.wait(self.seconds / count + LATE_SECONDS)
+        if background:
+            background.wait(self.seconds + LATE_SECONDS)
+        return background, parts
+
+    def _collect(self, step: Step, background: Load | None, parts: list[list[Load]]) -> dict[str, Any]:
+        foreground = []
+        for part, loads in enumerate(parts):
+            for vm, load in enumerate(loads):
+                name = f"latencies/{step.key}-{part}-{vm}.npy"
+                foreground.append({**load.result(), "part": part, "vm": vm, "latencies": name})
+                np.save(self.folder / name, load.samples())
+        report = background.result() if background else None
+        if background:
+            background.samples()
+        return {"foreground": foreground, "background": report}
+
+
+def measure(evaluation: Evaluation, todo: list[Step], qemu: str | None) -> None:
+    """Boot the machines and run what is left."""
+    print("Preparing: guest kernel, load generator, accelerator ...", flush=True)
+    boot = accel.prepare(qemu)
+    with Rig(boot, DISK, evaluation.outstanding) as rig:
+        evaluation.write({
+            "kind": "conditions", "program": "eval", "disk": DISK.parameters(), "seconds": evaluation.seconds,
+            "background_load": {**BACKGROUND_LOAD, "outstanding": evaluation.outstanding}, "started": time.time(), **host.facts(boot),
+        })
+        each = evaluation.seconds + OVERHEAD_SECONDS
+        with Progress(each * len(todo)) as progress:
+            for number, step in enumerate(todo):
+                progress.step(f"run {number + 1} of {len(todo)}: {step.title}")
+                evaluation.run(rig, step)
+                progress.at((number + 1) * each)
+
+
+def _chosen(names: list[str] | None, known: dict[str, Any], what: str) -> list[Any]:
+    for name in names or []:
+        if name not in known:
+            raise ValueError(f"--{what} {name}: unknown; there are: {', '.join(known)}")
+    return [known[name] for name in names or known]
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python3 -m tests.bench.eval", description="Everyone on one disk.")
+    parser.add_argument("--quick", action="store_true", help="about ten minutes: fewer contenders and workloads, one repeat")
+    parser.add_argument("--fresh", action="store_true", help="forget the results that are there")
+    parser.add_argument("--output", type=Path, default=paths.BUILD / "bench" / "eval", help="folder of the results")
+    parser.add_argument("--qemu", metavar="PATH", help="the QEMU to run (the one that `make qemu` staged)")
+    parser.add_argument("--workload", action="append", metavar="NAME", help="only these")
+    parser.add_argument("--contender", action="append", metavar="NAME", help="only these")
+    parser.add_argument("--seconds", type=float, default=8.0, help="of each run (8)")
+    parser.add_argument("--outstanding", type=int, default=1, help="requests that the greedy background keeps (1)")
+    parser.add_argument("--repeats", type=int, default=3, help="of each run (3)")
+    return parser.parse_args()
+
+
+QUICK_WORKLOADS = ("periodic", "jittered", "exponential", "poisson-30", "change", "trace")
+
+
+def _plan(arguments: argparse.Namespace) -> list[Step]:
+    known = {contender.name: contender for contender in contenders.CONTENDERS}
+    if arguments.quick:
+        arguments.contender = arguments.contender or [name for name in known if name in contenders.QUICK]
+        arguments.workload = arguments.workload or list(QUICK_WORKLOADS)
+        arguments.repeats = 1
+    chosen = _chosen(arguments.workload, workloads.BY_NAME, "workload")
+    return list(steps(chosen, _chosen(arguments.contender, known, "contender"), arguments.repeats))
+
+
+def main() -> int:
+    """Exit status: 0 done, 1 failed, 130 interrupted."""
+    arguments = _arguments()
+    unwind_on_signals()
+    try:
+        plan = _plan(arguments)
+        if arguments.fresh:
+            shutil.rmtree(arguments.output, ignore_errors=True)
+        evaluation = Evaluation(arguments.output, arguments.seconds, arguments.outstanding)
+        done = evaluation.done()
+        todo = [step for step in plan if step.key not in done]
+        print(f"{len(plan) - len(todo)} of {len(plan)} runs are there already.")
+        if todo:
+            measure(evaluation, todo, arguments.qemu)
+        frontier.report(evaluation.results)
+    except Interrupted as reason:
+        print(f"\nStopped by {reason}; the same command goes on where this one ended", file=sys.stderr)
+        return 130
+    except (OSError, RuntimeError, ValueError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,57 @@
+"""Who holds the background back: the marks of the evaluation's plots.
+
+Facts only; rig.py applies them. All run on the same disk. The kernel's
+schedulers need a block device of the host: the disk mounted with nbdfuse under
+a loop device ("loop"); the others reach the disk as QEMU does, by NBD ("nbd").
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One setting of one mechanism; unset fields are off."""
+
+    name: str
+    family: str
+    """The line of the plot that it belongs to."""
+    path: str = "nbd"
+    interval_us: int | None = None
+    budget_percent: int | None = None
+    throttle_iops: int | None = None
+    elevator: str = "none"
+    idle_class: bool = False
+    weight: int | None = None
+    """Of the background's cgroup; the foreground's is 1000 (libvirt's blkiotune, bfq)."""
+
+    def parameters(self) -> dict[str, Any]:
+        """For the data."""
+        return asdict(self)
+
+
+UNCONTROLLED = Contender("uncontrolled", "uncontrolled")
+UNCONTROLLED_LOOP = Contender("uncontrolled, loop", "uncontrolled", path="loop")
+
+INTERVALS_US = (0, 1000, 5000, 20000, 50000, 80000)
+BUDGETS_PERCENT = (1, 3, 5, 10)
+THROTTLES_IOPS = (20, 60, 100)
+
+CONTENDERS = (
+    UNCONTROLLED,
+    *(Contender(f"interval {us / 1000:g} ms", "fixed interval", interval_us=us) for us in INTERVALS_US),
+    *(Contender(f"auto {percent} %", "auto", interval_us=20000, budget_percent=percent) for percent in BUDGETS_PERCENT),
+    *(Contender(f"throttle {iops}/s", "QEMU throttle", throttle_iops=iops) for iops in THROTTLES_IOPS),
+    UNCONTROLLED_LOOP,
+    Contender("mq-deadline, idle", "mq-deadline", path="loop", elevator="mq-deadline", idle_class=True),
+    Contender("bfq, idle", "bfq", path="loop", elevator="bfq", idle_class=True),
+    Contender("bfq, weight 10", "bfq", path="loop", elevator="bfq", weight=10),
+    Contender("kyber, idle", "kyber", path="loop", elevator="kyber", idle_class=True),
+)
+
+QUICK = {
+    "uncontrolled", "interval 0 ms", "interval 5 ms", "interval 20 ms", "auto 3 %", "throttle 60/s",
+    "mq-deadline, idle", "bfq, idle",
+}

@@ -1,0 +1,170 @@
+"""The machines of the evaluation: two foreground VMs and a background VM on each of the two ways to the disk."""
+
+from __future__ import annotations
+
+import base64
+import os
+import subprocess
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from tests.bench.eval import trace
+from tests.bench.eval.contenders import Contender
+from tests.bench.eval.workloads import TRACE, Workload
+from tests.framework.guest import Guest, Load
+from tests.framework.qemu import Boot, Machine
+from tests.testbed import loop
+from tests.testbed.attach import DEVICE, RESOURCE, attach
+from tests.testbed.disk import Disk, Model
+
+FOREGROUNDS = ("foreground-0", "foreground-1")
+BACKGROUND = "background"
+MACHINES = (*FOREGROUNDS, BACKGROUND)
+
+COMMON_LOAD = {"pattern": "random", "operation": "read", "block_bytes": 4096}
+BACKGROUND_LOAD = {**COMMON_LOAD, "intensity": 100, "seed": 2}
+CGROUP = Path("/sys/fs/cgroup/blkio")
+FOREGROUND_WEIGHT = 1000
+CHUNK_BYTES = 16384
+"""A command line to the guest holds this much of a file."""
+
+
+def put(guest: Guest, path: str, data: bytes) -> None:
+    """Write a file in the guest."""
+    guest.run(f"rm -f {path}")
+    for begin in range(0, len(data), CHUNK_BYTES):
+        part = base64.b64encode(data[begin:begin + CHUNK_BYTES]).decode()
+        guest.run(f"echo {part} | base64 -d >>{path}")
+
+
+class Rig:
+    """A context manager: enter boots all machines, leave removes all of it."""
+
+    def __init__(self, boot: Boot, model: Model, outstanding: int) -> None:
+        self._boot, self._model, self._outstanding = boot, model, outstanding
+        self._stack = ExitStack()
+        self.loop: loop.LoopDisk | None = None
+        self.without_loop = loop.missing()
+        self.machines: dict[tuple[str, str], Machine] = {}
+
+    def __enter__(self) -> Rig:
+        with ExitStack() as stack:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="idletime-")))
+            stack.callback(self._remove_cgroups)  # when the machines that were in them are gone
+            self.disk = stack.enter_context(Disk(self._model))
+            for name in MACHINES:
+                self._start(stack, "nbd", name, self._nbd(name, folder / "arena"))
+            if not self.without_loop:
+                self.loop = stack.enter_context(loop.LoopDisk(self.disk, "loop"))
+                for name in MACHINES:
+                    self._start(stack, "loop", name, self._loop(self.loop.device))
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, kind: type | None, value: BaseException | None, trace_: TracebackType | None) -> None:
+        self._stack.close()
+
+    def _start(self, stack: ExitStack, way: str, name: str, arguments: list[str]) -> None:
+        machine = Machine(self._boot, f"{way}-{name}", arguments)
+        self.machines[way, name] = stack.enter_context(machine)
+        put(machine.guest, TRACE, trace.for_idleload())
+
+    def _nbd(self, name: str, arena: Path) -> list[str]:
+        """A participant; the background's disk has a throttle filter that is off until a contender sets it."""
+        options = attach(self.disk, name, arena, "background" if name == BACKGROUND else "foreground")
+        if name != BACKGROUND:
+            return options
+        return [
+            "-object", "throttle-group,id=cap", *options[:2],
+            "-blockdev", "driver=throttle,node-name=capped,throttle-group=cap,file=disk",
+            *(option.replace("drive=disk", "drive=capped") for option in options[2:]),
+        ]
+
+    @staticmethod
+    def _loop(device: str) -> list[str]:
+        """Linux AIO is submitted by QEMU's main thread, whose I/O class is the request's then."""
+        node = f"driver=host_device,node-name=disk,filename={device},cache.direct=on,aio=native,locking=off"
+        return ["-blockdev", node, "-device", f"virtio-blk-pci,drive=disk,id={DEVICE}"]
+
+    # ---- contenders
+
+    def apply(self, contender: Contender) -> None:
+        """Put a contender's settings in force; ValueError if it cannot be done here."""
+        if contender.path == "loop":
+            if self.loop is None:
+                raise ValueError(str(self.without_loop))
+            self._apply_kernel(self.loop, contender)
+        else:
+            self._apply_qemu(contender)
+
+    def _apply_qemu(self, contender: Contender) -> None:
+        background = self.machines["nbd", BACKGROUND].qmp
+        cap = contender.throttle_iops or 0
+        background.execute("qom-set", path="/objects/cap", property="limits", value={"iops-total": cap})
+        for name in MACHINES:
+            self._configure(self.machines["nbd", name], contender)
+        held = contender.interval_us is not None
+        background.execute("idletime-set", device=DEVICE, **{"class": "background" if held else "foreground"})
+
+    @staticmethod
+    def _configure(machine: Machine, contender: Contender) -> None:
+        def set_(name: str, value: object) -> None:
+            machine.qmp.execute("qom-set", path=f"/objects/{RESOURCE}", property=name, value=value)
+
+        properties = machine.qmp.execute("qom-list", path=f"/objects/{RESOURCE}")
+        learns = any(each["name"] == "auto" for each in properties)
+        if contender.budget_percent and not learns:
+            raise ValueError(f"this QEMU has no property `auto`: {contender.name} needs one that has")
+        set_("interval-us", contender.interval_us or 0)
+        if learns:
+            set_("auto", contender.budget_percent is not None)
+            set_("budget-percent", contender.budget_percent or 5)
+
+    def _apply_kernel(self, disk: loop.LoopDisk, contender: Contender) -> None:
+        disk.elevator(contender.elevator)
+        for name in MACHINES:
+            pid = self.machines["loop", name].process.pid
+            idle = contender.idle_class and name == BACKGROUND
+            subprocess.run(["ionice", "-c", "3" if idle else "0", "-p", str(pid)], check=True)
+            self._weigh(name, pid, contender.weight)
+
+    @staticmethod
+    def _weigh(name: str, pid: int, weight: int | None) -> None:
+        """Into a cgroup of this weight; with none, back to the root group."""
+        if weight is None:
+            if (CGROUP / "cgroup.procs").exists():
+                (CGROUP / "cgroup.procs").write_text(str(pid))
+            return
+        group = CGROUP / f"idletime-{os.getpid()}-{name}"
+        group.mkdir(exist_ok=True)
+        knob = group / "blkio.bfq.weight"
+        if not knob.exists():
+            raise ValueError(f"{knob} is missing: this kernel has no cgroup weights of bfq")
+        knob.write_text(str(weight if name == BACKGROUND else FOREGROUND_WEIGHT))
+        (group / "cgroup.procs").write_text(str(pid))
+
+    @staticmethod
+    def _remove_cgroups() -> None:
+        for group in CGROUP.glob(f"idletime-{os.getpid()}-*"):
+            group.rmdir()
+
+    # ---- loads
+
+    def background(self, way: str, seconds: float) -> Load:
+        """Start the greedy load."""
+        guest = self.machines[way, BACKGROUND].guest
+        return guest.load(**BACKGROUND_LOAD, outstanding=self._outstanding, seconds=seconds)
+
+    def foreground(self, way: str, workload: Workload, part: int, seconds: float) -> list[Load]:
+        """Start one part of a workload in as many VMs as it has."""
+        return [
+            self.machines[way, name].guest.load(**{**COMMON_LOAD, "seed": 1, **loads[part], "seconds": seconds})
+            for name, loads in zip(FOREGROUNDS, workload.loads)
+        ]
+
+    def counters(self) -> Any:
+        """The background's query-idletime."""
+        return self.machines["nbd", BACKGROUND].qmp.execute("query-idletime")

@@ -1,0 +1,60 @@
+"""What the foreground does: the rows of the evaluation."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+OPERATIONS_PER_SECOND = 200
+"""What the disk of 5 ms serves at most; Poisson arrivals are given in percent of it."""
+
+BURSTS: dict[str, Any] = {"intensity": 30, "quantum_ms": 100}
+
+
+@dataclass(frozen=True)
+class Workload:
+    """`loads` are idleload's options: one entry per foreground VM; each is a tuple of parts that run one
+    after the other, of equal length (one part: no change in mid-run)."""
+
+    name: str
+    title: str
+    loads: tuple[tuple[dict[str, Any], ...], ...]
+
+    @property
+    def foregrounds(self) -> int:
+        """How many foreground VMs it needs."""
+        return len(self.loads)
+
+    def parameters(self) -> dict[str, Any]:
+        """For the data."""
+        return asdict(self)
+
+
+def _poisson(percent: int) -> dict[str, Any]:
+    return {"rate": OPERATIONS_PER_SECOND * percent // 100, "outstanding": 4}
+
+
+def _one(name: str, title: str, load: dict[str, Any]) -> Workload:
+    return Workload(name, title, ((load,),))
+
+
+TRACE = "/etc/mailserver.trace"
+"""In the guest; made by tests/bench/eval/trace.py."""
+
+WORKLOADS = (
+    _one("periodic", "bursts of 30 ms every 100 ms", BURSTS),
+    _one("jittered", "the same, pauses varied by 30 %", {**BURSTS, "pauses": "jittered"}),
+    _one("exponential", "the same, exponential pauses", {**BURSTS, "pauses": "exponential"}),
+    _one("poisson-10", "Poisson arrivals, 10 % of the disk", _poisson(10)),
+    _one("poisson-30", "Poisson arrivals, 30 % of the disk", _poisson(30)),
+    _one("poisson-60", "Poisson arrivals, 60 % of the disk", _poisson(60)),
+    _one("long-gaps", "bursts of 300 ms every second", {"intensity": 30, "quantum_ms": 1000}),
+    Workload(
+        "two", "two foregrounds, 15 % of 100 and of 130 ms",
+        (({"intensity": 15, "quantum_ms": 100},), ({"intensity": 15, "quantum_ms": 130, "seed": 3},)),
+    ),
+    Workload("change", "periodic bursts, then Poisson arrivals of 30 %", ((BURSTS, _poisson(30)),)),
+    _one("trace", "a recorded trace of a mail server's disk, replayed", {"trace": TRACE, "outstanding": 8}),
+)
+
+BY_NAME = {workload.name: workload for workload in WORKLOADS}
