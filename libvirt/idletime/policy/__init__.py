@@ -1,0 +1,7 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The policy element: model, units, parser, exact errors. Pure."""
+
+from .model import AUTO, NAMESPACE, NONE, Class, Control, CpuClass, DevicePolicy, Policy
+from .parse import parse
+
+__all__ = ["AUTO", "NAMESPACE", "NONE", "Class", "Control", "CpuClass", "DevicePolicy", "Policy", "parse"]

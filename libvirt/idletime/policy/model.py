@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The policy of one domain, as data. Parsed by policy.parse(); immutable; no I/O."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+NAMESPACE = "urn:idletime:policy:1"
+
+AUTO = "auto"  # resource='auto': found out from the host
+NONE = "none"  # resource='none': the device is left as stock QEMU has it
+
+
+class Class(str, enum.Enum):
+    """Service class, as QEMU names it."""
+
+    FOREGROUND = "foreground"
+    BACKGROUND = "background"
+    GUEST = "guest"
+
+
+class Control(str, enum.Enum):
+    """What the guest agent may do: nothing, or lower its VM and its processes."""
+
+    NONE = "none"
+    DEMOTE = "demote"
+
+
+class CpuClass(str, enum.Enum):
+    """Processor: idle is SCHED_IDLE for all threads of the domain; minimal is the smallest cgroup share."""
+
+    IDLE = "idle"
+    MINIMAL = "minimal"
+
+
+@dataclass(frozen=True)
+class DevicePolicy:
+    """What the policy says of one device, or (target None) of all devices of its kind that it does not name.
+
+    class_ None means the policy's class. queues and dscp are lists as QEMU reads them, "" is none, None unset.
+    """
+
+    target: str | None = None
+    resource: str = AUTO
+    class_: Class | None = None
+    queues: str | None = None
+    dscp: str | None = None
+    line: int | None = None
+
+
+@dataclass(frozen=True)
+class Policy:
+    """The policy element.
+
+    settings: properties of idletime-resource objects by QEMU's names ("interval-us": 20000, "auto": True), for
+    all resources under key None, for one resource under its name. An absent property is QEMU's default.
+    """
+
+    class_: Class
+    disks: tuple[DevicePolicy, ...] = ()
+    interfaces: tuple[DevicePolicy, ...] = ()
+    settings: Mapping[str | None, Mapping[str, int | bool]] = field(default_factory=dict)
+    control: Control = Control.NONE
+    cpu: CpuClass | None = None
+    soft_limit_bytes: int | None = None
+    line: int | None = None
+
+    def settings_of(self, resource: str) -> dict[str, int | bool]:
+        """Properties of the object of this resource; what is said of the resource itself wins."""
+        return {**self.settings.get(None, {}), **self.settings.get(resource, {})}

@@ -1,0 +1,6 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Names the host resource behind a disk source or an interface. Reads /sys, /proc and image headers below one root."""
+
+from .gather import Lookup, gather, resolve
+
+__all__ = ["Lookup", "gather", "resolve"]
