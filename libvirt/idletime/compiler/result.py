@@ -40,6 +40,7 @@ class Plan:
 
     resources: tuple[ResourcePlan, ...] = ()
     devices: tuple[DevicePlan, ...] = ()
+    hotplug: tuple[DevicePlan, ...] = ()  # default of devices that are plugged in later; no target, no alias
 
 
 @dataclass(frozen=True)

@@ -3,24 +3,27 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
+from ..compiler.devices import devices_of
 from ..compiler.facts import RUN_DIR, HostFacts, Resolution, Source
-
-
-class Lookup(Protocol):
-    """What only libvirt knows. Each returns None when it does not know, and never raises."""
-
-    def volume(self, pool: str, volume: str) -> str | None:
-        """Path of a storage volume."""
-
-    def bridge(self, network: str) -> str | None:
-        """Bridge or device that a virtual network uses."""
+from ..xmltext import Document
+from . import probe as _probe
+from .disk import Disks, Lookup
+from .net import Uplinks
+from .tree import Tree
 
 
 def resolve(source: Source, root: str = "/", lookup: Lookup | None = None) -> Resolution:
     """The resource behind one source. Reads below root only. Never raises: Resolution.problem says what is wrong."""
-    raise NotImplementedError
+    return _Host(root, lookup).resolve(source)
+
+
+class _Host:
+    def __init__(self, root: str, lookup: Lookup | None):
+        tree = Tree(root)
+        self._disks, self._uplinks = Disks(tree, lookup), Uplinks(tree, lookup)
+
+    def resolve(self, source: Source) -> Resolution:
+        return (self._disks if source.device == "disk" else self._uplinks).resolve(source)
 
 
 def gather(domain_xml: str, root: str = "/", lookup: Lookup | None = None, run_dir: str = RUN_DIR,
@@ -30,4 +33,12 @@ def gather(domain_xml: str, root: str = "/", lookup: Lookup | None = None, run_d
     probe: ask the domain's emulator which properties it has (cached by path and time of the file; about 0.1 s).
     Raises PolicyError (Kind.SYNTAX) if the XML is not well-formed.
     """
-    raise NotImplementedError
+    document = Document(domain_xml)
+    host = _Host(root, lookup)
+    sources = {device.source for device in devices_of(document.root) if not device.unserved}
+    emulator = document.root.findtext("./devices/emulator") if probe and root == "/" else None
+    return HostFacts({source: host.resolve(source) for source in sources}, run_dir,
+                     _probe.emulator(emulator) if emulator else None)
+
+
+__all__ = ["Lookup", "gather", "resolve"]

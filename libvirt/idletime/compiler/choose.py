@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Policy and facts -> plan: which device joins which resource, with which properties. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ..errors import Finding, Kind, Severity
+from ..policy.model import AUTO, NONE, Class, DevicePolicy, Policy
+from .devices import DeviceFacts
+from .facts import HostFacts, Resolution
+from .result import DevicePlan, Plan, ResourcePlan
+
+ID_PREFIX = "idletime-"
+_MODEL = {"disk": "virtio-blk-pci", "interface": "virtio-net-pci"}
+
+
+@dataclass
+class _Chooser:
+    policy: Policy
+    host: HostFacts
+    aliases: dict[str, str]
+    findings: list[Finding] = field(default_factory=list)
+    resources: dict[str, Resolution] = field(default_factory=dict)
+    devices: list[DevicePlan] = field(default_factory=list)
+    left_alone: set[str] = field(default_factory=set)  # kinds of which some device is not attached
+
+    def say(self, severity: Severity, said: DevicePolicy | None, label: str, message: str, remedy: str) -> None:
+        line = said.line if said and said.line else self.policy.line
+        self.findings.append(Finding(severity, Kind.FIT, message, remedy, label, line))
+
+
+def choose(policy: Policy, devices: Sequence[DeviceFacts], host: HostFacts,
+           aliases: dict[str, str]) -> tuple[Plan, list[Finding]]:
+    """The plan, and all findings; errors among them mean that the plan is not to be used.
+
+    aliases: DeviceFacts.label -> id of the device in QEMU.
+    """
+    chooser = _Chooser(policy, host, aliases)
+    _check_targets(chooser, devices)
+    for device in devices:
+        _device(chooser, device)
+    resources = tuple(_resource(chooser, name) for name in sorted(chooser.resources))
+    plan = Plan(resources, tuple(chooser.devices), _hotplug(chooser, devices))
+    return plan, chooser.findings
+
+
+def _check_targets(chooser: _Chooser, devices: Sequence[DeviceFacts]) -> None:
+    for kind, said in (("disk", chooser.policy.disks), ("interface", chooser.policy.interfaces)):
+        there = [device for device in devices if device.kind == kind]
+        for one in said:
+            if one.target is not None and not any(_is(device, one) for device in there):
+                known = ", ".join(device.target for device in there) or "none"
+                chooser.say(Severity.ERROR, one, f"{kind} target='{one.target}'", f"the domain has no such {kind}",
+                            f"use one of its targets ({known}), or remove the element")
+
+
+def _is(device: DeviceFacts, said: DevicePolicy) -> bool:
+    return said.target is not None and (said.target in device.names or said.target.lower() == device.target)
+
+
+def _said(policy: Policy, device: DeviceFacts) -> tuple[DevicePolicy, bool]:
+    """What the policy says of a device, and whether it names it."""
+    said = policy.disks if device.kind == "disk" else policy.interfaces
+    for one in said:
+        if _is(device, one):
+            return one, True
+    return next((one for one in said if one.target is None), DevicePolicy()), False
+
+
+def _device(chooser: _Chooser, device: DeviceFacts) -> None:
+    said, named = _said(chooser.policy, device)
+    name = None if said.resource == NONE else _name(chooser, device, said, named)
+    if name is None:
+        chooser.left_alone.add(device.kind)
+        return
+    chooser.devices.append(DevicePlan(
+        device.kind, device.target, chooser.aliases[device.label], ID_PREFIX + name,
+        said.class_ or chooser.policy.class_, said.queues or "", said.dscp))
+
+
+def _name(chooser: _Chooser, device: DeviceFacts, said: DevicePolicy, named: bool) -> str | None:
+    """Name of the resource that a device joins; None, with a finding, if it joins none."""
+    unserved = device.unserved or _unknown(chooser.host, f"{_MODEL[device.kind]}.idletime")
+    if unserved:
+        chooser.say(Severity.ERROR if named else Severity.WARNING, said, device.label, f"left out: {unserved}",
+                    f"{_serve(device)}, or write <{device.kind} target='{device.target}' resource='none'/>")
+        return None
+    resolution = Resolution(said.resource) if said.resource != AUTO else \
+        chooser.host.resolutions.get(device.source, Resolution(
+            None, problem="its source was not resolved", remedy="run this on the host of the domain"))
+    if resolution.name is None:
+        chooser.say(Severity.ERROR, said, device.label, f"no resource: {resolution.problem}",
+                    (resolution.remedy + ", or " if resolution.remedy else "") +
+                    f"name one: <{device.kind} target='{device.target}' resource='NAME'/> ('none' leaves it out)")
+        return None
+    for note in resolution.notes:
+        chooser.say(Severity.NOTE, said, device.label, note, "")
+    chooser.resources.setdefault(resolution.name, resolution)
+    return resolution.name
+
+
+def _serve(device: DeviceFacts) -> str:
+    if not device.unserved:
+        return "use an emulator that has it"
+    return "use <target bus='virtio'/>" if device.kind == "disk" else "use <model type='virtio'/>"
+
+
+def _unknown(host: HostFacts, property_: str) -> str:
+    """Why a property cannot be used; "" if it can, or if the emulator was not asked."""
+    if host.emulator is None or property_ in host.emulator:
+        return ""
+    return f"the domain's emulator does not know the property {property_}"
+
+
+def _resource(chooser: _Chooser, name: str) -> ResourcePlan:
+    settings = {key: value for key, value in chooser.policy.settings_of(name).items() if
+                key not in ("auto", "budget-percent") or chooser.policy.settings_of(name).get("auto")}
+    for key in settings:
+        unknown = _unknown(chooser.host, f"idletime-resource.{key}")
+        if unknown:
+            chooser.say(Severity.ERROR, None, f"resource '{name}'", unknown,
+                        "use an emulator that has it, or take it out of the policy")
+    return ResourcePlan(ID_PREFIX + name, name, f"{chooser.host.run_dir}/{name}", settings,
+                        chooser.resources[name].trail)
+
+
+def _hotplug(chooser: _Chooser, devices: Sequence[DeviceFacts]) -> tuple[DevicePlan, ...]:
+    """What a device that is plugged in later joins: libvirt gives it no properties, so QEMU needs a default.
+
+    There is one where it is clear: all devices of the kind join one resource.
+    """
+    plans = []
+    for kind in ("disk", "interface"):
+        ids = {device.resource for device in chooser.devices if device.kind == kind}
+        if len(ids) == 1 and kind not in chooser.left_alone:
+            plans.append(DevicePlan(kind, "", "", ids.pop(), _default_class(chooser.policy, kind)))
+        elif ids:
+            chooser.say(Severity.NOTE, None, kind, f"a {kind} that is plugged in later joins no resource: "
+                        f"the domain's {kind}s do not all join the same one", "")
+    return tuple(plans)
+
+
+def _default_class(policy: Policy, kind: str) -> Class:
+    said = policy.disks if kind == "disk" else policy.interfaces
+    return next((one.class_ for one in said if one.target is None and one.class_), policy.class_)

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What is behind a device, as its XML says. Pure."""
+
+from __future__ import annotations
+
+from ..xmltext import Element
+from .facts import Source
+
+# Attribute of <source> that names it, by type of disk and of interface.
+_DISK = {"file": "file", "block": "dev", "dir": "dir", "nvme": "namespace", "vhostuser": "path", "vhostvdpa": "dev"}
+_INTERFACE = {"bridge": "bridge", "network": "network", "direct": "dev", "ethernet": "", "user": "", "vdpa": "dev"}
+
+
+def disk_source(element: Element) -> Source:
+    """The source of a <disk>, a <mirror> or a <backingStore>, with what is below it where the XML says so."""
+    type_, source = element.get("type", ""), element.find("source")
+    driver = element.find("driver") if element.tag == "disk" else element.find("format")
+    format_ = "" if driver is None else driver.get("type", "")
+    if source is None:
+        return Source("disk", type_, format=format_)
+    return Source("disk", type_, _disk_name(type_, source), _endpoint(source) if type_ == "network" else "", format_,
+                  _backing(element))
+
+
+def _disk_name(type_: str, source: Element) -> str:
+    if type_ == "volume":
+        return f"{source.get('pool', '')}/{source.get('volume', '')}"
+    if type_ == "nvme":
+        address = source.find("address")
+        return "" if address is None else "{}:{}:{}.{}".format(
+            *(address.get(part, "0x0")[2:].rjust(width, "0") for part, width in
+              (("domain", 4), ("bus", 2), ("slot", 2), ("function", 1))))
+    return source.get("name" if type_ == "network" else _DISK.get(type_, "file"), "")
+
+
+def _backing(element: Element) -> tuple[Source, ...]:
+    backing = element.find("backingStore")
+    if backing is None or backing.find("source") is None:
+        return ()
+    below = disk_source(backing)
+    return (Source(below.device, below.type, below.name, below.endpoint, below.format), *below.backing)
+
+
+def _endpoint(source: Element) -> str:
+    """protocol:host:port, hosts sorted, so that the order in which monitors are listed does not matter."""
+    hosts = sorted(_host(host) for host in source.findall("host"))
+    return ":".join([source.get("protocol", ""), *hosts[:1]])
+
+
+def _host(host: Element) -> str:
+    if host.get("transport") == "unix":
+        return "unix:" + host.get("socket", "")
+    return ":".join(part for part in (host.get("name", ""), host.get("port", "")) if part)
+
+
+def interface_source(element: Element) -> Source:
+    """The source of an <interface>; a bridge that libvirt has filled in (live XML) wins over a network's name."""
+    type_, source = element.get("type", ""), element.find("source")
+    if type_ == "network" and source is not None and source.get("bridge"):
+        return Source("interface", "bridge", source.get("bridge", ""))
+    if type_ == "bridge" and element.find("virtualport[@type='openvswitch']") is not None:
+        return Source("interface", "openvswitch", "" if source is None else source.get("bridge", ""))
+    if type_ == "ethernet":
+        target = element.find("target")
+        return Source("interface", type_, "" if target is None else target.get("dev", ""))
+    return Source("interface", type_, "" if source is None else source.get(_INTERFACE.get(type_, ""), ""))

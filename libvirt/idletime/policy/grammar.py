@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Which elements and attributes the policy has: the table behind the parser. The schema says the same (tested)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from . import units
+from .units import Form
+
+POLICY: Mapping[str, Form] = {"class": units.CLASS}
+
+CHILDREN: Mapping[str, Mapping[str, Form]] = {
+    "interval": {"us": units.INTERVAL, "auto": units.one_of("yes", "no"), "budget": units.BUDGET,
+                 "resource": units.RESOURCE},
+    "disk": {"target": units.TARGET, "resource": units.RESOURCE, "class": units.CLASS, "queues": units.QUEUES},
+    "interface": {"target": units.TARGET, "resource": units.RESOURCE, "class": units.CLASS, "queues": units.QUEUES,
+                  "dscp": units.DSCP},
+    "hold": {"max": units.DURATION, "resource": units.RESOURCE},
+    "limit": {"inflight": units.number(1, 64, "a whole number of requests"), "request": units.REQUEST,
+              "resource": units.RESOURCE},
+    "share": {"weight": units.number(1, 10000, "a whole number"), "resource": units.RESOURCE},
+    "guest": {"control": units.one_of("none", "demote")},
+    "cpu": {"class": units.one_of("idle", "minimal")},
+    "memory": {"soft-limit": units.MEMORY},
+}
+
+# Attributes without which an element says nothing: one of each tuple must be there.
+REQUIRED: Mapping[str, tuple[tuple[str, ...], ...]] = {
+    "policy": (("class",),),
+    "interval": (("us", "auto"),),
+    "hold": (("max",),),
+    "limit": (("inflight", "request"),),
+    "share": (("weight",),),
+    "guest": (("control",),),
+    "cpu": (("class",),),
+    "memory": (("soft-limit",),),
+}
+
+# What tells several elements of one name apart; an element that is not here may stand once.
+KEYS: Mapping[str, str] = {"interval": "resource", "hold": "resource", "limit": "resource", "share": "resource",
+                           "disk": "target", "interface": "target"}
+
+# Attribute -> property of idletime-resource.
+SETTINGS: Mapping[tuple[str, str], str] = {
+    ("interval", "us"): "interval-us",
+    ("interval", "auto"): "auto",
+    ("interval", "budget"): "budget-percent",
+    ("hold", "max"): "max-hold-ms",
+    ("limit", "inflight"): "max-inflight",
+    ("limit", "request"): "max-request-bytes",
+    ("share", "weight"): "weight",
+}

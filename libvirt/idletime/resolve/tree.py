@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The host's files below one root, so that tests run on trees of files. All reads of this room go through here."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import PurePosixPath
+
+MAX_LINKS = 40  # as the kernel allows
+
+
+class Tree:
+    """Paths are absolute, as the host sees them; links are followed within the root."""
+
+    def __init__(self, root: str = "/"):
+        self.root = root.rstrip("/")
+
+    def real(self, path: str) -> str:
+        """The path without symbolic links. What does not exist is kept as it is."""
+        done, todo, links = "/", list(PurePosixPath("/" + path).parts[1:]), 0
+        while todo:
+            part = todo.pop(0)
+            if part == "..":
+                done = os.path.dirname(done)
+                continue
+            here = os.path.join(done, part)
+            target = self._link(here) if links < MAX_LINKS else None
+            if target is None:
+                done = here
+                continue
+            links += 1
+            done = "/" if target.startswith("/") else done
+            todo = [piece for piece in target.split("/") if piece not in ("", ".")] + todo
+        return done
+
+    def _link(self, path: str) -> str | None:
+        try:
+            return os.readlink(self.root + path)
+        except OSError:
+            return None
+
+    def exists(self, path: str) -> bool:
+        return os.path.lexists(self.root + self.real(path))
+
+    def names(self, path: str) -> list[str]:
+        """Names in a directory, sorted; none if there is no such directory."""
+        try:
+            return sorted(os.listdir(self.root + self.real(path)))
+        except OSError:
+            return []
+
+    def text(self, path: str) -> str | None:
+        """Text of a file without the white space around it; None if it cannot be read."""
+        try:
+            with open(self.root + self.real(path), encoding="utf-8", errors="replace") as file:
+                return file.read().strip()
+        except OSError:
+            return None
+
+    def head(self, path: str, size: int, offset: int = 0) -> bytes:
+        """Bytes of a regular file or a block device; empty if it cannot be read."""
+        try:
+            descriptor = os.open(self.root + self.real(path), os.O_RDONLY | os.O_NONBLOCK)
+        except OSError:
+            return b""
+        try:
+            kind = os.fstat(descriptor).st_mode
+            return os.pread(descriptor, size, offset) if stat.S_ISREG(kind) or stat.S_ISBLK(kind) else b""
+        except OSError:
+            return b""
+        finally:
+            os.close(descriptor)
+
+    def device_number(self, path: str) -> str | None:
+        """"8:1" of a block device node; None if it is none (in a test tree nothing is one)."""
+        try:
+            status = os.stat(self.root + self.real(path))
+        except OSError:
+            return None
+        return f"{os.major(status.st_rdev)}:{os.minor(status.st_rdev)}" if stat.S_ISBLK(status.st_mode) else None
