@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What a running domain lacks: a pure difference, and the act."""
+"""What a running domain lacks: a pure difference, and the act.
+
+Live: resource objects can be made; interval, caps and weight of a resource, class and queues of a device that has a
+resource can be changed. Not live: a device keeps the resource (or none) that it was started with.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +11,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .compiler.result import Plan
-from .errors import Finding
+from .compiler.result import DevicePlan, Plan, ResourcePlan
+from .errors import Finding, Kind, Severity
 from .qmp import Monitor
+
+_ADJUSTABLE = ("interval-us", "max-inflight", "max-request-bytes", "max-hold-ms", "weight")
+_RESTART = "apply with --config and restart the domain (shut down and start; a reboot inside is not enough)"
+
+# QEMU's values where a policy says nothing: what a property goes back to when it is taken out of the policy.
+DEFAULTS = {"interval-us": 20000, "max-inflight": 1, "max-request-bytes": 131072, "max-hold-ms": 5000, "weight": 100}
 
 
 @dataclass(frozen=True)
@@ -22,7 +32,7 @@ class Command:
 
 @dataclass(frozen=True)
 class LivePlan:
-    """commands, in order; findings (Kind.LIVE): what needs a restart of the domain, or a detach and attach."""
+    """commands, in order; findings (Kind.LIVE): what needs a restart of the domain."""
 
     commands: tuple[Command, ...]
     findings: tuple[Finding, ...]
@@ -33,10 +43,68 @@ def difference(want: Plan, have: Sequence[Mapping[str, Any]]) -> LivePlan:
 
     No commands when nothing differs. A device without a resource cannot get one live: a finding says so.
     """
-    raise NotImplementedError
+    there = {resource["id"]: resource for resource in have}
+    devices = {device["device"]: (resource["id"], device) for resource in have for device in resource["devices"]}
+    commands: list[Command] = []
+    findings: list[Finding] = []
+    used = {device.resource for device in want.devices if devices.get(device.alias, ("",))[0] == device.resource}
+    for resource in want.resources:
+        if resource.id in there:
+            commands += _resource(resource, there[resource.id])
+        elif resource.id in used:
+            commands.append(_object_add(resource))
+    for device in want.devices:
+        _device(device, devices.get(device.alias), commands, findings)
+    return LivePlan(tuple(commands), tuple(findings + _superfluous(want, devices)))
+
+
+def _object_add(resource: ResourcePlan) -> Command:
+    return Command("object-add", {"qom-type": "idletime-resource", "id": resource.id, "path": resource.path,
+                                  **resource.properties})
+
+
+def _resource(want: ResourcePlan, have: Mapping[str, Any]) -> list[Command]:
+    changed = {name: value for name in _ADJUSTABLE if
+               (value := want.properties.get(name, DEFAULTS[name])) != have.get(name, value)}
+    return [Command("idletime-set", {"resource": want.id, **changed})] if changed else []
+
+
+def _device(want: DevicePlan, found: tuple[str, Mapping[str, Any]] | None, commands: list[Command],
+            findings: list[Finding]) -> None:
+    resource, have = found or ("", {})
+    if resource != want.resource:
+        findings.append(_stuck(want, resource))
+        return
+    changed: dict[str, Any] = {}
+    if have["class"] != want.class_.value:
+        changed["class"] = want.class_.value
+    if have["background-queues"] != want.queues:
+        changed["background-queues"] = want.queues
+    if changed:
+        commands.append(Command("idletime-set", {"device": want.alias, **changed}))
+
+
+def _stuck(want: DevicePlan, resource: str) -> Finding:
+    label = f"{want.kind} target='{want.target}'"
+    if not resource:
+        return Finding(Severity.WARNING, Kind.LIVE, f"runs without a resource (the policy wants '{want.resource}'): "
+                       "a running device cannot get one", _RESTART, label)
+    return Finding(Severity.WARNING, Kind.LIVE, f"runs on resource '{resource}' (the policy wants '{want.resource}'): "
+                   "a running device cannot change it", _RESTART, label)
+
+
+def _superfluous(want: Plan, devices: Mapping[str, tuple[str, Mapping[str, Any]]]) -> list[Finding]:
+    """Devices that are attached though the policy does not want it: they go on as they are."""
+    wanted = {device.alias for device in want.devices}
+    return [Finding(Severity.WARNING, Kind.LIVE, f"device '{alias}' stays on resource '{resource}' with class "
+                    f"'{device['class']}': the policy leaves it out", _RESTART)
+            for alias, (resource, device) in devices.items() if alias not in wanted]
 
 
 def apply(monitor: Monitor, want: Plan) -> tuple[Finding, ...]:
     """Query, difference, send. Returns the findings of difference(). Raises MonitorError on the first refusal;
     what was sent before it stays."""
-    raise NotImplementedError
+    plan = difference(want, monitor.query())
+    for command in plan.commands:
+        monitor.execute(command.name, dict(command.arguments))
+    return plan.findings

@@ -6,6 +6,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from lxml import etree
+
 from ..errors import Finding, Kind, PolicyError, Severity
 from ..policy.model import Class, Policy
 from ..policy.parse import parse_tree
@@ -88,6 +90,11 @@ def plan(domain_xml: str, host: HostFacts) -> Plan:
                                                       devices})
     _raise_errors(findings)
     return result
+
+
+def root_name(xml: str) -> str:
+    """Name of the root element: "domain", "disk", "policy". Raises PolicyError (Kind.SYNTAX). Pure."""
+    return str(etree.QName(Document(xml).root).localname)
 
 
 # ---- parts

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The commands. Each takes parsed arguments and returns an exit code; all printing goes through show."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from .. import change, compiler, domains, explain, hostview, policy, resolve, status
+from ..domains import HostError
+from ..errors import Exit, Kind, Severity
+from ..policy import edit
+from . import show
+
+_Arguments = argparse.Namespace
+
+
+# ---- XML in, XML out
+
+def _source(options: _Arguments) -> tuple[str, resolve.Lookup | None]:
+    """Domain XML of a file, of standard input or of a domain."""
+    if options.source == "-":
+        return sys.stdin.read(), None
+    if Path(options.source).is_file():
+        return _file(options.source), None
+    if "/" in options.source or options.source.endswith(".xml"):
+        raise HostError(f"there is no file '{options.source}'; remedy: correct the name", Exit.USAGE)
+    connection = domains.connect(options.connect, read_only=True)
+    domain = domains.lookup(connection, options.source)
+    return domains.xml_of(domain, inactive=bool(domain.isPersistent())), domains.HostLookup(connection)
+
+
+def _file(name: str) -> str:
+    try:
+        return Path(name).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise HostError(f"cannot read '{name}': {error}; remedy: give a readable file in UTF-8", Exit.USAGE) from error
+
+
+def check(options: _Arguments) -> int:
+    """Everything that compile would find, without the result."""
+    xml, lookup = _source(options)
+    if policy.parse(xml) is None:
+        show.result(options, {"policy": False, "findings": []}, ["no policy: the domain is left as it is"])
+        return Exit.OK
+    result = compiler.compile(xml, resolve.gather(xml, options.root, lookup, options.run_dir)) \
+        if _is_domain(xml) else None
+    findings = result.findings if result else ()
+    lines = [str(finding) for finding in findings] + (show.plan_lines(result.plan) if result else ["the policy is valid"])
+    show.result(options, {"policy": True, "findings": show.plain(findings),
+                          "plan": show.plain(result.plan) if result else None}, lines)
+    return Exit.OK
+
+
+def _is_domain(xml: str) -> bool:
+    return compiler.root_name(xml) != "policy"
+
+
+def compile(options: _Arguments) -> int:
+    xml, lookup = _source(options)
+    if options.undo:
+        sys.stdout.write(compiler.decompile(xml))
+        return Exit.OK
+    if options.device:
+        device = _file(options.device)
+        facts = resolve.gather(device, options.root, lookup, options.run_dir)
+        result = compiler.compile_device(device, xml, facts)
+    else:
+        result = compiler.compile(xml, resolve.gather(xml, options.root, lookup, options.run_dir))
+    show.findings(result.findings)
+    sys.stdout.write(result.xml)
+    return Exit.OK
+
+
+# ---- changes
+
+def _change(options: _Arguments, edited: Callable[[str], str]) -> int:
+    connection = domains.connect(options.connect, read_only=False)
+    domain = domains.lookup(connection, options.domain)
+    findings = change.apply(connection, domain, edited, options.live, options.config, options.run_dir)
+    show.findings(findings)
+    return Exit.RESTART if any(finding.kind is Kind.LIVE and finding.severity is Severity.WARNING
+                               for finding in findings) else Exit.OK
+
+
+def apply(options: _Arguments) -> int:
+    if not options.policy:
+        return _change(options, lambda xml: xml)
+    text = edit.element_text(_file(options.policy))
+    if text is None:
+        raise HostError(f"there is no policy in '{options.policy}'; remedy: give a policy element, or a domain with one",
+                        Exit.POLICY)
+    return _change(options, lambda xml: edit.replaced(xml, text))
+
+
+def set_(options: _Arguments) -> int:
+    settings = {}
+    for text in options.settings:
+        name, separator, value = text.partition("=")
+        if not separator:
+            raise HostError(f"'{text}' is not NAME=VALUE; remedy: write such as interval-us=5000", Exit.USAGE)
+        settings[name] = value
+    kind, target = ("disk", options.disk) if options.disk else ("interface", options.interface)
+    if target:
+        return _change(options, lambda xml: edit.with_device(xml, kind, None if target == "all" else target, settings))
+    return _change(options, lambda xml: edit.with_settings(xml, settings, options.resource))
+
+
+def mark(options: _Arguments) -> int:
+    return _change(options, lambda xml: edit.with_class(xml, "background"))
+
+
+def unmark(options: _Arguments) -> int:
+    return _change(options, edit.without if options.remove else lambda xml: edit.with_class(xml, "foreground"))
+
+
+# ---- shows
+
+def _statuses(options: _Arguments, numbers: bool) -> list[status.DomainStatus]:
+    connection = domains.connect(options.connect, options.readonly)
+    found = [domains.lookup(connection, options.domain)] if getattr(options, "domain", None) else \
+        sorted(connection.listAllDomains(), key=lambda domain: domain.name())
+    lookup, qemu = domains.HostLookup(connection), domains.is_qemu(connection)
+    return [status.sample(domain, domains.state(domain), domains.xml_of(domain), lookup,
+                          numbers and qemu and not options.readonly) for domain in found]
+
+
+def status_(options: _Arguments) -> int:
+    found = [one for one in _statuses(options, True) if options.domain or one.class_ or one.problems]
+    show.result(options, [one.as_dict() for one in found], lambda: show.status(found))
+    return Exit.OK
+
+
+def list_(options: _Arguments) -> int:
+    found = [one for one in _statuses(options, False) if options.all or one.class_ or one.problems]
+    rows = [{"name": one.name, "uuid": one.uuid, "state": one.state, "class": one.class_, "control": one.control}
+            for one in found]
+    show.result(options, rows, lambda: show.table(("domain", "state", "class", "guest may"), [
+        (row["name"], row["state"], row["class"], row["control"]) for row in rows]))
+    return Exit.OK
+
+
+def explain_(options: _Arguments) -> int:
+    one = _statuses(options, True)[0]
+    explained = explain.explain(one)
+    show.result(options, explain.as_dict(explained), explain.lines(one, explained))
+    return Exit.OK
+
+
+def resources(options: _Arguments) -> int:
+    found = hostview.resources(_statuses(options, True), options.run_dir)
+    show.result(options, show.plain(found), lambda: show.resources(found))
+    return Exit.OK
+
+
+RUN: dict[str, Callable[[_Arguments], Any]] = {
+    "check": check, "compile": compile, "apply": apply, "set": set_, "mark": mark, "unmark": unmark,
+    "status": status_, "list": list_, "explain": explain_, "resources": resources,
+}
+

@@ -1,0 +1,41 @@
+# PYTHON_ARGCOMPLETE_OK
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Entry point: errors become one line each on standard error, and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from ..errors import Exit, IdletimeError, Kind, PolicyError
+from .arguments import parser
+
+_CODES = {Kind.SYNTAX: Exit.POLICY, Kind.FIT: Exit.FIT, Kind.LIVE: Exit.RESTART}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command. Returns the exit code (errors.Exit)."""
+    top = parser()
+    if "_ARGCOMPLETE" in os.environ:
+        import argcomplete
+        argcomplete.autocomplete(top)
+    options = top.parse_args(arguments)
+    from . import commands  # late: --help and completion stay fast
+    try:
+        return int(commands.RUN[options.run](options))
+    except PolicyError as error:
+        for finding in error.findings:
+            print(finding, file=sys.stderr)
+        return int(_CODES[error.kind])
+    except IdletimeError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return int(getattr(error, "code", Exit.FAILED))
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return int(Exit.FAILED)
+    except KeyboardInterrupt:
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

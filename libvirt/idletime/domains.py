@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Domains of a libvirt connection: the few calls that this package makes, with errors that say what to do."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import libvirt
+from lxml import etree
+
+from .errors import Exit, IdletimeError
+from .policy.model import NAMESPACE
+
+_STATES = {libvirt.VIR_DOMAIN_RUNNING: "running", libvirt.VIR_DOMAIN_BLOCKED: "running",
+           libvirt.VIR_DOMAIN_PAUSED: "paused", libvirt.VIR_DOMAIN_SHUTDOWN: "in shutdown",
+           libvirt.VIR_DOMAIN_SHUTOFF: "shut off", libvirt.VIR_DOMAIN_CRASHED: "crashed",
+           libvirt.VIR_DOMAIN_PMSUSPENDED: "pmsuspended"}
+
+
+class HostError(IdletimeError):
+    """libvirt or the host refused. code: exit code that fits."""
+
+    def __init__(self, message: str, code: Exit = Exit.FAILED):
+        self.code = code
+        super().__init__(message)
+
+
+@contextlib.contextmanager
+def translated(what: str, remedy: str = "") -> Iterator[None]:
+    """libvirt's errors as HostError: what was tried, why it failed, what to do."""
+    try:
+        yield
+    except libvirt.libvirtError as error:
+        text = f"cannot {what}: {error.get_error_message()}"
+        raise HostError(f"{text}; remedy: {remedy}" if remedy else text) from error
+
+
+def connect(uri: str | None, read_only: bool) -> Any:
+    """A connection. uri None is libvirt's default. libvirt's own messages on stderr are switched off."""
+    libvirt.registerErrorHandler(lambda *_: None, None)
+    with translated(f"connect to {uri or 'libvirt'}", "is libvirtd (or virtqemud) running, and are you in its group? "
+                                                      "Name another one with --connect URI"):
+        return (libvirt.openReadOnly if read_only else libvirt.open)(uri)
+
+
+def lookup(connection: Any, name: str) -> Any:
+    """A domain by name, UUID or id."""
+    for find in (connection.lookupByName, connection.lookupByUUIDString,
+                 lambda text: connection.lookupByID(int(text))):
+        with contextlib.suppress(libvirt.libvirtError, ValueError):
+            return find(name)
+    raise HostError(f"there is no domain '{name}' on {connection.getURI()}; remedy: 'virsh list --all' names them, "
+                    "--connect URI chooses another host", Exit.NO_DOMAIN)
+
+
+def state(domain: Any) -> str:
+    return _STATES.get(domain.info()[0], "unknown")
+
+
+def xml_of(domain: Any, inactive: bool = False) -> str:
+    """Domain XML; with secrets where the connection may see them (so that defining it again loses none)."""
+    flags = libvirt.VIR_DOMAIN_XML_INACTIVE if inactive else 0
+    with translated(f"read the XML of '{domain.name()}'"):
+        try:
+            return str(domain.XMLDesc(flags | libvirt.VIR_DOMAIN_XML_SECURE))
+        except libvirt.libvirtError:
+            return str(domain.XMLDesc(flags))
+
+
+@dataclass(frozen=True)
+class HostLookup:
+    """What only libvirt knows of sources: resolve.Lookup on a connection."""
+
+    connection: Any
+
+    def volume(self, pool: str, volume: str) -> str | None:
+        with contextlib.suppress(libvirt.libvirtError):
+            return str(self.connection.storagePoolLookupByName(pool).storageVolLookupByName(volume).path())
+        return None
+
+    def bridge(self, network: str) -> str | None:
+        with contextlib.suppress(libvirt.libvirtError):
+            found = self.connection.networkLookupByName(network)
+            root = etree.parse(io.StringIO(found.XMLDesc(0))).getroot()
+            interface = root.find("./forward/interface")
+            if root.find("bridge") is not None:
+                return str(found.bridgeName())
+            return None if interface is None else interface.get("dev")
+        return None
+
+
+def is_qemu(connection: Any) -> bool:
+    return str(connection.getType()).upper() == "QEMU"
+
+
+def set_policy(domain: Any, policy_xml: str | None, live: bool, config: bool) -> None:
+    """Write the policy element into the domain's metadata; None removes it."""
+    flags = (libvirt.VIR_DOMAIN_AFFECT_LIVE if live else 0) | (libvirt.VIR_DOMAIN_AFFECT_CONFIG if config else 0)
+    with translated(f"write the policy of '{domain.name()}'"):
+        domain.setMetadata(libvirt.VIR_DOMAIN_METADATA_ELEMENT, policy_xml, "idletime" if policy_xml else None,
+                           NAMESPACE, flags)
+
+
+def define(connection: Any, xml: str) -> Any:
+    """Replace the persistent XML. libvirt checks it against its schema."""
+    with translated("define the domain"):
+        return connection.defineXMLFlags(xml, 0)

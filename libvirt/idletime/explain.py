@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Why a domain's requests are held now: from QEMU's answer and from the boards, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from . import arena
+from .status import DeviceStatus, DomainStatus, ResourceStatus
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """One device. verdict: the reason in a word, of _SENTENCES; None is unknown."""
+
+    device: str
+    resource: str
+    verdict: str
+    held: int | None
+    interval_left_us: int | None
+    foreground: tuple[str, ...]
+    remedy: str = ""
+
+
+_SENTENCES: Mapping[str, str] = {
+    "stock": "has no resource in QEMU: nothing of it is ever held",
+    "unknown": "its state is not known",
+    "foreground-class": "is foreground: nothing of it is ever held",
+    "nothing-held": "holds nothing now",
+    "foreground": "is held: foreground is in service",
+    "interval": "is held: the preemption interval runs",
+    "background": "is held: as much background as max-inflight allows is in service, or another one's turn is first",
+    "lost": "is held: the arena is lost, requests are released by deadline only",
+}
+
+
+def explain(status: DomainStatus) -> list[Explanation]:
+    """One explanation a device. Reads the boards."""
+    resources = {resource.id: resource for resource in status.resources}
+    return [_device(status, device, resources[device.resource]) for device in status.devices]
+
+
+def _device(status: DomainStatus, device: DeviceStatus, resource: ResourceStatus) -> Explanation:
+    seen = _look(resource.path)
+    interval = resource.interval_us_wanted if resource.interval_us is None else resource.interval_us
+    left = seen.interval_left_us(interval) if seen else None
+    verdict, remedy = _verdict(status, device, resource, seen, left)
+    return Explanation(device.target, resource.name, verdict, device.held, left, _who(seen, interval), remedy)
+
+
+def _look(path: str) -> arena.Arena | None:
+    try:
+        return arena.read(path)
+    except arena.ArenaError:
+        return None
+
+
+def _verdict(status: DomainStatus, device: DeviceStatus, resource: ResourceStatus, seen: arena.Arena | None,
+             left: int | None) -> tuple[str, str]:
+    if device.held is None:
+        if status.in_force is None:
+            return "unknown", "the domain does not run, or the connection is read-only: run this as root, without -r"
+        return "stock", "virt-idletime apply --config, then shut the domain down and start it"
+    if resource.state == "lost":
+        return "lost", f"remove what is damaged in {resource.path}; it is made anew within a second"
+    if device.class_now == "foreground" and not device.held:
+        return "foreground-class", ""
+    if not device.held:
+        return "nothing-held", ""
+    if resource.state == "foreground" or seen is not None and left is None:
+        return "foreground", ""
+    return ("interval" if left or resource.state == "preemption" else "background"), ""
+
+
+def _who(seen: arena.Arena | None, interval_us: int) -> tuple[str, ...]:
+    """Foreground participants that are in service, or whose interval runs."""
+    return tuple(f"{one.label} (pid {one.pid}): " + (f"{one.in_service} in service" if one.idle_us is None else
+                                                    f"last event {one.idle_us / 1000:.1f} ms ago")
+                 for one in (seen.foreground if seen else ()) if one.idle_us is None or one.idle_us < interval_us)
+
+
+def as_dict(found: list[Explanation]) -> list[dict[str, Any]]:
+    return [asdict(one) for one in found]
+
+
+def lines(status: DomainStatus, found: list[Explanation]) -> list[str]:
+    """The explanation for people."""
+    if not found:
+        return [f"{status.name}: " + ("; ".join(status.problems) or "no policy, so nothing of it is ever held")]
+    result = []
+    for one in found:
+        held = f" ({one.held} requests)" if one.held else ""
+        result.append(f"{status.name} {one.device} on {one.resource}{held}: {_SENTENCES[one.verdict]}")
+        if one.held and one.interval_left_us is not None:
+            result.append(f"  interval left: {one.interval_left_us / 1000:.1f} ms")
+        result += [f"  foreground: {who}" for who in one.foreground]
+        if one.remedy:
+            result.append(f"  remedy: {one.remedy}")
+    return result

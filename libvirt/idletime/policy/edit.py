@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Changes to the policy element in a domain's text; the rest stays to the byte. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from lxml import etree
+
+from ..errors import Finding, Kind, PolicyError, Severity
+from ..xmltext import Document, Element, attribute
+from .grammar import SETTINGS
+from .model import NAMESPACE
+from .parse import find
+
+_BEFORE_METADATA = ("description", "title", "genid", "uuid", "name")
+
+# Property -> (element, attribute, what it looks like in the policy).
+_FORMS = {property_: (*where, form) for where, property_ in SETTINGS.items() for form in [{
+    "max-hold-ms": lambda text: "never" if text == "0" else f"{text}ms",
+    "max-request-bytes": lambda text: f"{text}B",
+    "budget-percent": lambda text: text if text.endswith("%") else f"{text}%",
+    "auto": lambda text: {"on": "yes", "off": "no"}.get(text, text),
+}.get(property_, lambda text: text)]}
+
+SETTABLE = (*_FORMS, "class")
+DEVICE_SETTABLE = ("resource", "class", "queues", "dscp")
+
+
+def with_class(xml: str, class_: str) -> str:
+    """The domain with this class; it gets a policy if it has none."""
+    document = Document(xml)
+    policy = find(document.root)
+    if policy is not None:
+        document.set_attribute(policy, "class", class_)
+        return document.render()
+    return _insert(document, [f"<idletime:policy xmlns:idletime='{NAMESPACE}' class='{class_}'/>"])
+
+
+def without(xml: str) -> str:
+    """The domain without its policy."""
+    document = Document(xml)
+    policy = find(document.root)
+    if policy is not None:
+        document.remove(policy)
+    return document.render()
+
+
+def element_text(xml: str) -> str | None:
+    """The policy element of a domain (or the element itself) as text that stands alone; None if there is none."""
+    policy = find(Document(xml).root)
+    if policy is None:
+        return None
+    text: str = etree.tostring(policy, encoding="unicode", with_tail=False)
+    etree.cleanup_namespaces(lone := etree.fromstring(text))
+    return str(etree.tostring(lone, encoding="unicode"))
+
+
+def replaced(xml: str, policy_text: str | None) -> str:
+    """The domain with this policy element instead of its own; None: with none."""
+    bare = without(xml)
+    return bare if policy_text is None else _insert(Document(bare), policy_text.splitlines())
+
+
+def with_settings(xml: str, settings: Mapping[str, str], resource: str | None = None) -> str:
+    """The domain with properties set by QEMU's names ("interval-us": "5000"), for all resources or for one.
+
+    Raises PolicyError for a name that is not known, or without a policy. Values are checked by parse().
+    """
+    for name, value in settings.items():
+        if name not in SETTABLE:
+            raise _unknown(name, SETTABLE)
+        if name == "class":
+            xml = with_class(xml, value)
+            continue
+        element, attribute_, form = _FORMS[name]
+        xml = _set(xml, element, "resource", resource, attribute_, form(value))
+    return xml
+
+
+def with_device(xml: str, kind: str, target: str | None, settings: Mapping[str, str]) -> str:
+    """The domain with attributes of one disk or interface element set; target None: of the one for all others."""
+    for name, value in settings.items():
+        if name not in DEVICE_SETTABLE:
+            raise _unknown(name, DEVICE_SETTABLE)
+        xml = _set(xml, kind, "target", target, name, value)
+    return xml
+
+
+def _unknown(name: str, known: tuple[str, ...]) -> PolicyError:
+    return PolicyError([Finding(Severity.ERROR, Kind.SYNTAX, f"'{name}' cannot be set",
+                                "use one of: " + ", ".join(known))])
+
+
+def _set(xml: str, name: str, key: str, key_value: str | None, attribute_: str, value: str) -> str:
+    document = Document(xml)
+    policy = find(document.root)
+    if policy is None:
+        raise PolicyError([Finding(Severity.ERROR, Kind.SYNTAX, "the domain has no policy",
+                                   "give it one: virt-idletime mark DOMAIN")])
+    for child in policy.iterchildren(f"{{{NAMESPACE}}}{name}"):
+        if child.get(key) == key_value:
+            document.set_attribute(child, attribute_, value)
+            return document.render()
+    values = {key: key_value, attribute_: value} if key_value else {attribute_: value}
+    text = "".join(f" {one}={attribute(str(text))}" for one, text in values.items())
+    document.append(policy, [f"<{_prefix(policy)}{name}{text}/>"])
+    return document.render()
+
+
+def _prefix(policy: Element) -> str:
+    return f"{policy.prefix}:" if policy.prefix else ""
+
+
+def _insert(document: Document, lines: list[str]) -> str:
+    metadata = document.root.find("metadata")
+    if metadata is not None:
+        document.append(metadata, lines)
+        return document.render()
+    block = ["<metadata>", *("\t" + line for line in lines), "</metadata>"]
+    for name in _BEFORE_METADATA:
+        sibling = document.root.find(name)
+        if sibling is not None:
+            document.insert_after(sibling, block)
+            break
+    else:
+        document.append(document.root, block)
+    return document.render()
