@@ -21,7 +21,7 @@ _HEADER = struct.Struct("=QIIIIQQ")  # magic, abi, kind, slots, slots_high, size
 _FOREGROUND = struct.Struct("=IIqQQQ")  # in_service, pid, last_ns, started, bytes, ring_head
 _BACKGROUND = struct.Struct("=IIIIQqQQI")  # waiting, wake, weight, in_service, vtime, interval, started, bytes, pid
 _PAGE, _LINE, _SLOTS, _LABEL = 4096, 64, 1024, 64
-_FLOCK = struct.Struct("=hhqqi4x")  # l_type, l_whence, l_start, l_len, l_pid
+_FLOCK = struct.Struct("@hhqqi4x")  # l_type, l_whence, l_start, l_len, l_pid
 _OFD_GETLK = getattr(fcntl, "F_OFD_GETLK", 36)
 
 

@@ -13,6 +13,7 @@ import libvirt
 from lxml import etree
 
 from .errors import Exit, IdletimeError
+from .policy.edit import for_libvirt
 from .policy.model import NAMESPACE
 
 _STATES = {libvirt.VIR_DOMAIN_RUNNING: "running", libvirt.VIR_DOMAIN_BLOCKED: "running",
@@ -101,8 +102,8 @@ def set_policy(domain: Any, policy_xml: str | None, live: bool, config: bool) ->
     """Write the policy element into the domain's metadata; None removes it."""
     flags = (libvirt.VIR_DOMAIN_AFFECT_LIVE if live else 0) | (libvirt.VIR_DOMAIN_AFFECT_CONFIG if config else 0)
     with translated(f"write the policy of '{domain.name()}'"):
-        domain.setMetadata(libvirt.VIR_DOMAIN_METADATA_ELEMENT, policy_xml, "idletime" if policy_xml else None,
-                           NAMESPACE, flags)
+        domain.setMetadata(libvirt.VIR_DOMAIN_METADATA_ELEMENT, for_libvirt(policy_xml) if policy_xml else None,
+                           "idletime" if policy_xml else None, NAMESPACE, flags)
 
 
 def define(connection: Any, xml: str) -> Any:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from .compiler.choose import ID_PREFIX
 from .compiler.result import DevicePlan, Plan, ResourcePlan
 from .errors import Finding, Kind, Severity
 from .qmp import Monitor
@@ -55,7 +56,8 @@ def difference(want: Plan, have: Sequence[Mapping[str, Any]]) -> LivePlan:
             commands.append(_object_add(resource))
     for device in want.devices:
         _device(device, devices.get(device.alias), commands, findings)
-    return LivePlan(tuple(commands), tuple(findings + _superfluous(want, devices)))
+    _superfluous(want, devices, commands, findings)
+    return LivePlan(tuple(commands), tuple(findings))
 
 
 def _object_add(resource: ResourcePlan) -> Command:
@@ -93,12 +95,17 @@ def _stuck(want: DevicePlan, resource: str) -> Finding:
                    "a running device cannot change it", _RESTART, label)
 
 
-def _superfluous(want: Plan, devices: Mapping[str, tuple[str, Mapping[str, Any]]]) -> list[Finding]:
-    """Devices that are attached though the policy does not want it: they go on as they are."""
+def _superfluous(want: Plan, devices: Mapping[str, tuple[str, Mapping[str, Any]]], commands: list[Command],
+                 findings: list[Finding]) -> None:
+    """Devices that are on a resource of ours though the policy leaves them out: from now on nothing of them is held."""
     wanted = {device.alias for device in want.devices}
-    return [Finding(Severity.WARNING, Kind.LIVE, f"device '{alias}' stays on resource '{resource}' with class "
-                    f"'{device['class']}': the policy leaves it out", _RESTART)
-            for alias, (resource, device) in devices.items() if alias not in wanted]
+    for alias, (resource, device) in devices.items():
+        if alias in wanted or not resource.startswith(ID_PREFIX):
+            continue
+        if device["class"] != "foreground" or device["background-queues"]:
+            commands.append(Command("idletime-set", {"device": alias, "class": "foreground", "background-queues": ""}))
+        findings.append(Finding(Severity.NOTE, Kind.LIVE, f"device '{alias}' stays on resource '{resource}' as "
+                                "foreground, though the policy leaves it out", _RESTART))
 
 
 def apply(monitor: Monitor, want: Plan) -> tuple[Finding, ...]:

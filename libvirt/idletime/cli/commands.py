@@ -114,7 +114,9 @@ def mark(options: _Arguments) -> int:
 
 
 def unmark(options: _Arguments) -> int:
-    return _change(options, edit.without if options.remove else lambda xml: edit.with_class(xml, "foreground"))
+    if options.remove:
+        return _change(options, lambda xml: edit.without(compiler.decompile(xml)))
+    return _change(options, lambda xml: edit.with_class(xml, "foreground"))
 
 
 # ---- shows
@@ -125,7 +127,7 @@ def _statuses(options: _Arguments, numbers: bool) -> list[status.DomainStatus]:
         sorted(connection.listAllDomains(), key=lambda domain: domain.name())
     lookup, qemu = domains.HostLookup(connection), domains.is_qemu(connection)
     return [status.sample(domain, domains.state(domain), domains.xml_of(domain), lookup,
-                          numbers and qemu and not options.readonly) for domain in found]
+                          numbers and qemu and not options.readonly, options.run_dir) for domain in found]
 
 
 def status_(options: _Arguments) -> int:

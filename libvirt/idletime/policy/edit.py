@@ -38,11 +38,13 @@ def with_class(xml: str, class_: str) -> str:
 
 
 def without(xml: str) -> str:
-    """The domain without its policy."""
+    """The domain without its policy, and without <metadata> if that held nothing else."""
     document = Document(xml)
     policy = find(document.root)
     if policy is not None:
-        document.remove(policy)
+        metadata = policy.getparent()
+        alone = metadata is not None and len(metadata) == 1 and not metadata.attrib
+        document.remove(metadata if alone else policy)
     return document.render()
 
 
@@ -54,6 +56,15 @@ def element_text(xml: str) -> str | None:
     text: str = etree.tostring(policy, encoding="unicode", with_tail=False)
     etree.cleanup_namespaces(lone := etree.fromstring(text))
     return str(etree.tostring(lone, encoding="unicode"))
+
+
+def for_libvirt(policy_text: str) -> str:
+    """A policy element without namespaces: libvirt's metadata call puts its own in, and fails over one that is there."""
+    root = etree.fromstring(policy_text)
+    for element in root.iter(etree.Element):
+        element.tag = etree.QName(element).localname
+    etree.cleanup_namespaces(root)
+    return str(etree.tostring(root, encoding="unicode"))
 
 
 def replaced(xml: str, policy_text: str | None) -> str:
