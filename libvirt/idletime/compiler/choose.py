@@ -73,7 +73,8 @@ def _device(chooser: _Chooser, device: DeviceFacts) -> None:
     said, named = _said(chooser.policy, device)
     name = None if said.resource == NONE else _name(chooser, device, said, named)
     if name is None:
-        chooser.left_alone.add(device.kind)
+        if device.takes_default:
+            chooser.left_alone.add(device.kind)
         return
     chooser.devices.append(DevicePlan(
         device.kind, device.target, chooser.aliases[device.label], ID_PREFIX + name,
@@ -104,6 +105,8 @@ def _name(chooser: _Chooser, device: DeviceFacts, said: DevicePolicy, named: boo
 def _serve(device: DeviceFacts) -> str:
     if not device.unserved:
         return "use an emulator that has it"
+    if "past QEMU" in device.unserved:
+        return "use a source that QEMU serves itself"
     return "use <target bus='virtio'/>" if device.kind == "disk" else "use <model type='virtio'/>"
 
 
@@ -137,7 +140,7 @@ def _hotplug(chooser: _Chooser, devices: Sequence[DeviceFacts]) -> tuple[DeviceP
         if len(ids) == 1 and kind not in chooser.left_alone:
             plans.append(DevicePlan(kind, "", "", ids.pop(), _default_class(chooser.policy, kind)))
         elif ids:
-            chooser.say(Severity.NOTE, None, kind, f"a {kind} that is plugged in later joins no resource: "
+            chooser.say(Severity.NOTE, None, kind, "what is plugged in later joins no resource: "
                         f"the domain's {kind}s do not all join the same one", "")
     return tuple(plans)
 

@@ -21,6 +21,7 @@ class DeviceFacts:
     """One disk or interface. unserved: why no idletime property reaches it, "" if one does.
 
     predicted: the alias that libvirt gives it at start if the XML names none ("" if that cannot be known).
+    takes_default: whether QEMU's default for devices of its type (-global) reaches it, served or not.
     """
 
     kind: str
@@ -31,6 +32,7 @@ class DeviceFacts:
     predicted: str
     source: Source
     unserved: str = ""
+    takes_default: bool = True
 
     @property
     def label(self) -> str:
@@ -76,7 +78,7 @@ def _disk(element: Element) -> DeviceFacts:
     elif bus != "virtio":
         unserved = f"bus '{bus or 'of its target name'}' is not served, only 'virtio'"
     return DeviceFacts("disk", element, target, frozenset({target, alias} - {""}), alias,
-                       "" if index is None else f"virtio-disk{index}", disk_source(element), unserved)
+                       "" if index is None else f"virtio-disk{index}", disk_source(element), unserved, not unserved)
 
 
 def _interface(element: Element, number: int) -> DeviceFacts:
@@ -88,4 +90,5 @@ def _interface(element: Element, number: int) -> DeviceFacts:
         unserved = f"model '{model or 'default'}' is not served, only 'virtio'"
     names = frozenset({mac, alias, get(element, "target", "dev")} - {""})
     return DeviceFacts("interface", element, mac or f"net{number}", names, alias, f"net{number}",
-                       interface_source(element), unserved)
+                       interface_source(element), unserved,
+                       model.startswith("virtio") and element.get("type") != "hostdev")

@@ -5,8 +5,8 @@ What was added is written down in the domain's metadata (namespace urn:idletime:
 XML anew: where the text has changed, the record still says which elements are ours.
 
     <idletimed:compiled xmlns:idletimed='urn:idletime:compiled:1'>
-      <idletimed:added path="cputune/emulatorsched"/>       ours: goes as a whole
-      <idletimed:around path="cputune"/>                    ours: goes if nothing else is in it
+      <idletimed:added path="cputune/emulatorsched" around="1"/>   ours; so is the one element around it, which goes
+                                                                   if nothing else is in it
       <idletimed:opened path="cputune"/>                    was an empty tag
       <idletimed:set path="..." name="alias" was="net0"/>   an attribute; without was: it was not there
     </idletimed:compiled>
@@ -29,12 +29,18 @@ NSMAP = {"qemu": QEMU}
 _BEHIND = {"memtune": ("currentMemory", "memory", "maxMemory"),
            "cputune": ("iothreadids", "iothreads", "vcpus", "vcpu")}
 
-# The only places that a record may name. It comes from metadata that people can edit.
+# The only places that a record may name, by kind of entry. It comes from metadata that people can edit.
 _STEP = r"(?:\[(?:(?:@?[a-z]+(?:/@[a-z]+)?)='[^']*'|[0-9]+)\])?"
-_PLACES = re.compile(
-    rf"memtune(/soft_limit)?|cputune(/(vcpusched|emulatorsched|iothreadsched|shares))?|devices(/channel{_STEP})?"
-    rf"|devices/(disk|interface){_STEP}(/(alias|driver))?|qemu:commandline(/qemu:arg{_STEP})?"
-    rf"|qemu:override(/qemu:device{_STEP}(/qemu:frontend(/qemu:property{_STEP})?)?)?")
+_DEVICE = rf"devices/(disk|interface){_STEP}"
+_FRONTEND = rf"qemu:override/qemu:device{_STEP}/qemu:frontend"
+_BOX = rf"memtune|cputune|devices|qemu:commandline|qemu:override(/qemu:device{_STEP}(/qemu:frontend)?)?"
+PLACES = {kind: re.compile(pattern) for kind, pattern in {
+    "added": r"memtune/soft_limit|cputune/(vcpusched|emulatorsched|iothreadsched|shares)"
+             rf"|devices/channel{_STEP}|{_DEVICE}/(alias|driver)|qemu:commandline/qemu:arg{_STEP}"
+             rf"|{_FRONTEND}/qemu:property{_STEP}",
+    "opened": rf"{_BOX}|{_DEVICE}|metadata",
+    "set": rf"{_DEVICE}/(alias|driver)",
+}.items()}
 
 
 def qualified(tag: str) -> str:
@@ -70,7 +76,7 @@ class Merge:
         elif self.document.append(parent, self._lines(missing, self._prefix(parent))):
             self.record.append(("opened", {"path": path.rstrip("/")}))
         for want in missing:
-            self._remember(path, want)
+            self._remember(path, want, 0)
 
     def _add_top(self, want: Want) -> None:
         prefix = self._prefix(self.document.root)
@@ -124,13 +130,14 @@ class Merge:
         key = f"[{want.key}='{_wanted_key(want)}']" if want.key else ""
         return f"{want.tag}{key}/"
 
-    def _remember(self, path: str, want: Want) -> None:
+    def _remember(self, path: str, want: Want, around: int) -> None:
         here = path + self._step(want)
-        box = bool(want.children) and not want.whole
+        if want.children and not want.whole:
+            for child in want.children:
+                self._remember(here, child, around + 1)
+            return
         entry = {"path": here.rstrip("/")}
-        self.record.append(("around" if box else "added", entry))
-        for child in want.children if box else ():
-            self._remember(here, child)
+        self.record.append(("added", {**entry, "around": str(around)} if around else entry))
 
     def finish(self, metadata: Element) -> None:
         """Write the record down. Nothing is written if nothing was added."""

@@ -8,7 +8,7 @@ from .facts import Source
 
 # Attribute of <source> that names it, by type of disk and of interface.
 _DISK = {"file": "file", "block": "dev", "dir": "dir", "nvme": "namespace", "vhostuser": "path", "vhostvdpa": "dev"}
-_INTERFACE = {"bridge": "bridge", "network": "network", "direct": "dev", "ethernet": "", "user": "", "vdpa": "dev"}
+_INTERFACE = {"bridge": "bridge", "network": "network", "direct": "dev", "vdpa": "dev"}
 
 
 def disk_source(element: Element) -> Source:
@@ -63,4 +63,5 @@ def interface_source(element: Element) -> Source:
     if type_ == "ethernet":
         target = element.find("target")
         return Source("interface", type_, "" if target is None else target.get("dev", ""))
-    return Source("interface", type_, "" if source is None else source.get(_INTERFACE.get(type_, ""), ""))
+    attribute = _INTERFACE.get(type_)
+    return Source("interface", type_, source.get(attribute, "") if source is not None and attribute else "")

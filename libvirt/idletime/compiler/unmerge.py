@@ -7,7 +7,7 @@ from lxml import etree
 
 from ..errors import Finding, Kind, PolicyError, Severity
 from ..xmltext import Document, Element
-from .merge import _PLACES, NAMESPACE, NSMAP, QEMU
+from .merge import NAMESPACE, NSMAP, PLACES, QEMU
 
 _OPTION_ARGS = ("-object", "-global")
 
@@ -35,29 +35,29 @@ class _Unmerge:
     def __init__(self, document: Document):
         self.document = document
         self.gone: set[Element] = set()
-        self.boxes: list[Element] = []
+        self.boxes: set[Element] = set()
         self.opened: list[Element] = []
         self.attributes: list[tuple[Element, str, str | None]] = []
 
     def entry(self, entry: Element) -> None:
         """Collect; what the user has removed since is not there any more, and that is fine."""
         kind, path = etree.QName(entry).localname, entry.get("path", "")
-        if not _PLACES.fullmatch(path):
+        if kind not in PLACES or not PLACES[kind].fullmatch(path):
             raise PolicyError([Finding(Severity.ERROR, Kind.SYNTAX, f"path='{path}' is no place of ours",
                                        "remove the element 'compiled' and what it names, then compile again",
                                        etree.QName(entry).localname, entry.sourceline)])
         for element in self.document.root.xpath(path, namespaces=NSMAP)[:1]:
             if kind == "added":
-                self._added(element)
-            elif kind == "around":
-                self.boxes.append(element)
+                self._added(element, entry.get("around", "0"))
             elif kind == "opened":
                 self.opened.append(element)
             elif kind == "set":
                 self.attributes.append((element, entry.get("name", ""), entry.get("was")))
 
-    def _added(self, element: Element) -> None:
+    def _added(self, element: Element, around: str) -> None:
         self.gone.add(element)
+        ancestors = list(element.iterancestors())[:-1]  # never the domain
+        self.boxes.update(ancestors[:int(around) if around.isdecimal() else 0])
         before = element.getprevious()
         if element.tag == f"{{{QEMU}}}arg" and before is not None and before.get("value") in _OPTION_ARGS:
             self.gone.add(before)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Protocol
 
 from ..compiler.facts import Resolution, Source
@@ -80,20 +81,20 @@ class Disks:
                               (mount.server,), (path, f"{mount.type} {mount.source}"))
         disks, trail = self.blocks.disks(name) if name else self._file_disks(path)
         if not disks:
-            raise Unresolved(f"'{path}' is on no disk: {trail[-1]}")
+            raise Unresolved(f"'{path}' is on no known disk: {trail[-1]}")
         resource, members = self.blocks.resource(disks)
         return Resolution(resource_name(resource), members, (path, *trail), notes=_spanning(path, resource, members))
 
     def _file_disks(self, path: str) -> tuple[frozenset[str], tuple[str, ...]]:
         """The disks below a file; none with a reason in the trail."""
-        if path.startswith("/dev/") and not self.tree.exists(path):
-            return _NOTHING, (f"there is no device {path}",)
         mount = mount_of(self.tree, path)
         if mount is None:
             return _NOTHING, (f"no mount of '{path}' in /proc/self/mountinfo",)
         if mount.type == "overlay" and mount.option("upperdir"):
             disks, trail = self._file_disks(mount.option("upperdir") or "")
             return disks, (f"overlay on {mount.point}", *trail)
+        if mount.type == "devtmpfs":
+            return _NOTHING, (f"there is no block device {path}",)
         if mount.in_memory:
             return _NOTHING, (f"{mount.type} on {mount.point} is memory",)
         name = self.blocks.by_number(mount.number) or self.blocks.kernel_name(mount.source)
@@ -139,7 +140,7 @@ class Disks:
         where = host or {"rbd": source.name.partition("/")[0]}.get(protocol, "")
         if not protocol or not where:
             raise Unresolved(f"network storage '{source.endpoint}' names no host", "give its <source> a <host>")
-        return Resolution(resource_name(protocol, *where.split(":")), (where,), (f"{protocol} {source.name}".strip(),
+        return Resolution(resource_name(protocol, *re.sub(r"[\[\]]", "", where).split(":")), (where,), (f"{protocol} {source.name}".strip(),
                                                                                  f"endpoint {where}"))
 
 

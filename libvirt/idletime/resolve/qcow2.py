@@ -23,7 +23,7 @@ def backing_file(tree: Tree, path: str) -> str | None:
     if magic != _MAGIC or version not in (2, 3) or not 0 < length <= _MAX_NAME or not offset or offset > 1 << 62:
         return None
     name = tree.head(path, length, offset).decode("utf-8", "replace")
-    if name.startswith(("json:", "nbd:", "http:", "https:", "rbd:", "ssh:")) or "\0" in name:
+    if not name or name.startswith(("json:", "nbd:", "http:", "https:", "rbd:", "ssh:")) or "\0" in name:
         return None
     name = name.removeprefix("file:")
     return os.path.normpath(os.path.join(os.path.dirname(tree.real(path)), name))

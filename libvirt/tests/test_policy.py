@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The policy: valid and invalid cases with exact errors; schema and parser say the same; units; edits."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from conftest import DATA
+from lxml import etree
+
+import idletime
+from idletime import policy
+from idletime.errors import Kind, PolicyError
+from idletime.policy import Class, DevicePolicy, edit
+from idletime.policy.grammar import CHILDREN
+from idletime.policy.units import BadValue
+
+SCHEMA = Path(idletime.__file__).parent / "schema" / "idletime-policy-1.rng"
+VALID = sorted((DATA / "policy" / "valid").glob("*.xml"))
+INVALID = sorted((DATA / "policy" / "invalid").glob("*.xml"))
+
+# What a schema cannot say, or says of the domain and not of the policy.
+BEYOND_SCHEMA = {"interval-twice", "disk-twice", "queues-backwards", "queues-too-high", "dscp-too-high", "hold-too-long",
+                 "limit-request-odd", "limit-request-too-large", "memory-too-small", "memory-odd", "two-policies"}
+
+NAMESPACE = "xmlns='urn:idletime:policy:1'"
+
+
+@pytest.fixture(scope="session")
+def schema():
+    return etree.RelaxNG(etree.parse(str(SCHEMA)))
+
+
+def by_name(paths):
+    return pytest.mark.parametrize("path", paths, ids=lambda path: path.stem)
+
+
+def element(path):
+    root = etree.parse(str(path)).getroot()
+    return root if root.tag != "domain" else root.find("metadata")[0]
+
+
+@by_name(VALID)
+def test_valid(path, schema):
+    assert policy.parse(path.read_text()) is not None
+    assert schema.validate(element(path)), schema.error_log
+
+
+@by_name(INVALID)
+def test_invalid(path, golden):
+    with pytest.raises(PolicyError) as raised:
+        policy.parse(path.read_text())
+    assert raised.value.kind is Kind.SYNTAX
+    assert all(finding.remedy and finding.line for finding in raised.value.findings)
+    golden(path.with_suffix(".error"), f"{raised.value}\n")
+
+
+@by_name([path for path in INVALID if path.stem not in BEYOND_SCHEMA])
+def test_schema_refuses_it_too(path, schema):
+    assert not schema.validate(element(path))
+
+
+SAMPLES = ["", " ", "0", "1", "5", "64", "65", "1024", "10000", "10001", "3600000000", "3600000001", "-1", "+1", "1.5", "1e3",
+           "0x10", "yes", "no", "auto", "none", "demote", "idle", "minimal", "background", "foreground", "guest", "never",
+           "5s", "5ms", "1min", "5 s", "5S", "5%", "0%", "100%", "101%", "%", "512MiB", "4KiB", "4096B", "1TiB", "1KB",
+           "2-3,6", "3,", ",3", "1-", "sda", "nbd-10.0.0.5", "-sda", "_x", "a/b", "a b", "x'y", "007", "00", "52:54:00:00:00:01"]
+
+
+@pytest.mark.parametrize("name, attribute", [(name, attribute) for name in CHILDREN for attribute in CHILDREN[name]])
+def test_schema_and_parser_agree(name, attribute, schema):
+    """Whatever the parser accepts for an attribute the schema accepts, and the other way round."""
+    base = {"interval": {"us": "1"}, "hold": {"max": "1s"}, "limit": {"inflight": "1"}, "share": {"weight": "1"}}
+    for sample in SAMPLES:
+        values = {**base.get(name, {}), attribute: sample}
+        if attribute == "budget":
+            values["auto"] = "yes"
+        xml = etree.Element(f"{{{policy.NAMESPACE}}}policy", {"class": "guest"})
+        etree.SubElement(xml, f"{{{policy.NAMESPACE}}}{name}", values)
+        beyond = beyond_schema(name, attribute, sample)
+        assert parses(xml) == (bool(schema.validate(xml)) and not beyond), (name, values, schema.error_log)
+
+
+def beyond_schema(name, attribute, sample):
+    """Numbers that the schema has no arithmetic for."""
+    try:
+        CHILDREN[name][attribute].read(sample)
+    except BadValue as bad:
+        return any(word in str(bad) for word in ("multiple", "within", "less than 1 MiB", "more than"))
+    return False
+
+
+def parses(xml):
+    try:
+        return policy.parse(etree.tostring(xml, encoding="unicode")) is not None
+    except PolicyError:
+        return False
+
+
+def test_both_forms_of_the_schema_are_one(tmp_path):
+    """The XML form is what trang makes of the compact one: make -C libvirt schema."""
+    trang = shutil.which("trang")
+    assert trang, "trang is missing: run 'make deps'"
+    subprocess.run([trang, str(SCHEMA.with_suffix(".rnc")), str(tmp_path / "made.rng")], check=True, timeout=60)
+    assert (tmp_path / "made.rng").read_text() == SCHEMA.read_text()
+
+
+def test_values():
+    found = policy.parse(f"""<policy {NAMESPACE} class='guest'>
+        <interval us='500'/><interval resource='sda' auto='yes' budget='3%'/>
+        <hold max='2s'/><limit request='64KiB' inflight='2'/><share resource='sda' weight='7'/>
+        <disk target='vda' class='background' queues='1'/><interface dscp='1,8' resource='eth0'/>
+        <memory soft-limit='1GiB'/></policy>""")
+    assert found.class_ is Class.GUEST
+    assert found.settings_of("sdb") == {"interval-us": 500, "max-hold-ms": 2000, "max-request-bytes": 65536, "max-inflight": 2}
+    assert found.settings_of("sda") == {"interval-us": 500, "max-hold-ms": 2000, "max-request-bytes": 65536,
+                                        "max-inflight": 2, "auto": True, "budget-percent": 3, "weight": 7}
+    assert found.disks == (DevicePolicy("vda", "auto", Class.BACKGROUND, "1", None, 4),)
+    assert found.interfaces == (DevicePolicy(None, "eth0", None, None, "1,8", 4),)
+    assert found.soft_limit_bytes == 1 << 30
+
+
+def test_no_policy():
+    assert policy.parse("<domain><metadata/></domain>") is None
+    assert policy.parse("<domain/>") is None
+
+
+def test_a_policy_elsewhere_is_none_of_ours():
+    assert policy.parse(f"<domain><devices><policy {NAMESPACE} class='guest'/></devices></domain>") is None
+
+
+# ---- edits
+
+DOMAIN = """<domain type='kvm'>
+  <name>a</name>
+  <!-- kept -->
+  <os/>
+</domain>
+"""
+
+
+def test_mark_and_back():
+    marked = edit.with_class(DOMAIN, "background")
+    assert marked == DOMAIN.replace("<name>a</name>", """<name>a</name>
+  <metadata>
+    <idletime:policy xmlns:idletime='urn:idletime:policy:1' class='background'/>
+  </metadata>""")
+    assert edit.with_class(marked, "foreground") == marked.replace("background", "foreground")
+    assert edit.without(marked) == DOMAIN
+    assert edit.without(DOMAIN) == DOMAIN
+
+
+def test_set():
+    marked = edit.with_class(DOMAIN, "background")
+    changed = edit.with_settings(marked, {"interval-us": "5000", "max-hold-ms": "0", "auto": "on", "budget-percent": "3",
+                                          "max-request-bytes": "65536", "max-inflight": "2", "weight": "50"})
+    assert policy.parse(changed).settings == {None: {"interval-us": 5000, "max-hold-ms": 0, "auto": True, "budget-percent": 3,
+                                                     "max-request-bytes": 65536, "max-inflight": 2, "weight": 50}}
+    again = edit.with_settings(changed, {"interval-us": "6000"})
+    assert again == changed.replace("us='5000'", "us='6000'")
+    one = edit.with_settings(again, {"interval-us": "7", "class": "guest"}, "sda")
+    assert policy.parse(one).settings["sda"] == {"interval-us": 7}
+    assert policy.parse(one).class_ is Class.GUEST
+
+
+def test_set_device():
+    marked = edit.with_class(DOMAIN, "background")
+    one = edit.with_device(edit.with_device(marked, "disk", "vda", {"class": "guest"}), "disk", "vda", {"queues": "1-2"})
+    every = edit.with_device(one, "interface", None, {"dscp": "8"})
+    found = policy.parse(every)
+    assert [(device.target, device.class_, device.queues) for device in found.disks] == [("vda", Class.GUEST, "1-2")]
+    assert [(device.target, device.dscp) for device in found.interfaces] == [(None, "8")]
+
+
+@pytest.mark.parametrize("change", [
+    lambda xml: edit.with_settings(xml, {"interval": "5"}), lambda xml: edit.with_device(xml, "disk", "vda", {"weight": "5"}),
+    lambda xml: edit.with_settings(edit.without(xml), {"weight": "5"}),
+])
+def test_set_refuses(change):
+    with pytest.raises(PolicyError) as raised:
+        change(edit.with_class(DOMAIN, "background"))
+    assert raised.value.findings[0].remedy
+
+
+def test_values_of_set_are_quoted():
+    """A value cannot leave its attribute."""
+    changed = edit.with_device(edit.with_class(DOMAIN, "background"), "disk", None, {"resource": "x' class='y\"<&"})
+    assert etree.fromstring(changed).find(".//{*}disk").attrib == {"resource": "x' class='y\"<&"}
+
+
+def test_policy_text_stands_alone():
+    xml = edit.with_settings(edit.with_class(DOMAIN, "background"), {"weight": "5"})
+    text = edit.element_text(xml)
+    assert policy.parse(text) == policy.parse(xml).__class__(**{**policy.parse(xml).__dict__, "line": 1})
+    bare = etree.fromstring(edit.for_libvirt(text))
+    assert [one.tag for one in bare.iter()] == ["policy", "share"]
+    assert policy.parse(edit.replaced(DOMAIN, text)).settings == {None: {"weight": 5}}
