@@ -71,6 +71,13 @@ def read(path: str, now_ns: int | None = None) -> Arena:
     return Arena(tuple(_read_foreground(path, now_ns)), tuple(_read_background(path)))
 
 
+def _header(descriptor: int) -> bytes:
+    try:
+        return os.pread(descriptor, _HEADER.size, 0)
+    except OSError:  # a pipe, a directory
+        return b""
+
+
 @contextlib.contextmanager
 def _board(path: str, name: str) -> Iterator[tuple[int, int]]:
     """An open board, and the number of slots that were ever claimed."""
@@ -80,7 +87,7 @@ def _board(path: str, name: str) -> Iterator[tuple[int, int]]:
     except OSError as error:
         raise ArenaError(f"cannot open {file}: {error.strerror}") from error
     try:
-        data = os.pread(descriptor, _HEADER.size, 0)
+        data = _header(descriptor)
         if len(data) < _HEADER.size:
             raise ArenaError(f"{file} is too short for a board")
         magic, abi, _kind, _slots, high, _size, _clock = _HEADER.unpack(data)

@@ -94,6 +94,30 @@ class HostLookup:
         return None
 
 
+@dataclass
+class LateLookup:
+    """The same, connected when it is first asked; knows nothing where there is no libvirt."""
+
+    uri: str | None
+    _known: HostLookup | None = None
+    _tried: bool = False
+
+    def _lookup(self) -> HostLookup | None:
+        if not self._tried:
+            self._tried = True
+            with contextlib.suppress(HostError):
+                self._known = HostLookup(connect(self.uri, read_only=True))
+        return self._known
+
+    def volume(self, pool: str, volume: str) -> str | None:
+        known = self._lookup()
+        return known.volume(pool, volume) if known else None
+
+    def bridge(self, network: str) -> str | None:
+        known = self._lookup()
+        return known.bridge(network) if known else None
+
+
 def is_qemu(connection: Any) -> bool:
     return str(connection.getType()).upper() == "QEMU"
 

@@ -22,10 +22,11 @@ _Arguments = argparse.Namespace
 
 def _source(options: _Arguments) -> tuple[str, resolve.Lookup | None]:
     """Domain XML of a file, of standard input or of a domain."""
+    late = domains.LateLookup(options.connect) if options.root == "/" else None
     if options.source == "-":
-        return sys.stdin.read(), None
+        return sys.stdin.read(), late
     if Path(options.source).is_file():
-        return _file(options.source), None
+        return _file(options.source), late
     if "/" in options.source or options.source.endswith(".xml"):
         raise HostError(f"there is no file '{options.source}'; remedy: correct the name", Exit.USAGE)
     connection = domains.connect(options.connect, read_only=True)

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""virt-idletime as a program: exit codes, JSON, pipes, completion; on libvirt's test driver."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import nodes
+import pytest
+from conftest import DATA
+
+ROOM = Path(__file__).parents[1]
+RACK = DATA / "compile" / "rack"
+
+
+def run(*arguments, stdin=None, env=None):
+    environment = {**os.environ, "PYTHONPATH": str(ROOM), "LC_ALL": "C.UTF-8", **(env or {})}
+    return subprocess.run([sys.executable, "-m", "idletime", *map(str, arguments)], input=stdin, env=environment,
+                          capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.fixture
+def uri(tmp_path):
+    return nodes.write(tmp_path / "node.xml", 3, 2)
+
+
+def test_check(host):
+    done = run("check", "--root", host("rack"), RACK / "virt-install.xml")
+    assert done.returncode == 4  # its network is known to libvirt only
+    assert "network 'default' has no known bridge" in done.stderr
+    done = run("check", "--root", host("rack"), RACK / "proxmox-like.xml")
+    assert done.returncode == 0
+    assert "disk vda: background on group-sdd" in done.stdout
+    as_json = json.loads(run("check", "--json", "--root", host("rack"), RACK / "proxmox-like.xml").stdout)
+    assert as_json["plan"]["devices"][0]["class"] == "background"
+
+
+def test_compile_and_back(host):
+    source = (RACK / "crypt.xml").read_text()
+    done = run("compile", "--root", host("rack"), "-", stdin=source)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == (RACK / "crypt.out.xml").read_text()
+    assert run("compile", "--undo", "-", stdin=done.stdout).stdout == source
+
+
+def test_compile_a_device(host, tmp_path):
+    done = run("compile", "--root", host("rack"), "--device", DATA / "device" / "disk.xml", DATA / "device" / "domain.xml")
+    assert done.returncode == 0
+    assert "<alias name='ua-idletime-vdb'/>" in done.stdout
+
+
+@pytest.mark.parametrize("arguments, code, words", [
+    (["check", DATA / "policy/invalid/hold-empty.xml"], 3, "hold: needs the attribute 'max'"),
+    (["check", "/no/such/file.xml"], 2, "there is no file"),
+    (["compile", "--root", "/nonexistent", RACK / "crypt.xml"], 4, "remedy"),
+    (["compile", DATA / "compile-errors/not-a-domain.xml"], 3, "not a domain"),
+    (["status", "--nosuch"], 2, "usage"), ([], 2, "usage"), (["nosuch"], 2, "invalid choice"),
+    (["-c", "test:///no/such/file", "list"], 1, "remedy"),
+    (["-c", "test:///default", "status", "nosuch"], 6, "there is no domain 'nosuch'"),
+    (["-c", "test:///default", "set", "test", "interval"], 2, "is not NAME=VALUE"),
+    (["-c", "test:///default", "set", "test", "interval-us=5"], 3, "has no policy"),
+    (["-c", "test:///default", "mark", "test"], 4, "type='test' is not QEMU"),
+    (["-c", "test:///default", "apply", "test", "--policy", DATA / "device" / "disk.xml"], 3, "there is no policy in"),
+])
+def test_exit_codes(arguments, code, words):
+    done = run(*arguments)
+    assert done.returncode == code, done.stderr
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_list(uri):
+    done = run("-c", uri, "list", "-r")
+    assert done.stdout.splitlines() == [
+        "domain  state    class       guest may", "vm00    running  background  demote",
+        "vm01    running  foreground  demote", "vm02    running  background  demote"]
+    assert len(json.loads(run("-c", uri, "list", "--all", "--json").stdout)) == 5
+
+
+def test_status_and_resources(uri):
+    rows = json.loads(run("-c", uri, "status", "--json").stdout)
+    assert [row["class"] for row in rows] == ["background", "foreground", "background"]
+    assert rows[0]["in_force"] is None and rows[0]["devices"][0]["held"] is None
+    assert run("-c", uri, "status", "vm04").stdout.splitlines()[1].split() == ["vm04", "running", *["-"] * 10]
+    found = json.loads(run("-c", uri, "--run-dir", "/nonexistent", "resources", "--json").stdout)
+    assert [(one["name"], one["domains"]) for one in found] == [("eth0", ["vm00", "vm01", "vm02"]),
+                                                               ("sda", ["vm00", "vm01", "vm02"])]
+    assert "its state is not known" in run("-c", uri, "explain", "vm00").stdout
+
+
+def test_transient_and_stopped_are_said():
+    done = run("-c", "test:///default", "mark", "test", "--live")
+    assert done.returncode != 0 and "remedy" in done.stderr
+
+
+def test_a_closed_pipe_is_no_traceback(uri):
+    environment = {**os.environ, "PYTHONPATH": str(ROOM)}
+    done = subprocess.run(f"{sys.executable} -m idletime -c {uri} status --json | true", shell=True, env=environment,
+                          capture_output=True, text=True, timeout=60, check=False)
+    assert "Traceback" not in done.stderr
+
+
+def test_completion(uri, tmp_path):
+    """What bash asks by argcomplete: commands, options, names of domains."""
+    def complete(line):
+        out = tmp_path / "out"
+        run(env={"_ARGCOMPLETE": "1", "COMP_LINE": line, "COMP_POINT": str(len(line)), "_ARGCOMPLETE_IFS": "\n",
+                 "_ARGCOMPLETE_STDOUT_FILENAME": str(out), "_ARGCOMPLETE_COMP_WORDBREAKS": "",
+                 "_ARGCOMPLETE_SUPPRESS_SPACE": "1", "_ARC_DEBUG": ""})
+        return {word.strip() for word in out.read_text().split("\n")} if out.exists() else set()
+    assert {"status", "apply", "mark"} <= complete("virt-idletime ")
+    assert "--config" in complete("virt-idletime apply x --c")
+    assert complete(f"virt-idletime -c {uri} status vm0") >= {"vm00", "vm04"}
+
+
+def test_the_folder_libvirt_hides_no_binding():
+    """From the root of the repository, "import libvirt" is still libvirt's binding."""
+    done = subprocess.run([sys.executable, "-c", "import libvirt; libvirt.open('test:///default')"], cwd=ROOM.parent,
+                          capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert not (ROOM / "__init__.py").exists()

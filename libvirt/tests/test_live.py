@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What a running domain lacks: pure differences, and that applying them leaves none."""
+
+from __future__ import annotations
+
+import pytest
+from fakes import DeadMonitor, FakeMonitor, device, resource
+
+from idletime import live
+from idletime.compiler import DevicePlan, Plan, ResourcePlan
+from idletime.errors import Kind, MonitorError, Severity
+from idletime.policy import Class
+
+
+def plan(class_=Class.BACKGROUND, queues="", alias="ua-idletime-vda", **properties):
+    names = {key.replace("_", "-"): value for key, value in properties.items()}
+    return Plan((ResourcePlan("idletime-sda", "sda", "/run/idletime/sda", names),),
+                (DevicePlan("disk", "vda", alias, "idletime-sda", class_, queues),))
+
+
+def commands(want, have):
+    return [(command.name, dict(command.arguments)) for command in live.difference(want, have).commands]
+
+
+def test_nothing_to_do():
+    found = live.difference(plan(), [resource("sda", [device("ua-idletime-vda")])])
+    assert not found.commands and not found.findings
+
+
+def test_properties_of_the_resource():
+    """What the policy says, and QEMU's default where it has stopped saying something."""
+    have = [resource("sda", [device("ua-idletime-vda")], interval_us=7, max_inflight=4)]
+    assert commands(plan(interval_us=5000, weight=50), have) == [
+        ("idletime-set", {"resource": "idletime-sda", "interval-us": 5000, "max-inflight": 1, "weight": 50})]
+
+
+def test_class_and_queues():
+    have = [resource("sda", [device("ua-idletime-vda", "foreground", "3")])]
+    assert commands(plan(Class.GUEST, "1-2"), have) == [
+        ("idletime-set", {"device": "ua-idletime-vda", "class": "guest", "background-queues": "1-2"})]
+
+
+@pytest.mark.parametrize("have, words", [
+    ([], "runs without a resource (the policy wants 'idletime-sda')"),
+    ([resource("sdb", [device("ua-idletime-vda")])], "runs on resource 'idletime-sdb' (the policy wants 'idletime-sda')"),
+])
+def test_what_needs_a_restart_is_said(have, words):
+    found = live.difference(plan(), have)
+    assert not found.commands
+    assert [(finding.kind, finding.severity) for finding in found.findings] == [(Kind.LIVE, Severity.WARNING)]
+    assert words in str(found.findings[0]) and "restart the domain" in found.findings[0].remedy
+
+
+def test_a_device_that_the_policy_has_left_becomes_foreground():
+    """It cannot leave its resource; as foreground nothing of it is held."""
+    have = [resource("sda", [device("ua-idletime-vda"), device("ua-idletime-vdb", "background", "1")])]
+    assert commands(plan(), have) == [
+        ("idletime-set", {"device": "ua-idletime-vdb", "class": "foreground", "background-queues": ""})]
+    assert commands(Plan(), have)[0][1]["device"] == "ua-idletime-vda"
+
+
+def test_resources_of_others_are_left_alone():
+    have = [{**resource("", [device("mine")]), "id": "mine"}]
+    found = live.difference(Plan(), have)
+    assert not found.commands and not found.findings
+
+
+def test_apply_leaves_no_difference():
+    monitor = FakeMonitor([resource("sda", [device("ua-idletime-vda", "guest", "1")], weight=7)])
+    want = plan(interval_us=1, max_hold_ms=9)
+    assert live.apply(monitor, want) == ()
+    assert not live.difference(want, monitor.query()).commands
+    assert monitor.sent == ["query-idletime", "idletime-set", "idletime-set", "query-idletime"]
+
+
+def test_refusals_are_errors():
+    with pytest.raises(MonitorError) as raised:
+        FakeMonitor([]).command("idletime-set", device="nosuch", class_="background")
+    assert "QEMU refused idletime-set" in str(raised.value)
+    with pytest.raises(MonitorError) as raised:
+        DeadMonitor(None).query()
+    assert raised.value.reason == "CommandNotFound"

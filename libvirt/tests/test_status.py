@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The model of status, explain and resources, and its two prints."""
+
+from __future__ import annotations
+
+import json
+from argparse import Namespace
+
+import pytest
+from fakes import DeadMonitor, FakeMonitor, LockedMonitor, device, resource
+from nodes import POLICY
+from test_arena import write_arena
+
+from idletime import arena, explain, hostview, status
+from idletime.cli import show
+from idletime.policy import edit
+
+XML = f"""<domain type='kvm'><name>a</name><metadata>{POLICY.format(class_='background')}</metadata>
+  <devices><disk type='file' device='disk'><source file='/a'/><target dev='vda' bus='virtio'/>
+  <alias name='ua-idletime-vda'/></disk></devices></domain>"""
+
+
+def build(monitor, xml=XML, state="running", run_dir="/run/idletime"):
+    return status.build("vm", "0-0", state, True, status.facts_of(xml, None, monitor, run_dir))
+
+
+def running(**settings):
+    return FakeMonitor([resource("sda", [device("ua-idletime-vda", settings.pop("class_", "background"),
+                                                held=settings.pop("held", 2))],
+                                 settings.pop("state", "preemption"), **settings)])
+
+
+def test_in_force():
+    found = build(running())
+    assert found.in_force is True
+    (one,) = found.devices
+    assert (one.class_wanted, one.class_now, one.held, one.promotions) == ("background", "background", 2, 3)
+    assert (found.resources[0].state, found.resources[0].collisions) == ("preemption", 3)
+
+
+@pytest.mark.parametrize("settings", [{"interval_us": 1}, {"class_": "guest"}])
+def test_not_in_force(settings):
+    assert build(running(**settings)).in_force is False
+
+
+@pytest.mark.parametrize("monitor, words", [(DeadMonitor(None), "its QEMU is stock"), (LockedMonitor(None), "read only")])
+def test_unknown_is_none_and_never_zero(monitor, words):
+    found = build(monitor)
+    assert found.in_force is None
+    assert found.devices[0].held is None and found.resources[0].collisions is None
+    assert words in found.problems[0]
+
+
+def test_a_wrong_policy_is_a_problem_and_no_failure():
+    found = build(None, XML.replace("class='background'", "class='idle'"))
+    assert found.class_ is None
+    assert "class='idle' is not known" in found.problems[0]
+
+
+def test_table_and_json_are_one_model(capsys, golden):
+    found = [build(running()), build(None, state="shut off"), build(None, edit.without(XML))]
+    show.result(Namespace(json=False), None, lambda: show.status(found))
+    table = capsys.readouterr().out
+    golden(show_data("status.txt"), table)
+    show.result(Namespace(json=True), [one.as_dict() for one in found], [])
+    golden(show_data("status.json"), capsys.readouterr().out)
+    assert "\x1b" not in table  # no colours where there is no terminal
+
+
+def show_data(name):
+    from conftest import DATA
+    return DATA / "show" / name
+
+
+def test_colours_on_a_terminal_only(monkeypatch, capsys):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    show.status([build(running())])
+    assert "\x1b[" in capsys.readouterr().out
+    monkeypatch.setenv("NO_COLOR", "1")
+    show.status([build(running())])
+    assert "\x1b[3" not in capsys.readouterr().out
+
+
+def look(monkeypatch, *foreground, background=()):
+    monkeypatch.setattr(arena, "read", lambda path: arena.Arena(tuple(foreground), tuple(background)))
+
+
+@pytest.mark.parametrize("monitor, foreground, verdict", [
+    (running(), [arena.Foreground("web/vda", 7, 1, None, 5)], "foreground"),
+    (running(), [arena.Foreground("web/vda", 7, 0, 4000, 5)], "interval"),
+    (running(state="idle"), [arena.Foreground("web/vda", 7, 0, 90000, 5)], "background"),
+    (running(state="lost"), [], "lost"), (running(held=0), [], "nothing-held"),
+    (running(held=0, class_="foreground"), [], "foreground-class"), (FakeMonitor([]), [], "stock"), (None, [], "unknown"),
+])
+def test_verdicts(monkeypatch, monitor, foreground, verdict):
+    look(monkeypatch, *foreground)
+    assert [one.verdict for one in explain.explain(build(monitor))] == [verdict]
+
+
+def test_explain_in_words(monkeypatch):
+    look(monkeypatch, arena.Foreground("web/vda", 7, 0, 4000, 5), arena.Foreground("old/vda", 8, 0, 50000, 5))
+    found = build(running())
+    assert explain.lines(found, explain.explain(found)) == [
+        "vm vda on sda (2 requests): is held: the preemption interval runs",
+        "  interval left: 16.0 ms", "  foreground: web/vda (pid 7): last event 4.0 ms ago"]
+    json.dumps(explain.as_dict(explain.explain(found)))
+    bare = build(None, edit.without(XML))
+    assert explain.lines(bare, explain.explain(bare)) == ["vm: no policy, so nothing of it is ever held"]
+
+
+def test_resources_of_domains_and_of_arenas(tmp_path):
+    write_arena(tmp_path / "sdb")
+    (tmp_path / "stray").mkdir()
+    found = hostview.resources([build(None, run_dir=str(tmp_path))], str(tmp_path))
+    assert [(one.name, one.arena, one.foreground, one.domains) for one in found] == [
+        ("sda", False, None, ("vm",)), ("sdb", True, 0, ())]
+    assert "cannot open" in found[0].problem
