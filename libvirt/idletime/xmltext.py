@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import cast
+from typing import TypeAlias, cast
 from xml.parsers import expat
 from xml.sax.saxutils import quoteattr
 
@@ -20,7 +20,7 @@ from lxml import etree
 
 from .errors import Finding, Kind, PolicyError, Severity
 
-Element = etree._Element  # lxml has no public name for it
+Element: TypeAlias = etree._Element  # lxml has no public name for it
 
 # A start tag up to its end; ">" may stand in an attribute's value.
 _START_TAG = re.compile(rb"""<[^\s/>]+(?:[^>"']|"[^"]*"|'[^']*')*>""")
@@ -88,7 +88,7 @@ class Document:
         spans = _spans(self._data)
         parser = etree.XMLParser(encoding="utf-8", resolve_entities=False, no_network=True, huge_tree=True)
         self.root: Element = etree.fromstring(self._data, parser)
-        self._span = dict(zip(self.root.iter(etree.Element), spans))
+        self._span: dict[Element, Span] = dict(zip(self.root.iter(etree.Element), spans, strict=True))
         self._edits: list[tuple[int, int, bytes]] = []
         self._newline = "\r\n" if b"\r\n" in self._data else "\n"
         self.step = self._indent_of_first_child()

@@ -22,17 +22,20 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
         if name not in made:
             made[name] = str(trees.expand(DATA / "hosts" / f"{name}.tree", tmp_path_factory.mktemp(name)))
         return made[name]
+
     return make
 
 
 @pytest.fixture
 def golden() -> Callable[[Path, str], None]:
     """Compare text with a file; or write the file, when that is asked for."""
+
     def compare(path: Path, text: str) -> None:
         if os.environ.get("IDLETIME_GOLDEN") == "write":
             path.write_bytes(text.encode())
         assert path.exists(), f"{path} is missing: look at the output, then run with IDLETIME_GOLDEN=write"
         assert text == path.read_bytes().decode()
+
     return compare
 
 
@@ -40,8 +43,10 @@ class Lookup:
     """What libvirt would know of the rack."""
 
     def volume(self, pool: str, volume: str) -> str | None:
-        return {("default", "web.qcow2"): "/var/lib/libvirt/images/web.qcow2",
-                ("mirror", "a.img"): "/srv/mirror/a.img"}.get((pool, volume))
+        return {
+            ("default", "web.qcow2"): "/var/lib/libvirt/images/web.qcow2",
+            ("mirror", "a.img"): "/srv/mirror/a.img",
+        }.get((pool, volume))
 
     def bridge(self, network: str) -> str | None:
         return {"default": "virbr0", "lan": "br0", "direct": "eth0"}.get(network)

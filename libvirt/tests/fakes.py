@@ -14,16 +14,35 @@ from idletime.qmp import Monitor
 
 def device(name: str, class_: str = "background", queues: str = "", held: int = 0) -> dict[str, Any]:
     traffic = {"requests": 10, "bytes": 40960}
-    return {"device": name, "class": class_, "background-queues": queues, "participants": 1, "foreground": traffic,
-            "background": traffic, "passed": 0, "held": held, "in-service": 0, "pieces": 0,
-            "promotions": {"deadline": 1, "flush": 2, "journal": 0, "ring": 0, "class-change": 0},
-            "waits": {}, "hold": {}}
+    return {
+        "device": name,
+        "class": class_,
+        "background-queues": queues,
+        "participants": 1,
+        "foreground": traffic,
+        "background": traffic,
+        "passed": 0,
+        "held": held,
+        "in-service": 0,
+        "pieces": 0,
+        "promotions": {"deadline": 1, "flush": 2, "journal": 0, "ring": 0, "class-change": 0},
+        "waits": {},
+        "hold": {},
+    }
 
 
 def resource(name: str, devices: list[dict[str, Any]], state: str = "idle", **settings: int) -> dict[str, Any]:
-    return {"id": f"idletime-{name}", "path": f"/run/idletime/{name}", "state": state, **DEFAULTS,
-            **{key.replace("_", "-"): value for key, value in settings.items()},
-            "held": sum(one["held"] for one in devices), "collisions": 3, "collision-cost-us": 900, "devices": devices}
+    return {
+        "id": f"idletime-{name}",
+        "path": f"/run/idletime/{name}",
+        "state": state,
+        **DEFAULTS,
+        **{key.replace("_", "-"): value for key, value in settings.items()},
+        "held": sum(one["held"] for one in devices),
+        "collisions": 3,
+        "collision-cost-us": 900,
+        "devices": devices,
+    }
 
 
 class FakeMonitor(Monitor):
@@ -66,7 +85,8 @@ class DeadMonitor(Monitor):
     """A domain whose QEMU is stock."""
 
     def _send(self, text: str) -> str:
-        return json.dumps({"error": {"class": "CommandNotFound", "desc": "The command query-idletime has not been found"}})
+        error = {"class": "CommandNotFound", "desc": "The command query-idletime has not been found"}
+        return json.dumps({"error": error})
 
 
 class LockedMonitor(Monitor):

@@ -24,12 +24,18 @@ _DOMAIN = """<domain type='test'>
 """
 
 POLICY = """<idletime:policy xmlns:idletime='urn:idletime:policy:1' class='{class_}'>
-  <idletime:disk resource='sda'/><idletime:interface resource='eth0'/><idletime:guest control='demote'/></idletime:policy>"""
+  <idletime:disk resource='sda'/><idletime:interface resource='eth0'/>
+  <idletime:guest control='demote'/></idletime:policy>"""
 
 
 def write(path: Path, marked: int, unmarked: int = 0) -> str:
     """A host with this many domains with and without a policy. Returns its URI."""
-    domains = [_DOMAIN.format(number=number, policy=POLICY.format(class_=("background", "foreground")[number % 2])
-                              if number < marked else "") for number in range(marked + unmarked)]
+    domains = [
+        _DOMAIN.format(
+            number=number,
+            policy=POLICY.format(class_=("background", "foreground")[number % 2]) if number < marked else "",
+        )
+        for number in range(marked + unmarked)
+    ]
     path.write_text("<node>" + "".join(domains) + "</node>", encoding="utf-8")
     return f"test://{path}"

@@ -51,7 +51,9 @@ def slots(tmp_path):
 def test_living_participants(slots):
     seen = arena.read(str(slots), NOW)
     assert [(one.label, one.pid, one.in_service, one.idle_us, one.requests) for one in seen.foreground] == [
-        ("web/vda", 100, 0, 4000, 7), ("db/\ufffd?[31m", 101, 3, None, 8)]
+        ("web/vda", 100, 0, 4000, 7),
+        ("db/\ufffd?[31m", 101, 3, None, 8),
+    ]
     assert seen.background == (arena.Background(200, True, 1, 50, 9),)
     assert seen.interval_left_us(20000) is None  # foreground is in service
 
@@ -69,14 +71,21 @@ def test_interval_left(interval, left):
     assert arena.Arena((), ()).interval_left_us(interval) == 0
 
 
-@pytest.mark.parametrize("damage, words", [
-    (lambda path: path.unlink(), "cannot open"), (lambda path: path.write_bytes(b""), "too short"),
-    (lambda path: path.write_bytes(b"x" * 9000), "is not a board"),
-    (lambda path: path.write_bytes(struct.pack("=QIIIIQQ", arena.MAGIC, 2, 1, 0, 0, 0, 0)), "version 2, this program reads 1"),
-    (lambda path: (path.unlink(), path.symlink_to("/etc/passwd")), "cannot open"),
-    (lambda path: (path.unlink(), os.mkfifo(path)), "too short"),
-    (lambda path: (path.unlink(), path.mkdir()), "too short"),
-])
+@pytest.mark.parametrize(
+    "damage, words",
+    [
+        (lambda path: path.unlink(), "cannot open"),
+        (lambda path: path.write_bytes(b""), "too short"),
+        (lambda path: path.write_bytes(b"x" * 9000), "is not a board"),
+        (
+            lambda path: path.write_bytes(struct.pack("=QIIIIQQ", arena.MAGIC, 2, 1, 0, 0, 0, 0)),
+            "version 2, this program reads 1",
+        ),
+        (lambda path: (path.unlink(), path.symlink_to("/etc/passwd")), "cannot open"),
+        (lambda path: (path.unlink(), os.mkfifo(path)), "too short"),
+        (lambda path: (path.unlink(), path.mkdir()), "too short"),
+    ],
+)
 def test_damage(tmp_path, damage, words):
     write_arena(tmp_path)
     damage(tmp_path / "foreground")
@@ -97,9 +106,22 @@ def test_layout_is_that_of_the_header_file():
     constants = dict(re.findall(r"#define IDLETIME_(\w+)\s+(0x\w+|\d+)", text))
     assert int(constants["ARENA_ABI"]) == arena.ABI
     assert int(constants["ARENA_MAGIC"].rstrip("UL"), 16) == arena.MAGIC
-    assert (int(constants["SLOTS"]), int(constants["LABEL_BYTES"]), int(constants["PAGE_BYTES"]),
-            int(constants["LINE_BYTES"])) == (arena._SLOTS, arena._LABEL, arena._PAGE, arena._LINE)
+    assert (
+        int(constants["SLOTS"]),
+        int(constants["LABEL_BYTES"]),
+        int(constants["PAGE_BYTES"]),
+        int(constants["LINE_BYTES"]),
+    ) == (arena._SLOTS, arena._LABEL, arena._PAGE, arena._LINE)
     assert re.findall(r"int\d+_t (\w+);", re.search(r"struct IdletimeBgLine \{(.*?)\}", text, re.S).group(1)) == [
-        "waiting", "wake", "weight", "in_service", "vtime_ns", "interval_ns", "started", "bytes", "pid"]
+        "waiting",
+        "wake",
+        "weight",
+        "in_service",
+        "vtime_ns",
+        "interval_ns",
+        "started",
+        "bytes",
+        "pid",
+    ]
     line = re.search(r"typedef struct IdletimeFgLine \{(.*?)\}", text, re.S).group(1)
     assert re.findall(r"int\d+_t (\w+);", line) == ["in_service", "pid", "last_ns", "started", "bytes", "ring_head"]

@@ -19,8 +19,15 @@ RACK = DATA / "compile" / "rack"
 
 def run(*arguments, stdin=None, env=None):
     environment = {**os.environ, "PYTHONPATH": str(ROOM), "LC_ALL": "C.UTF-8", **(env or {})}
-    return subprocess.run([sys.executable, "-m", "idletime", *map(str, arguments)], input=stdin, env=environment,
-                          capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(
+        [sys.executable, "-m", "idletime", *map(str, arguments)],
+        input=stdin,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
 
 
 @pytest.fixture
@@ -48,24 +55,33 @@ def test_compile_and_back(host):
 
 
 def test_compile_a_device(host, tmp_path):
-    done = run("compile", "--root", host("rack"), "--device", DATA / "device" / "disk.xml", DATA / "device" / "domain.xml")
+    done = run("compile", "--root", host("rack"), "--device", DATA / "device/disk.xml", DATA / "device/domain.xml")
     assert done.returncode == 0
     assert "<alias name='ua-idletime-vdb'/>" in done.stdout
 
 
-@pytest.mark.parametrize("arguments, code, words", [
-    (["check", DATA / "policy/invalid/hold-empty.xml"], 3, "hold: needs the attribute 'max'"),
-    (["check", "/no/such/file.xml"], 2, "there is no file"),
-    (["compile", "--root", "/nonexistent", RACK / "crypt.xml"], 4, "remedy"),
-    (["compile", DATA / "compile-errors/not-a-domain.xml"], 3, "not a domain"),
-    (["status", "--nosuch"], 2, "usage"), ([], 2, "usage"), (["nosuch"], 2, "invalid choice"),
-    (["-c", "test:///no/such/file", "list"], 1, "remedy"),
-    (["-c", "test:///default", "status", "nosuch"], 6, "there is no domain 'nosuch'"),
-    (["-c", "test:///default", "set", "test", "interval"], 2, "is not NAME=VALUE"),
-    (["-c", "test:///default", "set", "test", "interval-us=5"], 3, "has no policy"),
-    (["-c", "test:///default", "mark", "test"], 4, "type='test' is not QEMU"),
-    (["-c", "test:///default", "apply", "test", "--policy", DATA / "device" / "disk.xml"], 3, "there is no policy in"),
-])
+@pytest.mark.parametrize(
+    "arguments, code, words",
+    [
+        (["check", DATA / "policy/invalid/hold-empty.xml"], 3, "hold: needs the attribute 'max'"),
+        (["check", "/no/such/file.xml"], 2, "there is no file"),
+        (["compile", "--root", "/nonexistent", RACK / "crypt.xml"], 4, "remedy"),
+        (["compile", DATA / "compile-errors/not-a-domain.xml"], 3, "not a domain"),
+        (["status", "--nosuch"], 2, "usage"),
+        ([], 2, "usage"),
+        (["nosuch"], 2, "invalid choice"),
+        (["-c", "test:///no/such/file", "list"], 1, "remedy"),
+        (["-c", "test:///default", "status", "nosuch"], 6, "there is no domain 'nosuch'"),
+        (["-c", "test:///default", "set", "test", "interval"], 2, "is not NAME=VALUE"),
+        (["-c", "test:///default", "set", "test", "interval-us=5"], 3, "has no policy"),
+        (["-c", "test:///default", "mark", "test"], 4, "type='test' is not QEMU"),
+        (
+            ["-c", "test:///default", "apply", "test", "--policy", DATA / "device" / "disk.xml"],
+            3,
+            "there is no policy in",
+        ),
+    ],
+)
 def test_exit_codes(arguments, code, words):
     done = run(*arguments)
     assert done.returncode == code, done.stderr
@@ -76,8 +92,11 @@ def test_exit_codes(arguments, code, words):
 def test_list(uri):
     done = run("-c", uri, "list", "-r")
     assert done.stdout.splitlines() == [
-        "domain  state    class       guest may", "vm00    running  background  demote",
-        "vm01    running  foreground  demote", "vm02    running  background  demote"]
+        "domain  state    class       guest may",
+        "vm00    running  background  demote",
+        "vm01    running  foreground  demote",
+        "vm02    running  background  demote",
+    ]
     assert len(json.loads(run("-c", uri, "list", "--all", "--json").stdout)) == 5
 
 
@@ -87,8 +106,10 @@ def test_status_and_resources(uri):
     assert rows[0]["in_force"] is None and rows[0]["devices"][0]["held"] is None
     assert run("-c", uri, "status", "vm04").stdout.splitlines()[1].split() == ["vm04", "running", *["-"] * 10]
     found = json.loads(run("-c", uri, "--run-dir", "/nonexistent", "resources", "--json").stdout)
-    assert [(one["name"], one["domains"]) for one in found] == [("eth0", ["vm00", "vm01", "vm02"]),
-                                                               ("sda", ["vm00", "vm01", "vm02"])]
+    assert [(one["name"], one["domains"]) for one in found] == [
+        ("eth0", ["vm00", "vm01", "vm02"]),
+        ("sda", ["vm00", "vm01", "vm02"]),
+    ]
     assert "its state is not known" in run("-c", uri, "explain", "vm00").stdout
 
 
@@ -99,19 +120,37 @@ def test_transient_and_stopped_are_said():
 
 def test_a_closed_pipe_is_no_traceback(uri):
     environment = {**os.environ, "PYTHONPATH": str(ROOM)}
-    done = subprocess.run(f"{sys.executable} -m idletime -c {uri} status --json | true", shell=True, env=environment,
-                          capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        f"{sys.executable} -m idletime -c {uri} status --json | true",
+        shell=True,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert "Traceback" not in done.stderr
 
 
 def test_completion(uri, tmp_path):
     """What bash asks by argcomplete: commands, options, names of domains."""
+
     def complete(line):
         out = tmp_path / "out"
-        run(env={"_ARGCOMPLETE": "1", "COMP_LINE": line, "COMP_POINT": str(len(line)), "_ARGCOMPLETE_IFS": "\n",
-                 "_ARGCOMPLETE_STDOUT_FILENAME": str(out), "_ARGCOMPLETE_COMP_WORDBREAKS": "",
-                 "_ARGCOMPLETE_SUPPRESS_SPACE": "1", "_ARC_DEBUG": ""})
+        run(
+            env={
+                "_ARGCOMPLETE": "1",
+                "COMP_LINE": line,
+                "COMP_POINT": str(len(line)),
+                "_ARGCOMPLETE_IFS": "\n",
+                "_ARGCOMPLETE_STDOUT_FILENAME": str(out),
+                "_ARGCOMPLETE_COMP_WORDBREAKS": "",
+                "_ARGCOMPLETE_SUPPRESS_SPACE": "1",
+                "_ARC_DEBUG": "",
+            }
+        )
         return {word.strip() for word in out.read_text().split("\n")} if out.exists() else set()
+
     assert {"status", "apply", "mark"} <= complete("virt-idletime ")
     assert "--config" in complete("virt-idletime apply x --c")
     assert complete(f"virt-idletime -c {uri} status vm0") >= {"vm00", "vm04"}
@@ -119,7 +158,13 @@ def test_completion(uri, tmp_path):
 
 def test_the_folder_libvirt_hides_no_binding():
     """From the root of the repository, "import libvirt" is still libvirt's binding."""
-    done = subprocess.run([sys.executable, "-c", "import libvirt; libvirt.open('test:///default')"], cwd=ROOM.parent,
-                          capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", "import libvirt; libvirt.open('test:///default')"],
+        cwd=ROOM.parent,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     assert not (ROOM / "__init__.py").exists()

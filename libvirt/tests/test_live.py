@@ -14,8 +14,10 @@ from idletime.policy import Class
 
 def plan(class_=Class.BACKGROUND, queues="", alias="ua-idletime-vda", **properties):
     names = {key.replace("_", "-"): value for key, value in properties.items()}
-    return Plan((ResourcePlan("idletime-sda", "sda", "/run/idletime/sda", names),),
-                (DevicePlan("disk", "vda", alias, "idletime-sda", class_, queues),))
+    return Plan(
+        (ResourcePlan("idletime-sda", "sda", "/run/idletime/sda", names),),
+        (DevicePlan("disk", "vda", alias, "idletime-sda", class_, queues),),
+    )
 
 
 def commands(want, have):
@@ -31,19 +33,27 @@ def test_properties_of_the_resource():
     """What the policy says, and QEMU's default where it has stopped saying something."""
     have = [resource("sda", [device("ua-idletime-vda")], interval_us=7, max_inflight=4)]
     assert commands(plan(interval_us=5000, weight=50), have) == [
-        ("idletime-set", {"resource": "idletime-sda", "interval-us": 5000, "max-inflight": 1, "weight": 50})]
+        ("idletime-set", {"resource": "idletime-sda", "interval-us": 5000, "max-inflight": 1, "weight": 50})
+    ]
 
 
 def test_class_and_queues():
     have = [resource("sda", [device("ua-idletime-vda", "foreground", "3")])]
     assert commands(plan(Class.GUEST, "1-2"), have) == [
-        ("idletime-set", {"device": "ua-idletime-vda", "class": "guest", "background-queues": "1-2"})]
+        ("idletime-set", {"device": "ua-idletime-vda", "class": "guest", "background-queues": "1-2"})
+    ]
 
 
-@pytest.mark.parametrize("have, words", [
-    ([], "runs without a resource (the policy wants 'idletime-sda')"),
-    ([resource("sdb", [device("ua-idletime-vda")])], "runs on resource 'idletime-sdb' (the policy wants 'idletime-sda')"),
-])
+@pytest.mark.parametrize(
+    "have, words",
+    [
+        ([], "runs without a resource (the policy wants 'idletime-sda')"),
+        (
+            [resource("sdb", [device("ua-idletime-vda")])],
+            "runs on resource 'idletime-sdb' (the policy wants 'idletime-sda')",
+        ),
+    ],
+)
 def test_what_needs_a_restart_is_said(have, words):
     found = live.difference(plan(), have)
     assert not found.commands
@@ -55,7 +65,8 @@ def test_a_device_that_the_policy_has_left_becomes_foreground():
     """It cannot leave its resource; as foreground nothing of it is held."""
     have = [resource("sda", [device("ua-idletime-vda"), device("ua-idletime-vdb", "background", "1")])]
     assert commands(plan(), have) == [
-        ("idletime-set", {"device": "ua-idletime-vdb", "class": "foreground", "background-queues": ""})]
+        ("idletime-set", {"device": "ua-idletime-vdb", "class": "foreground", "background-queues": ""})
+    ]
     assert commands(Plan(), have)[0][1]["device"] == "ua-idletime-vda"
 
 

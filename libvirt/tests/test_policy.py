@@ -23,8 +23,19 @@ VALID = sorted((DATA / "policy" / "valid").glob("*.xml"))
 INVALID = sorted((DATA / "policy" / "invalid").glob("*.xml"))
 
 # What a schema cannot say, or says of the domain and not of the policy.
-BEYOND_SCHEMA = {"interval-twice", "disk-twice", "queues-backwards", "queues-too-high", "dscp-too-high", "hold-too-long",
-                 "limit-request-odd", "limit-request-too-large", "memory-too-small", "memory-odd", "two-policies"}
+BEYOND_SCHEMA = {
+    "interval-twice",
+    "disk-twice",
+    "queues-backwards",
+    "queues-too-high",
+    "dscp-too-high",
+    "hold-too-long",
+    "limit-request-odd",
+    "limit-request-too-large",
+    "memory-too-small",
+    "memory-odd",
+    "two-policies",
+}
 
 NAMESPACE = "xmlns='urn:idletime:policy:1'"
 
@@ -63,10 +74,65 @@ def test_schema_refuses_it_too(path, schema):
     assert not schema.validate(element(path))
 
 
-SAMPLES = ["", " ", "0", "1", "5", "64", "65", "1024", "10000", "10001", "3600000000", "3600000001", "-1", "+1", "1.5", "1e3",
-           "0x10", "yes", "no", "auto", "none", "demote", "idle", "minimal", "background", "foreground", "guest", "never",
-           "5s", "5ms", "1min", "5 s", "5S", "5%", "0%", "100%", "101%", "%", "512MiB", "4KiB", "4096B", "1TiB", "1KB",
-           "2-3,6", "3,", ",3", "1-", "sda", "nbd-10.0.0.5", "-sda", "_x", "a/b", "a b", "x'y", "007", "00", "52:54:00:00:00:01"]
+SAMPLES = [
+    "",
+    " ",
+    "0",
+    "1",
+    "5",
+    "64",
+    "65",
+    "1024",
+    "10000",
+    "10001",
+    "3600000000",
+    "3600000001",
+    "-1",
+    "+1",
+    "1.5",
+    "1e3",
+    "0x10",
+    "yes",
+    "no",
+    "auto",
+    "none",
+    "demote",
+    "idle",
+    "minimal",
+    "background",
+    "foreground",
+    "guest",
+    "never",
+    "5s",
+    "5ms",
+    "1min",
+    "5 s",
+    "5S",
+    "5%",
+    "0%",
+    "100%",
+    "101%",
+    "%",
+    "512MiB",
+    "4KiB",
+    "4096B",
+    "1TiB",
+    "1KB",
+    "2-3,6",
+    "3,",
+    ",3",
+    "1-",
+    "sda",
+    "nbd-10.0.0.5",
+    "-sda",
+    "_x",
+    "a/b",
+    "a b",
+    "x'y",
+    "007",
+    "00",
+    "52:54:00:00:00:01",
+]
 
 
 @pytest.mark.parametrize("name, attribute", [(name, attribute) for name in CHILDREN for attribute in CHILDREN[name]])
@@ -114,9 +180,21 @@ def test_values():
         <disk target='vda' class='background' queues='1'/><interface dscp='1,8' resource='eth0'/>
         <memory soft-limit='1GiB'/></policy>""")
     assert found.class_ is Class.GUEST
-    assert found.settings_of("sdb") == {"interval-us": 500, "max-hold-ms": 2000, "max-request-bytes": 65536, "max-inflight": 2}
-    assert found.settings_of("sda") == {"interval-us": 500, "max-hold-ms": 2000, "max-request-bytes": 65536,
-                                        "max-inflight": 2, "auto": True, "budget-percent": 3, "weight": 7}
+    assert found.settings_of("sdb") == {
+        "interval-us": 500,
+        "max-hold-ms": 2000,
+        "max-request-bytes": 65536,
+        "max-inflight": 2,
+    }
+    assert found.settings_of("sda") == {
+        "interval-us": 500,
+        "max-hold-ms": 2000,
+        "max-request-bytes": 65536,
+        "max-inflight": 2,
+        "auto": True,
+        "budget-percent": 3,
+        "weight": 7,
+    }
     assert found.disks == (DevicePolicy("vda", "auto", Class.BACKGROUND, "1", None, 4),)
     assert found.interfaces == (DevicePolicy(None, "eth0", None, None, "1,8", 4),)
     assert found.soft_limit_bytes == 1 << 30
@@ -143,10 +221,13 @@ DOMAIN = """<domain type='kvm'>
 
 def test_mark_and_back():
     marked = edit.with_class(DOMAIN, "background")
-    assert marked == DOMAIN.replace("<name>a</name>", """<name>a</name>
+    assert marked == DOMAIN.replace(
+        "<name>a</name>",
+        """<name>a</name>
   <metadata>
     <idletime:policy xmlns:idletime='urn:idletime:policy:1' class='background'/>
-  </metadata>""")
+  </metadata>""",
+    )
     assert edit.with_class(marked, "foreground") == marked.replace("background", "foreground")
     assert edit.without(marked) == DOMAIN
     assert edit.without(DOMAIN) == DOMAIN
@@ -154,10 +235,29 @@ def test_mark_and_back():
 
 def test_set():
     marked = edit.with_class(DOMAIN, "background")
-    changed = edit.with_settings(marked, {"interval-us": "5000", "max-hold-ms": "0", "auto": "on", "budget-percent": "3",
-                                          "max-request-bytes": "65536", "max-inflight": "2", "weight": "50"})
-    assert policy.parse(changed).settings == {None: {"interval-us": 5000, "max-hold-ms": 0, "auto": True, "budget-percent": 3,
-                                                     "max-request-bytes": 65536, "max-inflight": 2, "weight": 50}}
+    changed = edit.with_settings(
+        marked,
+        {
+            "interval-us": "5000",
+            "max-hold-ms": "0",
+            "auto": "on",
+            "budget-percent": "3",
+            "max-request-bytes": "65536",
+            "max-inflight": "2",
+            "weight": "50",
+        },
+    )
+    assert policy.parse(changed).settings == {
+        None: {
+            "interval-us": 5000,
+            "max-hold-ms": 0,
+            "auto": True,
+            "budget-percent": 3,
+            "max-request-bytes": 65536,
+            "max-inflight": 2,
+            "weight": 50,
+        }
+    }
     again = edit.with_settings(changed, {"interval-us": "6000"})
     assert again == changed.replace("us='5000'", "us='6000'")
     one = edit.with_settings(again, {"interval-us": "7", "class": "guest"}, "sda")
@@ -167,17 +267,23 @@ def test_set():
 
 def test_set_device():
     marked = edit.with_class(DOMAIN, "background")
-    one = edit.with_device(edit.with_device(marked, "disk", "vda", {"class": "guest"}), "disk", "vda", {"queues": "1-2"})
+    one = edit.with_device(
+        edit.with_device(marked, "disk", "vda", {"class": "guest"}), "disk", "vda", {"queues": "1-2"}
+    )
     every = edit.with_device(one, "interface", None, {"dscp": "8"})
     found = policy.parse(every)
     assert [(device.target, device.class_, device.queues) for device in found.disks] == [("vda", Class.GUEST, "1-2")]
     assert [(device.target, device.dscp) for device in found.interfaces] == [(None, "8")]
 
 
-@pytest.mark.parametrize("change", [
-    lambda xml: edit.with_settings(xml, {"interval": "5"}), lambda xml: edit.with_device(xml, "disk", "vda", {"weight": "5"}),
-    lambda xml: edit.with_settings(edit.without(xml), {"weight": "5"}),
-])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda xml: edit.with_settings(xml, {"interval": "5"}),
+        lambda xml: edit.with_device(xml, "disk", "vda", {"weight": "5"}),
+        lambda xml: edit.with_settings(edit.without(xml), {"weight": "5"}),
+    ],
+)
 def test_set_refuses(change):
     with pytest.raises(PolicyError) as raised:
         change(edit.with_class(DOMAIN, "background"))

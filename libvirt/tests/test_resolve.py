@@ -17,31 +17,79 @@ from idletime.resolve.qcow2 import chain
 from idletime.resolve.tree import Tree
 
 DISKS = [
-    ("file", "/var/lib/libvirt/images/web.qcow2"), ("file", "/srv/images/web.qcow2"), ("file", "/srv/link.img"),
-    ("file", "/srv/mirror/a.img"), ("file", "/srv/secret/a.img"), ("file", "/srv/btrfs/a.img"),
-    ("file", "/srv/nfs/a.img"), ("file", "/srv/smb/a.img"), ("file", "/srv/with space/a.img"),
-    ("file", "/srv/ceph/a.img"), ("file", "/srv/tank/a.img"), ("file", "/srv/cached/a.img"),
-    ("file", "/srv/merged/a.img"), ("file", "/dev/shm/a.img"), ("file", ""), ("dir", "/srv/mirror/floppy"),
-    ("block", "/dev/sda3"), ("block", "/dev/disk/by-id/ata-GOOD_DISK_1-part3"), ("block", "/dev/md0"),
-    ("block", "/dev/md/fast"), ("block", "/dev/vg0/web"), ("block", "/dev/mapper/vg0-web"), ("block", "/dev/vg0/db"),
-    ("block", "/dev/mapper/secret"), ("block", "/dev/mapper/mpatha"), ("block", "/dev/loop0"), ("block", "/dev/vdz"),
-    ("block", "/dev/sdx"), ("volume", "default/web.qcow2"), ("volume", "mirror/a.img"), ("volume", "nopool/a"),
+    ("file", "/var/lib/libvirt/images/web.qcow2"),
+    ("file", "/srv/images/web.qcow2"),
+    ("file", "/srv/link.img"),
+    ("file", "/srv/mirror/a.img"),
+    ("file", "/srv/secret/a.img"),
+    ("file", "/srv/btrfs/a.img"),
+    ("file", "/srv/nfs/a.img"),
+    ("file", "/srv/smb/a.img"),
+    ("file", "/srv/with space/a.img"),
+    ("file", "/srv/ceph/a.img"),
+    ("file", "/srv/tank/a.img"),
+    ("file", "/srv/cached/a.img"),
+    ("file", "/srv/merged/a.img"),
+    ("file", "/dev/shm/a.img"),
+    ("file", ""),
+    ("dir", "/srv/mirror/floppy"),
+    ("block", "/dev/sda3"),
+    ("block", "/dev/disk/by-id/ata-GOOD_DISK_1-part3"),
+    ("block", "/dev/md0"),
+    ("block", "/dev/md/fast"),
+    ("block", "/dev/vg0/web"),
+    ("block", "/dev/mapper/vg0-web"),
+    ("block", "/dev/vg0/db"),
+    ("block", "/dev/mapper/secret"),
+    ("block", "/dev/mapper/mpatha"),
+    ("block", "/dev/loop0"),
+    ("block", "/dev/vdz"),
+    ("block", "/dev/sdx"),
+    ("volume", "default/web.qcow2"),
+    ("volume", "mirror/a.img"),
+    ("volume", "nopool/a"),
     ("nvme", "0000:05:00.0"),
 ]
-NETWORK = ["nbd:10.0.0.5:10809", "nbd:unix:/run/nbd.sock", "rbd:mon1:6789", "iscsi:10.0.0.7:3260", "rbd", "https:mirror.example.org",
-           "gluster:gl1", "nbd:[fd00::5]:10809"]
+NETWORK = [
+    "nbd:10.0.0.5:10809",
+    "nbd:unix:/run/nbd.sock",
+    "rbd:mon1:6789",
+    "iscsi:10.0.0.7:3260",
+    "rbd",
+    "https:mirror.example.org",
+    "gluster:gl1",
+    "nbd:[fd00::5]:10809",
+]
 INTERFACES = [
-    ("bridge", "br0"), ("bridge", "br100"), ("bridge", "brbond"), ("bridge", "brtwo"), ("bridge", "virbr0"),
-    ("bridge", "nobridge"), ("network", "default"), ("network", "lan"), ("network", "direct"), ("network", "none"),
-    ("direct", "eth0"), ("direct", "bond0"), ("direct", "macvtap0"), ("direct", "eth0.100"), ("ethernet", "tap7"),
-    ("ethernet", "tap8"), ("ethernet", ""), ("user", ""), ("openvswitch", "br-ovs"), ("internal", "x"),
+    ("bridge", "br0"),
+    ("bridge", "br100"),
+    ("bridge", "brbond"),
+    ("bridge", "brtwo"),
+    ("bridge", "virbr0"),
+    ("bridge", "nobridge"),
+    ("network", "default"),
+    ("network", "lan"),
+    ("network", "direct"),
+    ("network", "none"),
+    ("direct", "eth0"),
+    ("direct", "bond0"),
+    ("direct", "macvtap0"),
+    ("direct", "eth0.100"),
+    ("ethernet", "tap7"),
+    ("ethernet", "tap8"),
+    ("ethernet", ""),
+    ("user", ""),
+    ("openvswitch", "br-ovs"),
+    ("internal", "x"),
 ]
 
 
 def sources() -> list[Source]:
-    return [Source("disk", type_, name) for type_, name in DISKS] + \
-        [Source("disk", "network", "pool/image", endpoint) for endpoint in NETWORK] + \
-        [Source("interface", type_, name) for type_, name in INTERFACES]
+    return (
+        [Source("disk", type_, name) for type_, name in DISKS]
+        + [Source("disk", "network", "pool/image", endpoint) for endpoint in NETWORK]
+        + [Source("interface", type_, name) for type_, name in INTERFACES]
+    )
 
 
 def describe(source: Source, root: str, lookup: object) -> str:
@@ -49,8 +97,9 @@ def describe(source: Source, root: str, lookup: object) -> str:
     head = f"{source.device} {source.type} {source.endpoint or source.name!r}"
     if found.name is None:
         return f"{head}\n    PROBLEM {found.problem}\n    remedy  {found.remedy}\n"
-    return f"{head}\n    {found.name} = {' '.join(found.devices)}\n    {' > '.join(found.trail)}\n" + \
-        "".join(f"    note: {note}\n" for note in found.notes)
+    return f"{head}\n    {found.name} = {' '.join(found.devices)}\n    {' > '.join(found.trail)}\n" + "".join(
+        f"    note: {note}\n" for note in found.notes
+    )
 
 
 @pytest.mark.parametrize("name", ["rack", "bare"])
@@ -66,8 +115,10 @@ def test_what_shares_a_disk_shares_a_resource(host):
 
 
 def test_same_name_whatever_the_path(host):
-    names = {resolve(Source("disk", type_, path), host("rack")).name for type_, path in
-             [("file", "/srv/link.img"), ("block", "/dev/md/fast"), ("block", "/dev/loop0")]}
+    names = {
+        resolve(Source("disk", type_, path), host("rack")).name
+        for type_, path in [("file", "/srv/link.img"), ("block", "/dev/md/fast"), ("block", "/dev/loop0")]
+    }
     assert names == {"group-sdb"}
 
 
@@ -86,8 +137,9 @@ def test_qcow2_chain(tmp_path):
     assert chain(tree, "/absent") == []
 
 
-@pytest.mark.parametrize("damage", [b"", b"QFI", b"QFI\xfb" + b"\xff" * 16, b"\0" * 600,
-                                    struct.pack(">4sIQI", b"QFI\xfb", 3, 1 << 61, 1023)])
+@pytest.mark.parametrize(
+    "damage", [b"", b"QFI", b"QFI\xfb" + b"\xff" * 16, b"\0" * 600, struct.pack(">4sIQI", b"QFI\xfb", 3, 1 << 61, 1023)]
+)
 def test_damaged_qcow2_names_nothing(tmp_path, damage):
     (tmp_path / "bad").write_bytes(damage)
     assert chain(Tree(str(tmp_path)), "/bad") == []
@@ -95,13 +147,23 @@ def test_damaged_qcow2_names_nothing(tmp_path, damage):
 
 def test_backing_file_elsewhere_is_said(host):
     """The device joins the resource that it writes to; reads of the base are not seen on the other disk."""
-    source = Source("disk", "file", "/srv/secret/top.qcow2", format="qcow2",
-                    backing=(Source("disk", "file", "/srv/mirror/base.img"), Source("disk", "file", "/srv/secret/x"),
-                             Source("disk", "file", "/dev/shm/y")))
+    source = Source(
+        "disk",
+        "file",
+        "/srv/secret/top.qcow2",
+        format="qcow2",
+        backing=(
+            Source("disk", "file", "/srv/mirror/base.img"),
+            Source("disk", "file", "/srv/secret/x"),
+            Source("disk", "file", "/dev/shm/y"),
+        ),
+    )
     found = resolve(source, host("rack"))
     assert found.name == "sde"
     assert [note.split(":")[0] for note in found.notes] == [
-        "backing file '/srv/mirror/base.img' is on resource 'group-sdb'", "backing file '/dev/shm/y' is not resolved"]
+        "backing file '/srv/mirror/base.img' is on resource 'group-sdb'",
+        "backing file '/dev/shm/y' is not resolved",
+    ]
 
 
 def test_link_out_of_the_tree_stays_inside(tmp_path):
@@ -117,10 +179,16 @@ def test_endless_links_end(tmp_path):
     assert Tree(str(tmp_path)).text("/a") is None
 
 
-@pytest.mark.parametrize("parts, name", [
-    (("nbd", "10.0.0.5", "10809"), "nbd-10.0.0.5-10809"), (("nbd", "unix", "/run/a b.sock"), "nbd-unix-_run_a_b.sock"),
-    (("..",), "unnamed"), (("",), "unnamed"), (("a,b=c'd",), "a_b_c_d"),
-])
+@pytest.mark.parametrize(
+    "parts, name",
+    [
+        (("nbd", "10.0.0.5", "10809"), "nbd-10.0.0.5-10809"),
+        (("nbd", "unix", "/run/a b.sock"), "nbd-unix-_run_a_b.sock"),
+        (("..",), "unnamed"),
+        (("",), "unnamed"),
+        (("a,b=c'd",), "a_b_c_d"),
+    ],
+)
 def test_names(parts, name):
     assert resource_name(*parts) == name
 
@@ -131,9 +199,15 @@ def test_long_names_differ_in_their_hash():
     assert one != other
 
 
-@pytest.mark.parametrize("type_, source, server", [
-    ("nfs4", "filer:/x", "filer"), ("nfs", "[fd00::9]:/x", "fd00::9"), ("cifs", "//srv/share", "srv"),
-    ("ceph", "user@10.1.0.1:6789:/", "10.1.0.1"), ("ext4", "/dev/sda", None),
-])
+@pytest.mark.parametrize(
+    "type_, source, server",
+    [
+        ("nfs4", "filer:/x", "filer"),
+        ("nfs", "[fd00::9]:/x", "fd00::9"),
+        ("cifs", "//srv/share", "srv"),
+        ("ceph", "user@10.1.0.1:6789:/", "10.1.0.1"),
+        ("ext4", "/dev/sda", None),
+    ],
+)
 def test_servers(type_, source, server):
     assert Mount("0:1", "/", type_, source, "").server == server

@@ -15,7 +15,7 @@ from idletime import arena, explain, hostview, status
 from idletime.cli import show
 from idletime.policy import edit
 
-XML = f"""<domain type='kvm'><name>a</name><metadata>{POLICY.format(class_='background')}</metadata>
+XML = f"""<domain type='kvm'><name>a</name><metadata>{POLICY.format(class_="background")}</metadata>
   <devices><disk type='file' device='disk'><source file='/a'/><target dev='vda' bus='virtio'/>
   <alias name='ua-idletime-vda'/></disk></devices></domain>"""
 
@@ -25,9 +25,16 @@ def build(monitor, xml=XML, state="running", run_dir="/run/idletime"):
 
 
 def running(**settings):
-    return FakeMonitor([resource("sda", [device("ua-idletime-vda", settings.pop("class_", "background"),
-                                                held=settings.pop("held", 2))],
-                                 settings.pop("state", "preemption"), **settings)])
+    return FakeMonitor(
+        [
+            resource(
+                "sda",
+                [device("ua-idletime-vda", settings.pop("class_", "background"), held=settings.pop("held", 2))],
+                settings.pop("state", "preemption"),
+                **settings,
+            )
+        ]
+    )
 
 
 def test_in_force():
@@ -43,7 +50,9 @@ def test_not_in_force(settings):
     assert build(running(**settings)).in_force is False
 
 
-@pytest.mark.parametrize("monitor, words", [(DeadMonitor(None), "its QEMU is stock"), (LockedMonitor(None), "read only")])
+@pytest.mark.parametrize(
+    "monitor, words", [(DeadMonitor(None), "its QEMU is stock"), (LockedMonitor(None), "read only")]
+)
 def test_unknown_is_none_and_never_zero(monitor, words):
     found = build(monitor)
     assert found.in_force is None
@@ -69,6 +78,7 @@ def test_table_and_json_are_one_model(capsys, golden):
 
 def show_data(name):
     from conftest import DATA
+
     return DATA / "show" / name
 
 
@@ -88,13 +98,19 @@ def look(monkeypatch, *foreground, background=()):
     monkeypatch.setattr(arena, "read", lambda path: arena.Arena(tuple(foreground), tuple(background)))
 
 
-@pytest.mark.parametrize("monitor, foreground, verdict", [
-    (running(), [arena.Foreground("web/vda", 7, 1, None, 5)], "foreground"),
-    (running(), [arena.Foreground("web/vda", 7, 0, 4000, 5)], "interval"),
-    (running(state="idle"), [arena.Foreground("web/vda", 7, 0, 90000, 5)], "background"),
-    (running(state="lost"), [], "lost"), (running(held=0), [], "nothing-held"),
-    (running(held=0, class_="foreground"), [], "foreground-class"), (FakeMonitor([]), [], "stock"), (None, [], "unknown"),
-])
+@pytest.mark.parametrize(
+    "monitor, foreground, verdict",
+    [
+        (running(), [arena.Foreground("web/vda", 7, 1, None, 5)], "foreground"),
+        (running(), [arena.Foreground("web/vda", 7, 0, 4000, 5)], "interval"),
+        (running(state="idle"), [arena.Foreground("web/vda", 7, 0, 90000, 5)], "background"),
+        (running(state="lost"), [], "lost"),
+        (running(held=0), [], "nothing-held"),
+        (running(held=0, class_="foreground"), [], "foreground-class"),
+        (FakeMonitor([]), [], "stock"),
+        (None, [], "unknown"),
+    ],
+)
 def test_verdicts(monkeypatch, monitor, foreground, verdict):
     look(monkeypatch, *foreground)
     assert [one.verdict for one in explain.explain(build(monitor))] == [verdict]
@@ -105,7 +121,9 @@ def test_explain_in_words(monkeypatch):
     found = build(running())
     assert explain.lines(found, explain.explain(found)) == [
         "vm vda on sda (2 requests): is held: the preemption interval runs",
-        "  interval left: 16.0 ms", "  foreground: web/vda (pid 7): last event 4.0 ms ago"]
+        "  interval left: 16.0 ms",
+        "  foreground: web/vda (pid 7): last event 4.0 ms ago",
+    ]
     json.dumps(explain.as_dict(explain.explain(found)))
     bare = build(None, edit.without(XML))
     assert explain.lines(bare, explain.explain(bare)) == ["vm: no policy, so nothing of it is ever held"]
@@ -116,5 +134,7 @@ def test_resources_of_domains_and_of_arenas(tmp_path):
     (tmp_path / "stray").mkdir()
     found = hostview.resources([build(None, run_dir=str(tmp_path))], str(tmp_path))
     assert [(one.name, one.arena, one.foreground, one.domains) for one in found] == [
-        ("sda", False, None, ("vm",)), ("sdb", True, 0, ())]
+        ("sda", False, None, ("vm",)),
+        ("sdb", True, 0, ()),
+    ]
     assert "cannot open" in found[0].problem

@@ -50,7 +50,8 @@ def check(options: _Arguments) -> int:
     result = compiler.compile(xml, resolve.gather(xml, options.root, lookup, options.run_dir)) \
         if _is_domain(xml) else None
     findings = result.findings if result else ()
-    lines = [str(finding) for finding in findings] + (show.plan_lines(result.plan) if result else ["the policy is valid"])
+    lines = [str(finding) for finding in findings]
+    lines += show.plan_lines(result.plan) if result else ["the policy is valid"]
     show.result(options, {"policy": True, "findings": show.plain(findings),
                           "plan": show.plain(result.plan) if result else None}, lines)
     return Exit.OK
@@ -92,8 +93,8 @@ def apply(options: _Arguments) -> int:
         return _change(options, lambda xml: xml)
     text = edit.element_text(_file(options.policy))
     if text is None:
-        raise HostError(f"there is no policy in '{options.policy}'; remedy: give a policy element, or a domain with one",
-                        Exit.POLICY)
+        raise HostError(f"there is no policy in '{options.policy}'; remedy: give a policy element, or a domain with "
+                        "one", Exit.POLICY)
     return _change(options, lambda xml: edit.replaced(xml, text))
 
 

@@ -52,8 +52,8 @@ def findings(found: Iterable[Finding]) -> None:
 
 def plan_lines(plan: Plan) -> list[str]:
     """What a policy comes to, a line each."""
-    lines = [f"resource {resource.name}: {resource.path}" + (f" ({' > '.join(resource.trail)})" if resource.trail else "")
-             for resource in plan.resources]
+    lines = [f"resource {resource.name}: {resource.path}" +
+             (f" ({' > '.join(resource.trail)})" if resource.trail else "") for resource in plan.resources]
     names = {resource.id: resource.name for resource in plan.resources}
     return lines + [f"{device.kind} {device.target}: {device.class_.value} on {names[device.resource]}"
                     for device in plan.devices]

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from lxml import etree
 
 from ..errors import Finding, Kind, PolicyError, Severity
-from ..policy.model import Class, Policy
+from ..policy.model import Class, DevicePolicy, Policy
 from ..policy.parse import parse_tree
 from ..xmltext import Document, Element
 from .choose import choose
@@ -123,8 +123,8 @@ def _only(policy: Policy, devices: Sequence[DeviceFacts]) -> Policy:
     """The policy without what it says of other devices, which are not in a device's XML."""
     names = {name for device in devices for name in (*device.names, device.target)}
 
-    def here(said):  # type: ignore[no-untyped-def]
-        return tuple(one for one in said if one.target is None or one.target in names or one.target.lower() in names)
+    def here(said: Sequence[DevicePolicy]) -> tuple[DevicePolicy, ...]:
+        return tuple(one for one in said if one.target is None or {one.target, one.target.lower()} & names)
     return Policy(policy.class_, here(policy.disks), here(policy.interfaces), policy.settings, policy.control,
                   policy.cpu, policy.soft_limit_bytes, policy.line)
 

@@ -7,8 +7,8 @@ import re
 from dataclasses import dataclass
 
 from ..xmltext import Element
-from .sources import disk_source, interface_source
 from .facts import Source
+from .sources import disk_source, interface_source
 
 USER_ALIAS = "ua-"
 OURS = "ua-idletime-"

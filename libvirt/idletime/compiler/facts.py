@@ -23,7 +23,7 @@ class Source:
     name: str = ""
     endpoint: str = ""
     format: str = ""
-    backing: tuple["Source", ...] = ()
+    backing: tuple[Source, ...] = ()
 
 
 @dataclass(frozen=True)

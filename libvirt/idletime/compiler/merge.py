@@ -102,7 +102,8 @@ class Merge:
         value = " ".join([*(f"{name}='{text}'" for name, text in there.attrib.items()), (there.text or "").strip()])
         self.findings.append(Finding(
             Severity.ERROR if refuse else Severity.WARNING, Kind.FIT,
-            f"the domain has its own <{want.tag} {value.strip()}>" + ("" if refuse else ": kept, the policy's is not used"),
+            f"the domain has its own <{want.tag} {value.strip()}>" +
+            ("" if refuse else ": kept, the policy's is not used"),
             "remove it, or what asks for it in the policy" if refuse else "remove it to use the policy's",
             want.tag, there.sourceline))
 

@@ -27,10 +27,11 @@ def _disk_name(type_: str, source: Element) -> str:
         return f"{source.get('pool', '')}/{source.get('volume', '')}"
     if type_ == "nvme":
         address = source.find("address")
-        return "" if address is None else "{}:{}:{}.{}".format(
-            *(address.get(part, "0x0")[2:].rjust(width, "0") for part, width in
-              (("domain", 4), ("bus", 2), ("slot", 2), ("function", 1))))
-    return source.get("name" if type_ == "network" else _DISK.get(type_, "file"), "")
+        parts = (("domain", 4), ("bus", 2), ("slot", 2), ("function", 1))
+        if address is None:
+            return ""
+        return "{}:{}:{}.{}".format(*(address.get(part, "0x0")[2:].rjust(width, "0") for part, width in parts))
+    return str(source.get("name" if type_ == "network" else _DISK.get(type_, "file"), ""))
 
 
 def _backing(element: Element) -> tuple[Source, ...]:
@@ -49,8 +50,8 @@ def _endpoint(source: Element) -> str:
 
 def _host(host: Element) -> str:
     if host.get("transport") == "unix":
-        return "unix:" + host.get("socket", "")
-    return ":".join(part for part in (host.get("name", ""), host.get("port", "")) if part)
+        return f"unix:{host.get('socket', '')}"
+    return ":".join(str(part) for part in (host.get("name"), host.get("port")) if part)
 
 
 def interface_source(element: Element) -> Source:

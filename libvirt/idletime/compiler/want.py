@@ -26,7 +26,7 @@ class Want:
 
     tag: str
     attributes: dict[str, str] = field(default_factory=dict)
-    children: tuple["Want", ...] = ()
+    children: tuple[Want, ...] = ()
     text: str = ""
     key: str = ""
     option: str = ""

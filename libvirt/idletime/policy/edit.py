@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from lxml import etree
 
@@ -15,15 +15,16 @@ from .parse import find
 
 _BEFORE_METADATA = ("description", "title", "genid", "uuid", "name")
 
-# Property -> (element, attribute, what it looks like in the policy).
-_FORMS = {property_: (*where, form) for where, property_ in SETTINGS.items() for form in [{
+_LOOKS: Mapping[str, Callable[[str], str]] = {
     "max-hold-ms": lambda text: "never" if text == "0" else f"{text}ms",
     "max-request-bytes": lambda text: f"{text}B",
     "budget-percent": lambda text: text if text.endswith("%") else f"{text}%",
     "auto": lambda text: {"on": "yes", "off": "no"}.get(text, text),
-}.get(property_, lambda text: text)]}
+}
+# Property -> (element, attribute).
+_PLACES = {property_: place for place, property_ in SETTINGS.items()}
 
-SETTABLE = (*_FORMS, "class")
+SETTABLE = (*_PLACES, "class")
 DEVICE_SETTABLE = ("resource", "class", "queues", "dscp")
 
 
@@ -59,7 +60,7 @@ def element_text(xml: str) -> str | None:
 
 
 def for_libvirt(policy_text: str) -> str:
-    """A policy element without namespaces: libvirt's metadata call puts its own in, and fails over one that is there."""
+    """A policy element without namespaces: libvirt's metadata call puts its own in, and fails over one."""
     root = etree.fromstring(policy_text)
     for element in root.iter(etree.Element):
         element.tag = etree.QName(element).localname
@@ -84,8 +85,9 @@ def with_settings(xml: str, settings: Mapping[str, str], resource: str | None = 
         if name == "class":
             xml = with_class(xml, value)
             continue
-        element, attribute_, form = _FORMS[name]
-        xml = _set(xml, element, "resource", resource, attribute_, form(value))
+        element, attribute_ = _PLACES[name]
+        looks = _LOOKS.get(name, str)
+        xml = _set(xml, element, "resource", resource, attribute_, looks(value))
     return xml
 
 

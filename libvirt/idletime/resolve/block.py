@@ -46,7 +46,7 @@ class Blocks:
         if depth >= _MAX_DEPTH or not below:
             return self._bottom(name, depth)
         disks: frozenset[str] = frozenset()
-        trail = (self.label(name),)
+        trail: tuple[str, ...] = (self.label(name),)
         for one in below:
             found, how = self.disks(one, depth + 1)
             disks |= found

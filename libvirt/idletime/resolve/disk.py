@@ -120,12 +120,12 @@ class Disks:
             try:
                 below = self._local(path)
             except Unresolved as error:
-                others[path] = error.problem
+                others[path] = f"not resolved: {error.problem}"
                 continue
             if below.name != top.name:
                 others[path] = f"on resource '{below.name}'"
-        notes = tuple(f"backing file '{path}' is {where if where.startswith('on') else 'not resolved: ' + where}: "
-                      f"its reads are not seen there, the disk joins '{top.name}' only" for path, where in others.items())
+        notes = tuple(f"backing file '{path}' is {where}: its reads are not seen there, the disk joins "
+                      f"'{top.name}' only" for path, where in others.items())
         return Resolution(top.name, top.devices, top.trail, notes=top.notes + notes)
 
     def _below(self, source: Source, top: Resolution) -> list[str]:
@@ -140,8 +140,8 @@ class Disks:
         where = host or {"rbd": source.name.partition("/")[0]}.get(protocol, "")
         if not protocol or not where:
             raise Unresolved(f"network storage '{source.endpoint}' names no host", "give its <source> a <host>")
-        return Resolution(resource_name(protocol, *re.sub(r"[\[\]]", "", where).split(":")), (where,), (f"{protocol} {source.name}".strip(),
-                                                                                 f"endpoint {where}"))
+        name = resource_name(protocol, *re.sub(r"[\[\]]", "", where).split(":"))
+        return Resolution(name, (where,), (f"{protocol} {source.name}".strip(), f"endpoint {where}"))
 
 
 def _spanning(path: str, resource: str, members: tuple[str, ...]) -> tuple[str, ...]:

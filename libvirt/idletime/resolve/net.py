@@ -36,7 +36,8 @@ class Uplinks:
         if source.type == "user":
             return self._routed(("user",))
         if source.type == "openvswitch":
-            raise Unresolved(f"bridge '{source.name}' is of Open vSwitch, whose ports the kernel does not tell", _NAME_IT)
+            raise Unresolved(f"bridge '{source.name}' is of Open vSwitch, whose ports the kernel does not tell",
+                             _NAME_IT)
         if source.type == "ethernet":
             return self._tap(source.name)
         return self._down(self._device(source), (source.name,))
