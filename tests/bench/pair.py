@@ -6,7 +6,7 @@ import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Mapping
 
 from tests.bench.plan import Phase
 from tests.framework.guest import Load
@@ -70,14 +70,17 @@ class Pair:
             )
         self.background.qmp.execute("idletime-set", device=DEVICE, **{"class": device_class})
 
-    def begin(self, phase: Phase, seconds: float) -> dict[str, Load]:
-        """Start the loads of a phase; the background first, by the time that one command takes."""
+    def begin(self, phase: Phase, seconds: float, background: Mapping[str, object] | None = None) -> dict[str, Load]:
+        """Start the loads of a phase; the background first, by the time that one command takes.
+
+        `background` are options of its load other than the usual ones.
+        """
         self.control(phase.interval_us)
         self._mark = self.disk.mark()
         loads = {}
         if phase.outstanding:
             loads["background"] = self.background.guest.load(
-                **BACKGROUND_LOAD, outstanding=phase.outstanding, seconds=seconds
+                **{**BACKGROUND_LOAD, **(background or {})}, outstanding=phase.outstanding, seconds=seconds
             )
         if phase.foreground:
             loads["foreground"] = self.foreground.guest.load(
