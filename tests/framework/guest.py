@@ -18,7 +18,7 @@ COMMAND_SECONDS = 30.0
 """Time that a short command may take; generous, because guests under TCG share processors."""
 
 SAMPLES = np.dtype([("start_us", "<u4"), ("latency_us", "<u4")])
-"""The raw latencies that idleload writes."""
+"""The raw latencies that the load generators write."""
 
 
 class GuestError(RuntimeError):
@@ -97,7 +97,11 @@ class Guest:
 
     def load(self, **parameters: object) -> Load:
         """Begin idleload; parameters are its options, e.g. block_bytes=4096."""
-        return Load(self, parameters)
+        return Load(self, "idleload", {"device": "/dev/vda", **parameters})
+
+    def netload(self, command: str, **parameters: object) -> Load:
+        """Begin netload: "send" or "ask"; parameters are its options, e.g. host="10.9.0.1"."""
+        return Load(self, f"netload {command}", parameters, latencies=command == "ask")
 
     def _wait(self, future: Future[Any], timeout_seconds: float, what: str) -> Any:
         try:
@@ -134,17 +138,17 @@ class Guest:
 
 
 class Load:
-    """One run of idleload in a guest."""
+    """One run of a load generator in a guest."""
 
     _numbers = itertools.count(1)
 
-    def __init__(self, guest: Guest, parameters: dict[str, object]) -> None:
+    def __init__(self, guest: Guest, program: str, parameters: dict[str, object], latencies: bool = True) -> None:
         self._guest = guest
         self.seconds = float(str(parameters.get("seconds", 10)))
         number = next(self._numbers)
         self._latencies, self._pidfile = f"/run/latency.{number}", f"/run/load.{number}"
-        options = {"device": "/dev/vda", "latency_file": self._latencies, **parameters}
-        self.command = "idleload " + " ".join(
+        options = {**({"latency_file": self._latencies} if latencies else {}), **parameters}
+        self.command = f"{program} " + " ".join(
             f"--{name.replace('_', '-')}" + ("" if value is True else f" {shlex.quote(str(value))}")
             for name, value in options.items()
         )
@@ -159,7 +163,7 @@ class Load:
         return bool(wait([self._future], timeout_seconds).done)
 
     def result(self, extra_seconds: float = COMMAND_SECONDS) -> dict[str, Any]:
-        """idleload's report; waits for the planned end and at most `extra_seconds` more."""
+        """The generator's report; waits for the planned end and at most `extra_seconds` more."""
         result = self._guest.finish(self._future, self.command, self.seconds + extra_seconds)
         return json.loads(result.text.splitlines()[-1])
 

@@ -7,6 +7,7 @@ import os
 import stat
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Sequence
 
 from tests.framework import modules, paths
 from tests.framework.kernel import Kernel
@@ -49,7 +50,7 @@ def _file(name: str, data: bytes) -> Entry:
     return Entry(name, stat.S_IFREG | 0o755, data)
 
 
-def _entries(kernel: Kernel, extra_modules: list[str]) -> list[Entry]:
+def _entries(kernel: Kernel, extra_modules: list[str], programs: Sequence[Path]) -> list[Entry]:
     loaded = modules.resolve(kernel.modules, MODULES + extra_modules)
     order = "".join(f"{name}\n" for name, _ in loaded).encode()
     return [
@@ -59,16 +60,20 @@ def _entries(kernel: Kernel, extra_modules: list[str]) -> list[Entry]:
         Entry("bin/sh", stat.S_IFLNK | 0o777, b"busybox"),
         _file("bin/idleload", paths.find_tool("idleload", "loadgen").read_bytes()),
         *(_file(f"lib/modules/{name}.ko", data) for name, data in loaded),
+        *(_file(f"bin/{program.name}", program.read_bytes()) for program in programs),
         _file("etc/modules", order),
         _file("init", INIT.read_bytes()),
     ]
 
 
-def get_initramfs(kernel: Kernel, extra_modules: list[str] | None = None) -> Path:
-    """The path of the archive; its name holds the hash of its content, so a stale one is never used."""
+def get_initramfs(kernel: Kernel, extra_modules: list[str] | None = None, programs: Sequence[Path] = ()) -> Path:
+    """The path of the archive; its name holds the hash of its content, so a stale one is never used.
+
+    `programs` are static ones that go into the guest's /bin.
+    """
     if not BUSYBOX.exists():
         raise FileNotFoundError(f"{BUSYBOX} is missing; install busybox-static (`make deps`)")
-    data = pack(_entries(kernel, extra_modules or []))
+    data = pack(_entries(kernel, extra_modules or [], programs))
     path = paths.GUEST / f"initramfs-{hashlib.sha256(data).hexdigest()[:16]}.cpio"
     if not path.exists():
         partial = path.with_suffix(f".{os.getpid()}")

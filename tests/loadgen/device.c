@@ -64,6 +64,10 @@ void open_device(Load *load)
     int flags = reads ? O_RDONLY : O_RDWR;
     uint64_t bytes;
 
+    if (load->files) {
+        find_files(load);
+        return;
+    }
     load->fd = open(load->device, flags | (load->buffered ? 0 : O_DIRECT));
     if (load->fd < 0) {
         fail("%s: %s%s", load->device, strerror(errno),

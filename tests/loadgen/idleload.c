@@ -17,7 +17,8 @@
  *
  * With --pauses jittered or exponential the busy parts are as long, but what
  * lies between them varies, with the same mean: evenly by 30 %, or far more.
- * --rate and --trace are open loads instead: see arrivals.c.
+ * --rate and --trace are open loads instead: see arrivals.c. With --files the
+ * load searches a tree of files: see files.c.
  *
  * Every thread keeps one request outstanding, has offsets of its own (random
  * ones from its own stream of the seed, sequential ones from its own part of

@@ -45,6 +45,7 @@ typedef struct Load {
     unsigned quantum_ms;
     const char *pauses; /* even | jittered | exponential */
     unsigned rate;      /* arrivals a second; 0: bursts */
+    bool files;         /* search the tree of files `device` */
     const char *trace;  /* file of recorded arrivals, or NULL */
     Request *request;   /* of the trace */
     size_t requests;
@@ -96,13 +97,19 @@ void sleep_until(int64_t deadline_ns);
 bool finished(const Worker *worker, int64_t now);
 Request next_request(Worker *worker);
 bool issue(Worker *worker, const Request *request, int64_t start_ns);
+uint64_t next_random(uint64_t *state);
 double next_exponential(uint64_t *state); /* of mean 1 */
+void keep_sample(Worker *worker, int64_t start_ns, int64_t end_ns);
 
 /* arrivals.c: what a thread of an open load runs; its trace. */
 void *run_arrivals(void *worker);
 void *run_trace(void *worker);
 void read_trace(Load *load);
 uint64_t trace_bytes_max(const Load *load);
+
+/* files.c: the tree under load->device, and what a thread does with it. */
+void find_files(const Load *load);
+void *run_files(void *worker);
 
 /* report.c: join the workers and print, and write the raw latencies. */
 void report_load(const Load *load, Worker *workers);

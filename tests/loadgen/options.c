@@ -69,6 +69,7 @@ static const struct option options[] = {
     { "quantum-ms", required_argument, NULL, 'q' },
     { "pauses", required_argument, NULL, 'P' },
     { "rate", required_argument, NULL, 'R' },
+    { "files", no_argument, NULL, 'F' },
     { "trace", required_argument, NULL, 't' },
     { "seconds", required_argument, NULL, 's' },
     { "fsync-every", required_argument, NULL, 'f' },
@@ -107,6 +108,7 @@ static void parse_option(Load *load, int key, const char *text)
                               "jittered");
         break;
     case 'R': load->rate = number("rate", text, 1, 1000000); break;
+    case 'F': load->files = true; break;
     case 't': load->trace = text; break;
     case 's': load->seconds = duration(text); break;
     case 'f': load->fsync_every = number("fsync-every", text, 0, 1 << 30); break;
@@ -135,6 +137,9 @@ Load parse_options(int argc, char **argv)
     }
     if (load.rate && load.trace) {
         fail("--rate and --trace exclude each other");
+    }
+    if (load.files && (load.rate || load.trace || load.intensity != 100)) {
+        fail("--files has no pauses: not with --rate, --trace, --intensity");
     }
     if (load.trace) {
         read_trace(&load);

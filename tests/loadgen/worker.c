@@ -39,7 +39,7 @@ void sleep_until(int64_t deadline_ns)
 }
 
 /* splitmix64: one multiplication chain a number, any seed is a good one. */
-static uint64_t next_random(uint64_t *state)
+uint64_t next_random(uint64_t *state)
 {
     uint64_t z = *state += 0x9e3779b97f4a7c15u;
 
@@ -59,7 +59,7 @@ static uint64_t next_offset(Worker *worker)
     return worker->cursor++ % blocks * load->block_bytes;
 }
 
-static void keep_sample(Worker *worker, int64_t start_ns, int64_t end_ns)
+void keep_sample(Worker *worker, int64_t start_ns, int64_t end_ns)
 {
     if (worker->count == worker->capacity) {
         worker->capacity = worker->capacity ? worker->capacity * 2 : 4096;
@@ -195,6 +195,9 @@ static void *run_bursts(void *opaque)
 /* What the threads of this load run. */
 static void *(*kind_of(const Load *load))(void *)
 {
+    if (load->files) {
+        return run_files;
+    }
     if (load->trace) {
         return run_trace;
     }

@@ -15,7 +15,7 @@ import json
 import shutil
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Iterator
 
@@ -29,6 +29,9 @@ from tests.bench.interrupt import Interrupted, unwind_on_signals
 from tests.bench.progress import Progress
 from tests.framework import accel, host, paths
 from tests.framework.guest import Load
+from tests.framework.initramfs import get_initramfs
+from tests.framework.kernel import get_kernel
+from tests.framework.qemu import Boot
 from tests.report import frontier
 from tests.testbed.disk import Model
 
@@ -119,9 +122,10 @@ class Evaluation:
         count = len(step.workload.loads[0]) if step.workload else 0
         for part in range(count):
             assert step.workload is not None
-            parts.append(rig.foreground(step.path, step.workload, part, self.seconds / count))
-            for load in parts[-1]:
-                load.wait(self.seconds / count + LATE_SECONDS)
+            with rig.mounted(step.path, step.workload):
+                parts.append(rig.foreground(step.path, step.workload, part, self.seconds / count))
+                for load in parts[-1]:
+                    load.wait(self.seconds / count + LATE_SECONDS)
         if background:
             background.wait(self.seconds + LATE_SECONDS)
         return background, parts
@@ -139,10 +143,17 @@ class Evaluation:
         return {"foreground": foreground, "background": report}
 
 
+def _boot(qemu: str | None) -> Boot:
+    """A guest with a file system and the database."""
+    programs = [paths.find_tool("dbload", "loadgen")]
+    initramfs = get_initramfs(get_kernel(), ["crc32c_generic", "ext4"], programs=programs)
+    return replace(accel.prepare(qemu), initramfs=initramfs)
+
+
 def measure(evaluation: Evaluation, todo: list[Step], qemu: str | None) -> None:
     """Boot the machines and run what is left."""
     print("Preparing: guest kernel, load generator, accelerator ...", flush=True)
-    boot = accel.prepare(qemu)
+    boot = _boot(qemu)
     with Rig(boot, DISK, evaluation.outstanding) as rig:
         evaluation.write({
             "kind": "conditions", "program": "eval", "disk": DISK.parameters(), "seconds": evaluation.seconds,

@@ -6,17 +6,17 @@ import base64
 import os
 import subprocess
 import tempfile
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Iterator
 
 from tests.bench.eval import trace
 from tests.bench.eval.contenders import Contender
-from tests.bench.eval.workloads import TRACE, Workload
+from tests.bench.eval.workloads import DATABASE, MOUNT, TRACE, Workload
 from tests.framework.guest import Guest, Load
 from tests.framework.qemu import Boot, Machine
-from tests.testbed import loop
+from tests.testbed import filesystem, loop
 from tests.testbed.attach import DEVICE, RESOURCE, attach
 from tests.testbed.disk import Disk, Model
 
@@ -55,6 +55,7 @@ class Rig:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="idletime-")))
             stack.callback(self._remove_cgroups)  # when the machines that were in them are gone
             self.disk = stack.enter_context(Disk(self._model))
+            filesystem.make(self.disk)
             for name in MACHINES:
                 self._start(stack, "nbd", name, self._nbd(name, folder / "arena"))
             if not self.without_loop:
@@ -70,7 +71,8 @@ class Rig:
     def _start(self, stack: ExitStack, way: str, name: str, arguments: list[str]) -> None:
         machine = Machine(self._boot, f"{way}-{name}", arguments)
         self.machines[way, name] = stack.enter_context(machine)
-        put(machine.guest, TRACE, trace.for_idleload())
+        if name == FOREGROUNDS[0]:
+            put(machine.guest, TRACE, trace.for_idleload(filesystem.SIZE_MIB << 20))
 
     def _nbd(self, name: str, arena: Path) -> list[str]:
         """A participant; the background's disk has a throttle filter that is off until a contender sets it."""
@@ -160,10 +162,25 @@ class Rig:
 
     def foreground(self, way: str, workload: Workload, part: int, seconds: float) -> list[Load]:
         """Start one part of a workload in as many VMs as it has."""
-        return [
-            self.machines[way, name].guest.load(**{**COMMON_LOAD, "seed": 1, **loads[part], "seconds": seconds})
-            for name, loads in zip(FOREGROUNDS, workload.loads)
-        ]
+        loads = []
+        for name, parts in zip(FOREGROUNDS, workload.loads):
+            guest = self.machines[way, name].guest
+            common = {} if workload.tree else {"device": "/dev/vda", **COMMON_LOAD}
+            loads.append(Load(guest, workload.program, {"seed": 1, **common, **parts[part], "seconds": seconds}))
+        return loads
+
+    @contextmanager
+    def mounted(self, way: str, workload: Workload) -> Iterator[None]:
+        """The disk's file system, where the workload needs it, with nothing of it in the guest's cache."""
+        guest = self.machines[way, FOREGROUNDS[0]].guest
+        if workload.tree:
+            guest.run(f"mkdir -p {MOUNT}; blockdev --flushbufs /dev/vda; mount -t ext4 -o noatime /dev/vda {MOUNT}")
+            guest.run("sync; echo 3 >/proc/sys/vm/drop_caches")
+        try:
+            yield
+        finally:
+            if workload.tree:
+                guest.run(f"rm -f {DATABASE}*; umount {MOUNT}")
 
     def counters(self) -> Any:
         """The background's query-idletime."""

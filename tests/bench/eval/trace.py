@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Iterator
 
 SECONDS = 60
-DISK_BYTES = 1 << 30
+DISK_BYTES = 3 << 28
 BLOCK_BYTES = 4096
 SEED = 20041201
 TICKS_PER_SECOND = 10_000_000
@@ -70,14 +70,12 @@ def rows() -> list[Row]:
     return sorted(row for row in result if row[0] < SECONDS)
 
 
-def for_idleload(path: Path = SHIPPED, begin_seconds: float = 0) -> bytes:
-    """A trace file as idleload reads it, from `begin_seconds` on."""
+def for_idleload(shift_bytes: int, path: Path = SHIPPED) -> bytes:
+    """A trace file as idleload reads it, its offsets moved up by `shift_bytes`."""
     lines = []
     for line in path.read_text().splitlines():
         ticks, _, _, kind, offset, size, _ = line.split(",")
-        at_us = int(ticks) // 10 - int(begin_seconds * 1e6)
-        if at_us >= 0:
-            lines.append(f"{at_us} {kind[0].lower()} {offset} {size}")
+        lines.append(f"{int(ticks) // 10} {kind[0].lower()} {int(offset) + shift_bytes} {size}")
     return ("\n".join(lines) + "\n").encode()
 
 

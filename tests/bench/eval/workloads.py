@@ -19,6 +19,9 @@ class Workload:
     name: str
     title: str
     loads: tuple[tuple[dict[str, Any], ...], ...]
+    program: str = "idleload"
+    tree: bool = False
+    """On the disk's file system, which is mounted for it."""
 
     @property
     def foregrounds(self) -> int:
@@ -38,6 +41,8 @@ def _one(name: str, title: str, load: dict[str, Any]) -> Workload:
     return Workload(name, title, ((load,),))
 
 
+MOUNT = "/mnt"
+DATABASE, FILES = f"{MOUNT}/database", f"{MOUNT}/include"
 TRACE = "/etc/mailserver.trace"
 """In the guest; made by tests/bench/eval/trace.py."""
 
@@ -54,6 +59,8 @@ WORKLOADS = (
         (({"intensity": 15, "quantum_ms": 100},), ({"intensity": 15, "quantum_ms": 130, "seed": 3},)),
     ),
     Workload("change", "periodic bursts, then Poisson arrivals of 30 %", ((BURSTS, _poisson(30)),)),
+    Workload("database", "SQLite, 8 durable transactions a second", (({"device": DATABASE, "rate": 8},),), "dbload", True),
+    Workload("search", "search through a tree of files (grep -r)", (({"device": FILES, "files": True},),), tree=True),
     _one("trace", "a recorded trace of a mail server's disk, replayed", {"trace": TRACE, "outstanding": 8}),
 )
 
