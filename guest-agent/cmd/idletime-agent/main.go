@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+
+// Command idletime-agent is the guest's daemon; see idletime-agent(8).
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"idletime/guest-agent/actuate/dscp"
+	"idletime/guest-agent/agent"
+	"idletime/guest-agent/facts"
+	"idletime/guest-agent/rules"
+)
+
+// version is set by the build.
+var version = "0.1.0"
+
+// memoryLimit makes the collector work harder before the agent grows above what it promises (20 MiB in all).
+const memoryLimit = 12 << 20
+
+func main() {
+	log.SetFlags(0)
+	debug.SetMemoryLimit(memoryLimit)
+	if err := command().Execute(); err != nil {
+		fmt.Fprintln(os.Stderr, "idletime-agent: "+err.Error())
+		os.Exit(1)
+	}
+}
+
+func command() *cobra.Command {
+	config := agent.Config{Version: version}
+	var check, clean bool
+	root := &cobra.Command{
+		Use: "idletime-agent", Short: "Marks background work of this guest, and asks the host for more", Version: version,
+		Args: cobra.NoArgs, SilenceErrors: true, SilenceUsage: true,
+		RunE: func(*cobra.Command, []string) error {
+			switch {
+			case check:
+				return checkRules(config)
+			case clean:
+				return dscp.Remove()
+			}
+			return run(config)
+		},
+	}
+	root.CompletionOptions.DisableDefaultCmd = true
+	flags := root.Flags()
+	flags.StringVar(&config.RulesFile, "rules", "/etc/idletime/rules.yaml", "rules file; it may be absent")
+	flags.StringVar(&config.Run, "run", "/run/idletime", "folder of the socket and of what is to be undone")
+	flags.BoolVar(&config.SchedIdle, "sched-idle", false, "give marked processes SCHED_IDLE, too")
+	flags.BoolVar(&check, "check", false, "check the rules file, and exit")
+	flags.BoolVar(&clean, "clean", false, "remove the network rules that a killed agent left, and exit")
+	config.Root = facts.Root("/")
+	return root
+}
+
+// checkRules tells what is wrong with the rules file; an absent one is an error here.
+func checkRules(config agent.Config) error {
+	data, err := os.ReadFile(config.RulesFile)
+	if err != nil {
+		return err
+	}
+	found, err := rules.Parse(config.RulesFile, data, config.Root.UserID)
+	if err != nil {
+		return err
+	}
+	processes, err := config.Root.Processes()
+	if err != nil {
+		return err
+	}
+	decision := rules.Decide(found, processes, 0)
+	for _, each := range decision.Refused {
+		err = errors.Join(err, fmt.Errorf("%s:%d: rule %s is refused: %s", config.RulesFile, each.Line, each.Rule, each.Reason))
+	}
+	if err == nil {
+		fmt.Printf("%s: %d rules, %d processes match now\n", config.RulesFile, len(found), len(decision.Wanted))
+	}
+	return err
+}
+
+func run(config agent.Config) error {
+	if os.Geteuid() != 0 {
+		return errors.New("the agent has to run as root: it marks processes of all users")
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	daemon, err := agent.New(config)
+	if err != nil {
+		return err
+	}
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	go func() {
+		for range hangups {
+			daemon.Reload()
+		}
+	}()
+	return daemon.Run(ctx)
+}

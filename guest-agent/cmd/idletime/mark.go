@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"idletime/guest-agent/idletime"
+	"idletime/guest-agent/wire"
+)
+
+// targetFlags adds the three ways to say what; exactly one is needed.
+func targetFlags(command *cobra.Command, target *wire.Target) {
+	flags := command.Flags()
+	flags.IntVar(&target.PID, "pid", 0, "a process, all its threads and the children that it will have")
+	flags.StringVar(&target.Cgroup, "cgroup", "", "all processes of a cgroup, by its path below the root (as root)")
+	flags.StringVar(&target.Unit, "unit", "", "all processes of a systemd unit (as root)")
+	command.MarkFlagsOneRequired("pid", "cgroup", "unit")
+	command.MarkFlagsMutuallyExclusive("pid", "cgroup", "unit")
+}
+
+func markCommand(opts *options) *cobra.Command {
+	target := wire.Target{}
+	command := &cobra.Command{
+		Use: "mark {--pid N | --cgroup PATH | --unit NAME}", Short: "Make running processes background",
+		Example: "  idletime mark --unit backup.service",
+		Args:    cobra.NoArgs, DisableFlagsInUseLine: true,
+		RunE: func(command *cobra.Command, _ []string) error {
+			return change(opts.socket, target, (*idletime.Client).Mark, idletime.MarkAlone, command.OutOrStdout())
+		},
+	}
+	targetFlags(command, &target)
+	return command
+}
+
+func unmarkCommand(opts *options) *cobra.Command {
+	target := wire.Target{}
+	command := &cobra.Command{
+		Use: "unmark {--pid N | --cgroup PATH | --unit NAME}", Short: "Make processes what they were before",
+		Example: "  idletime unmark --pid 4242",
+		Args:    cobra.NoArgs, DisableFlagsInUseLine: true,
+		RunE: func(command *cobra.Command, _ []string) error {
+			return change(opts.socket, target, (*idletime.Client).Unmark, idletime.UnmarkAlone, command.OutOrStdout())
+		},
+	}
+	targetFlags(command, &target)
+	return command
+}
+
+// change asks the agent; without one, a process can still be changed by its owner.
+func change(
+	socket string, target wire.Target, ask func(*idletime.Client, wire.Target) (wire.Marked, error),
+	alone func(pid int) (wire.Marked, error), out io.Writer,
+) error {
+	agent, err := idletime.Dial(socket)
+	var result wire.Marked
+	switch {
+	case err == nil:
+		defer agent.Close()
+		result, err = ask(agent, target)
+	case target.PID != 0:
+		result, err = alone(target.PID)
+	}
+	if err != nil {
+		return fail(exitFailed, "%w", err)
+	}
+	fmt.Fprintf(out, "%s, %s\n", count(result.Processes, "process", "processes"), count(result.Threads, "thread", "threads"))
+	for _, lack := range result.Lacks {
+		fmt.Fprintln(os.Stderr, "idletime: "+lack)
+	}
+	return nil
+}
+
+func count(number int, one, many string) string {
+	if number == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", number, many)
+}
