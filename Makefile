@@ -64,6 +64,21 @@ qemu: venv ## Build the patched QEMU: build/stage/bin/qemu-system-x86_64.
 qemu-unpatched: venv ## Build the same QEMU without our changes, for comparisons: build/unpatched/stage.
 	@$(scripts)/qemu unpatched
 
+# ---- the guest agent
+
+.PHONY: agent
+agent: ## Build the guest agent: build/agent/idletime and idletime-agent, static.
+	@$(MAKE) -C guest-agent
+
+.PHONY: agent-check
+agent-check: ## Run the agent's own tests: vet, unit tests, race detector, short fuzzing, installation.
+	@$(heading) 'Guest agent'
+	$(MAKE) -C guest-agent check
+
+.PHONY: install-guest
+install-guest: ## Install the guest agent: programs, units, init script, completion, man pages.
+	@$(MAKE) -C guest-agent install DESTDIR='$(if $(DESTDIR),$(abspath $(DESTDIR)))' PREFIX='$(PREFIX)'
+
 # ---- the main job
 
 .PHONY: demo
@@ -80,7 +95,7 @@ demo-quick: deps qemu ## The demo with shorter runs.
 
 .PHONY: test
 test: deps qemu ## Run everything that CI runs.
-	@for step in check-patches unit fuzz-quick machine e2e; do $(MAKE) --no-print-directory $$step; done
+	@for step in check-patches unit agent-check fuzz-quick machine e2e; do $(MAKE) --no-print-directory $$step; done
 	$(heading) 'All tests passed'
 
 .PHONY: check-patches

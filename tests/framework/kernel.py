@@ -21,7 +21,8 @@ class Kernel:
     modules: Path
 
 
-def _run(argv: list[str], where: Path, remedy: str) -> str:
+def run_tool(argv: list[str], where: Path, remedy: str) -> str:
+    """Run a tool to its end; returns what it wrote. An error has its words and the remedy."""
     result = subprocess.run(argv, cwd=where, capture_output=True, text=True)
     if result.returncode != 0:
         raise RuntimeError(f"{' '.join(argv)} failed; {remedy}\n{result.stderr.strip()}")
@@ -31,14 +32,15 @@ def _run(argv: list[str], where: Path, remedy: str) -> str:
 def _kernel_package() -> str:
     """The package with the kernel itself that the meta package depends on now."""
     remedy = "it needs apt's package lists: run `apt-get update` as root"
-    text = _run(["apt-cache", "depends", META_PACKAGE], paths.BUILD, remedy)
+    text = run_tool(["apt-cache", "depends", META_PACKAGE], paths.BUILD, remedy)
     found = re.search(r"Depends: (linux-image-\S+)", text)
     if not found:
         raise RuntimeError(f"apt knows no {META_PACKAGE}; {remedy}")
     return found.group(1)
 
 
-def _describe(folder: Path) -> Kernel:
+def describe(folder: Path) -> Kernel:
+    """The kernel of a package that was unpacked into a folder."""
     images = sorted(folder.glob("boot/vmlinuz-*"))
     modules = sorted(folder.glob("lib/modules/*")) + sorted(folder.glob("usr/lib/modules/*"))
     if len(images) != 1 or len(modules) != 1:
@@ -56,7 +58,7 @@ def _download(package: str) -> Path:
     remedy = "it needs the network or a Debian mirror; with neither, put the .deb file into " + str(paths.GUEST)
     archives = sorted(paths.GUEST.glob(f"{package}_*.deb"))
     if not archives:
-        _run(["apt-get", "download", package], paths.GUEST, remedy)
+        run_tool(["apt-get", "download", package], paths.GUEST, remedy)
         archives = sorted(paths.GUEST.glob(f"{package}_*.deb"))
     return archives[-1]
 
@@ -65,11 +67,11 @@ def get_kernel() -> Kernel:
     """The guests' kernel; downloads it the first time (27 MB) and keeps it afterwards."""
     present = _unpacked()
     if present:
-        return _describe(present[-1])
+        return describe(present[-1])
     paths.GUEST.mkdir(parents=True, exist_ok=True)
     package = _kernel_package()
     folder = paths.GUEST / package
-    _run(["dpkg", "-x", str(_download(package)), str(folder)], paths.GUEST, "is the disk full?")
-    kernel = _describe(folder)
+    run_tool(["dpkg", "-x", str(_download(package)), str(folder)], paths.GUEST, "is the disk full?")
+    kernel = describe(folder)
     (folder / ".complete").touch()
     return kernel

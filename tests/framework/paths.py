@@ -10,6 +10,7 @@ ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build"
 GUEST = BUILD / "guest"
 TOOLS = BUILD / "tests"
+AGENT = BUILD / "agent"
 STAGED_QEMU = BUILD / "stage" / "bin" / "qemu-system-x86_64"
 
 

@@ -1,0 +1,3 @@
+package marks
+import "testing"
+func TestNothing(t *testing.T) {}

@@ -1,0 +1,83 @@
+"""A guest with the agent in it: its programs, its modules, the port, and how to call it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tests.framework import initramfs, kernel, paths, qemu
+from tests.framework.guest import Guest, Result
+
+MODULES = ["nf_tables", "nft_socket", "xfs"]
+"""What the agent's parts and these tests need of a kernel that loads nothing by itself."""
+
+SETUP = """
+mkdir -p /sys/fs/cgroup /mnt
+mount -t cgroup2 cgroup2 /sys/fs/cgroup
+ifconfig lo 127.0.0.1 up
+printf 'root:x:0:0::/:/bin/sh\\nuser:x:1000:1000::/:/bin/sh\\nother:x:1001:1001::/:/bin/sh\\n' >/etc/passwd
+printf 'root:x:0:\\nuser:x:1000:\\nother:x:1001:\\n' >/etc/group
+"""
+
+
+def build(*targets: str) -> Path:
+    """Bring the agent's programs up to date; returns their folder."""
+    command = ["make", "-s", "-C", str(paths.ROOT / "guest-agent"), f"OUTPUT={paths.AGENT}", *targets]
+    result = subprocess.run(command, capture_output=True, text=True)
+    if result.returncode != 0:
+        raise RuntimeError(f"`{' '.join(command)}` failed\n{result.stdout}{result.stderr}")
+    return paths.AGENT
+
+
+def boot_with_agent(boot: qemu.Boot, guest_kernel: kernel.Kernel) -> qemu.Boot:
+    """The same QEMU with this kernel and a system that has the agent, and its tests that need a real kernel."""
+    folder = build("build", "guest-tests")
+    programs = [folder / name for name in ("idletime", "idletime-agent", "dscp.test", "marks.test")]
+    image = initramfs.get_initramfs(guest_kernel, MODULES, programs)
+    return replace(boot, kernel=guest_kernel.image, initramfs=image)
+
+
+class AgentGuest:
+    """The agent in a running guest. `start()` begins it; the guest is set up once."""
+
+    def __init__(self, guest: Guest) -> None:
+        self.guest = guest
+        guest.run(SETUP)
+
+    def start(self, *options: str) -> None:
+        """Begin the agent; returns when it answers."""
+        self.guest.run(
+            f"idletime-agent {shlex.join(options)} </dev/null >>/run/agent.log 2>&1 & echo $! >/run/agent.pid\n"
+            "for _ in $(seq 1000); do idletime status >/dev/null 2>&1 && exit 0; usleep 20000; done\n"
+            "cat /run/agent.log; exit 1"
+        )
+
+    def signal(self, name: str) -> None:
+        """Send the agent a signal."""
+        self.guest.run(f"kill -{name} $(cat /run/agent.pid)")
+
+    def stop(self, name: str = "TERM") -> None:
+        """End the agent; returns when it is gone."""
+        self.guest.run(f"pid=$(cat /run/agent.pid); kill -{name} $pid; while [ -d /proc/$pid ]; do usleep 20000; done")
+
+    def call(self, *words: str, user: str = "root", check: bool = True, timeout_seconds: float = 60) -> Result:
+        """Run `idletime` with these words, as a user."""
+        command = shlex.join(["idletime", *words])
+        if user != "root":
+            command = f"setuidgid {user} {command}"
+        return self.guest.run(command, timeout_seconds, check)
+
+    def status(self) -> dict[str, Any]:
+        """What `idletime status --json` says."""
+        return json.loads(self.call("status", "--json").text)
+
+    def begin(self, command: str, user: str = "root") -> int:
+        """Start a process in the background of the guest; returns its pid."""
+        prefix = "" if user == "root" else f"setuidgid {user} "
+        return int(self.guest.run(f"{prefix}{command} </dev/null >/dev/null 2>&1 & echo $!").text)
+
+
