@@ -21,8 +21,11 @@ import (
 	"idletime/guest-agent/wire"
 )
 
-// listLimit is how many marks a status lists: as many as fit into one line.
-const listLimit = 200
+// A status lists as many marks as fit into one line of the protocol with room for the rest.
+const (
+	listLimit = 200
+	listBytes = wire.MaxLine / 2
+)
 
 // Config says where things are. The zero value of a path means that this part is left out.
 type Config struct {
@@ -188,7 +191,11 @@ func (d *Daemon) Status() Status {
 		Agent: Agent{Program: d.program(), PID: os.Getpid()}, Host: d.link.Status(),
 		Marks: Marks{Counts: d.book.Count(), List: []Mark{}}, Lacks: d.book.Lacks(), Rules: d.watch.Status(),
 	}
+	room := listBytes
 	for _, record := range d.book.List(listLimit) {
+		if room -= len(record.Origin) + 120; room < 0 {
+			break
+		}
 		status.Marks.List = append(status.Marks.List, Mark{
 			PID: record.PID, Name: strings.ToValidUTF8(record.Comm, "?"), Origin: record.Origin, Moved: record.Moved,
 		})

@@ -244,7 +244,7 @@ func (l *Link) await(ctx context.Context, sequence uint64, mine func(wire.Refusa
 		case !here:
 			return wire.Asked{Reason: "nobody answers on the host (" + reason + "): " + nobody}
 		case policy != nil && policy.Covers(l.session, sequence):
-			return answer(policy, mine)
+			return verdict(policy, mine)
 		}
 		select {
 		case <-ctx.Done():
@@ -254,8 +254,8 @@ func (l *Link) await(ctx context.Context, sequence uint64, mine func(wire.Refusa
 	}
 }
 
-// answer is what a policy says about one part of the request.
-func answer(policy *wire.Policy, mine func(wire.Refusal) bool) wire.Asked {
+// verdict is what a policy says about one part of the request.
+func verdict(policy *wire.Policy, mine func(wire.Refusal) bool) wire.Asked {
 	for _, refusal := range policy.Refused {
 		if mine(refusal) {
 			return wire.Asked{Answered: true, Reason: refusal.Reason}

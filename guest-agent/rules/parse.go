@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"regexp"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -15,6 +16,9 @@ import (
 
 // maxBytes bounds the file; a rules file is written by people.
 const maxBytes = 1 << 20
+
+// yamlLine is how the library begins its messages; ours begin with file and line.
+var yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+:))?`)
 
 // Rule marks the processes that fulfil all of its conditions; within a condition, one pattern is enough.
 type Rule struct {
@@ -48,9 +52,12 @@ func Parse(file string, data []byte, userID UserID) ([]Rule, error) {
 	if len(data) > maxBytes {
 		return nil, fmt.Errorf("%s has %d bytes: at most %d", file, len(data), maxBytes)
 	}
+	if line := tabIn(string(data)); line > 0 {
+		return nil, fmt.Errorf("%s:%d: a tab stands in the indentation: YAML wants blanks", file, line)
+	}
 	var document yaml.Node
 	if err := yaml.Unmarshal(data, &document); err != nil {
-		return nil, fmt.Errorf("%s: %s", file, strings.TrimPrefix(err.Error(), "yaml: "))
+		return nil, fmt.Errorf("%s:%s", file, yamlLine.ReplaceAllString(err.Error(), "$1"))
 	}
 	if len(document.Content) == 0 {
 		return nil, nil
@@ -61,6 +68,16 @@ func Parse(file string, data []byte, userID UserID) ([]Rule, error) {
 		return nil, errors.Join(p.problems...)
 	}
 	return result, nil
+}
+
+// tabIn is the number of the first line that is indented by a tab, 0 if there is none; the library names the one before.
+func tabIn(text string) int {
+	for number, line := range strings.Split(text, "\n") {
+		if strings.HasPrefix(strings.TrimLeft(line, " "), "\t") {
+			return number + 1
+		}
+	}
+	return 0
 }
 
 func (p *parser) top(node *yaml.Node) (result []Rule) {
@@ -102,6 +119,7 @@ func (p *parser) pairs(node *yaml.Node, what string) (result []pair) {
 
 func (p *parser) rule(node *yaml.Node) Rule {
 	rule := Rule{Line: node.Line, Name: fmt.Sprintf("line %d", node.Line)}
+	before := len(p.problems)
 	for _, pair := range p.pairs(node, "a rule") {
 		switch pair.key.Value {
 		case "name":
@@ -121,7 +139,8 @@ func (p *parser) rule(node *yaml.Node) Rule {
 			p.problem(pair.key.Line, "%q is unknown in a rule: use name, executable, user, unit, cgroup", pair.key.Value)
 		}
 	}
-	if len(rule.Executables)+len(rule.Units)+len(rule.Cgroups)+len(rule.Users) == 0 {
+	none := len(rule.Executables)+len(rule.Units)+len(rule.Cgroups)+len(rule.Users) == 0
+	if none && len(p.problems) == before {
 		p.problem(node.Line, "rule %s has no condition, so it would mark everything: add executable, user, unit or cgroup", rule.Name)
 	}
 	return rule

@@ -195,20 +195,20 @@ func (t Tree) Remove() {
 	}
 }
 
-// limits are files that bound what the processes of a group may use; the value is what they hold without a limit.
-var limits = map[string]string{
-	"memory.max": "max", "memory.high": "max", "memory.swap.max": "max", "pids.max": "max",
-	"cpu.max": "max", "cpuset.cpus": "", "io.max": "",
+// limits are files that bound what the processes of a group may use; `none` is what they begin with without a limit.
+var limits = []struct{ file, none string }{
+	{"memory.max", "max"}, {"memory.high", "max"}, {"memory.swap.max", "max"}, {"pids.max", "max"},
+	{"cpu.max", "max"}, {"cpuset.cpus", ""}, {"io.max", ""},
 }
 
 // Limit names a limit that a process would leave behind by being moved out of a group: "pids.max of /user.slice".
 // It is "" where there is none.
 func (t Tree) Limit(group string) string {
 	for ; group != "" && group != "/" && group != "." && group != Slice; group = filepath.Dir(group) {
-		for file, none := range limits {
-			data, err := os.ReadFile(t.path(group, file))
-			if value, _, _ := strings.Cut(strings.TrimSpace(string(data)), " "); err == nil && value != none {
-				return file + " of " + group
+		for _, each := range limits {
+			data, err := os.ReadFile(t.path(group, each.file))
+			if value, _, _ := strings.Cut(strings.TrimSpace(string(data)), " "); err == nil && value != each.none {
+				return each.file + " of " + group
 			}
 		}
 	}

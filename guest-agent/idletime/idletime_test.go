@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+
+package idletime
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"idletime/guest-agent/actuate/ioprio"
+)
+
+func priority(t *testing.T, tid int) int {
+	t.Helper()
+	value, err := ioprio.Get(tid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return value
+}
+
+func TestBackground(t *testing.T) {
+	ours := errors.New("ours")
+	err := Background(func() error {
+		if got := priority(t, 0); !ioprio.Is(got) {
+			t.Errorf("inside it is %#x", got)
+		}
+		return ours
+	})
+	if !errors.Is(err, ours) {
+		t.Errorf("the function's error became %v", err)
+	}
+	if got := priority(t, 0); ioprio.Is(got) {
+		t.Errorf("afterwards it is %#x", got)
+	}
+}
+
+func TestAlone(t *testing.T) {
+	sleep := exec.Command("sleep", "1000")
+	if err := sleep.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = sleep.Process.Kill(); _ = sleep.Wait() }()
+	before := priority(t, sleep.Process.Pid)
+	result, err := MarkAlone(sleep.Process.Pid)
+	if err != nil || result.Threads != 1 || len(result.Lacks) != 1 || !ioprio.Is(priority(t, sleep.Process.Pid)) {
+		t.Errorf("%+v (%v)", result, err)
+	}
+	if result, err := UnmarkAlone(sleep.Process.Pid); err != nil || result.Threads != 1 || priority(t, sleep.Process.Pid) != before {
+		t.Errorf("%+v (%v)", result, err)
+	}
+	for _, pid := range []int{sleep.Process.Pid, 1 << 22} {
+		if _, err := UnmarkAlone(pid); err == nil {
+			t.Errorf("pid %d is unmarked", pid)
+		}
+	}
+	if _, err := MarkAlone(1); err == nil {
+		t.Error("init is marked")
+	}
+}
+
+func TestNoAgent(t *testing.T) {
+	_, err := Dial(filepath.Join(t.TempDir(), "none"))
+	if err == nil || !strings.Contains(err.Error(), "is idletime-agent running?") || !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%v", err)
+	}
+}
