@@ -37,7 +37,7 @@ func watched(t *testing.T, rules string) (*Watch, string) {
 	for pid, exe := range map[int]string{1: "/sbin/init", 10: "/usr/bin/restic", 11: "/usr/bin/cc", 12: "/usr/sbin/sshd"} {
 		folder := fmt.Sprintf("proc/%d/", pid)
 		put(t, root, folder+"stat", fmt.Sprintf("%d (x) S 0 0 0 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 5 0", pid))
-		put(t, root, folder+"status", "Uid:\t0\t0\t0\t0\n")
+		put(t, root, folder+"status", "Name:\tx\nUid:\t0\t0\t0\t0\n")
 		put(t, root, folder+"cgroup", "0::/\n")
 		if err := os.Symlink(exe, filepath.Join(root, folder, "exe")); err != nil {
 			t.Fatal(err)

@@ -217,7 +217,7 @@ func TestPrivileges(t *testing.T) {
 	w.process(43, 0, 0, "/user", 1)
 	w.process(77, 0, 0, "/user", 1)
 	w.write("proc/44/stat", "44 (setuid) S 1 0 0 0 -1 0 0 0 0 0 0 0 0 0 20 0 2 0 1 0")
-	w.write("proc/44/status", "Uid:\t1000\t0\t0\t0\n")
+	w.write("proc/44/status", "Name:\tx\nUid:\t1000\t0\t0\t0\n")
 	w.threads[44] = []actuate.Thread{{TID: 44}}
 	for _, test := range []struct {
 		uid  uint32

@@ -28,8 +28,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// idletime runs the command; gives its output and exit status.
-func idletime(t *testing.T, args ...string) (string, int) {
+// call runs the command; gives its output and exit status.
+func call(t *testing.T, args ...string) (string, int) {
 	t.Helper()
 	command := exec.Command(os.Args[0], append([]string{"--socket", filepath.Join(t.TempDir(), "none")}, args...)...)
 	command.Env = append(os.Environ(), "IDLETIME_TEST_MAIN=1")
@@ -63,7 +63,7 @@ func TestRun(t *testing.T) {
 		{[]string{"vm", "guest"}, "idletime: invalid argument \"guest\" for \"idletime vm\"\n", 2},
 		{[]string{"nonsense"}, "idletime: unknown command \"nonsense\" for \"idletime\"\n", 2},
 	} {
-		output, status := idletime(t, test.args...)
+		output, status := call(t, test.args...)
 		if output != test.output || status != test.status {
 			t.Errorf("%q: status %d, output %q; want %d, %q", test.args, status, output, test.status, test.output)
 		}
@@ -72,12 +72,12 @@ func TestRun(t *testing.T) {
 
 func TestWithoutAnAgent(t *testing.T) {
 	for _, args := range [][]string{{"status"}, {"vm", "background"}, {"queue", "vda", "1", "background"}, {"mark", "--unit", "a"}} {
-		output, status := idletime(t, args...)
+		output, status := call(t, args...)
 		if status != 1 || !strings.Contains(output, "is idletime-agent running?") {
 			t.Errorf("%q: status %d, %q", args, status, output)
 		}
 	}
-	output, status := idletime(t, "run", "-v", "--", "true")
+	output, status := call(t, "run", "-v", "--", "true")
 	if status != 0 || !strings.HasPrefix(output, "idletime: only disk requests are marked: no agent listens") {
 		t.Errorf("status %d, %q", status, output)
 	}
@@ -85,7 +85,7 @@ func TestWithoutAnAgent(t *testing.T) {
 
 func TestCompletion(t *testing.T) {
 	for _, shell := range []string{"bash", "zsh", "fish"} {
-		if output, status := idletime(t, "completion", shell); status != 0 || len(output) < 1000 {
+		if output, status := call(t, "completion", shell); status != 0 || len(output) < 1000 {
 			t.Errorf("%s: status %d, %d bytes", shell, status, len(output))
 		}
 	}
