@@ -44,6 +44,17 @@ void idletime_gate_kick(IdletimeGate *gate)
     qemu_bh_schedule(gate->bh);
 }
 
+/* The resource's, with the deadline of the gate's kind of device. */
+static IdletimeRule rule_of(const IdletimeGate *gate)
+{
+    IdletimeRule rule = idletime_resource_rule(gate->res);
+
+    if (gate->hold_max_ns) {
+        rule.max_hold_ns = MIN(rule.max_hold_ns, gate->hold_max_ns);
+    }
+    return rule;
+}
+
 /* One look; a lost arena is not worth one. */
 static IdletimeView look(IdletimeGate *gate, const IdletimeRule *rule,
                          int64_t now_ns)
@@ -144,7 +155,7 @@ static void announce(IdletimeGate *gate, const IdletimeRule *rule)
 bool idletime_gate_ask(IdletimeGate *gate, int64_t held_since_ns,
                        uint64_t bytes, IdletimeLease *lease)
 {
-    IdletimeRule rule = idletime_resource_rule(gate->res);
+    IdletimeRule rule = rule_of(gate);
     int64_t now_ns = idletime_now_ns();
     IdletimeVerdict verdict;
     int tries = 0;
@@ -201,7 +212,7 @@ void idletime_gate_done(IdletimeGate *gate, const IdletimeLease *lease,
                         bool more)
 {
     IdletimeResource *res = gate->res;
-    IdletimeRule rule = idletime_resource_rule(res);
+    IdletimeRule rule = rule_of(gate);
     int64_t now_ns = idletime_now_ns();
     IdletimeView view;
     uint64_t before;

@@ -65,6 +65,7 @@ typedef struct IdletimeGate {
     IdletimeResource *res;
     AioContext *ctx;
     char *label;
+    int64_t hold_max_ns;        /* deadlines of its kind; 0: as the resource */
     IdletimeSeat seat;
     IdletimeScan scan;
 
