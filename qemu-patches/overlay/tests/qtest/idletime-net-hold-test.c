@@ -1,0 +1,135 @@
+/*
+ * Idletime machine tests: when held packets are released.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ *
+ * Times in the comments are milliseconds after the last foreground event.
+ */
+#include "qemu/osdep.h"
+#include "idletime-nic.h"
+
+/* virtio-net-idletime-life.c */
+#define DEADLINE_US     (100 * MS)
+
+static void step(TestMachine *m, int64_t us)
+{
+    machine_step_us(m, us);
+    nic_settle(m);
+}
+
+static void done(TestMachine *m, TestNic *fg, TestNic *bg)
+{
+    nic_free(fg);
+    nic_free(bg);
+    machine_free(m);
+}
+
+static void number(TestNic *nic, uint32_t n)
+{
+    nic_send(nic, (TestPacket) { .number = n });
+}
+
+static void test_idle(void)
+{
+    TestNic *fg, *bg;
+    TestMachine *m = nic_pair("", &fg, &bg);
+
+    number(bg, 1);
+    assert_left(bg, 1);
+    g_assert_cmpint(nic_number(bg, "held"), ==, 0);
+    g_assert_cmpint(nic_number(bg, "background.requests"), ==, 1);
+    /* 14 + 20 + 8 + 4 */
+    g_assert_cmpint(nic_number(bg, "background.bytes"), ==, 46);
+    g_assert_cmpint(nic_number(bg, "foreground.requests"), ==, 0);
+    done(m, fg, bg);
+}
+
+static void test_interval(void)
+{
+    TestNic *fg, *bg;
+    TestMachine *m = nic_pair("", &fg, &bg);
+
+    number(fg, 1);
+    assert_left(fg, 1);
+    g_assert_cmpint(nic_number(fg, "foreground.bytes"), ==, 46);
+    number(bg, 2);
+    number(bg, 3);
+    step(m, INTERVAL_US - 1);
+    assert_none_left(bg);
+    g_assert_cmpint(nic_returned(bg), ==, 0);
+    step(m, 1);
+    assert_left(bg, 2, 3);
+    g_assert_cmpint(nic_returned(bg), ==, 2);
+    g_assert_cmpint(nic_number(bg, "hold.max-us"), ==, INTERVAL_US);
+    done(m, fg, bg);
+}
+
+static void test_received(void)
+{
+    TestNic *fg, *bg;
+    TestMachine *m = nic_pair("", &fg, &bg);
+
+    nic_receive(fg, (TestPacket) { .number = 1 });
+    number(bg, 2);
+    step(m, INTERVAL_US - 1);
+    assert_none_left(bg);
+    step(m, 1);
+    assert_left(bg, 2);
+    /* What the background receives holds nobody. */
+    nic_receive(bg, (TestPacket) { .number = 3 });
+    number(bg, 4);
+    assert_left(bg, 4);
+    done(m, fg, bg);
+}
+
+/* One packet at the head each 100 ms, while the foreground goes on. */
+static void test_deadline(void)
+{
+    TestNic *fg, *bg;
+    TestMachine *m = nic_pair("", &fg, &bg);
+
+    number(fg, 0);
+    number(bg, 1);
+    number(bg, 2);
+    for (int ms = 0; ms < 199; ms++) {
+        step(m, MS);
+        number(fg, 0);
+        if (ms == 98) {
+            assert_none_left(bg);
+        }
+    }
+    assert_left(bg, 1);
+    g_assert_cmpint(nic_number(bg, "promotions.deadline"), ==, 1);
+    done(m, fg, bg);
+}
+
+static void test_class_change(void)
+{
+    TestNic *fg, *bg;
+    TestMachine *m = nic_pair("", &fg, &bg);
+
+    number(fg, 0);
+    number(bg, 1);
+    assert_none_left(bg);
+    nic_set_class(bg, "foreground");
+    assert_left(bg, 1);
+    number(bg, 2);
+    assert_left(bg, 2);
+    nic_set_class(bg, "background");
+    number(bg, 3);
+    assert_none_left(bg);
+    step(m, INTERVAL_US);
+    assert_left(bg, 3);
+    done(m, fg, bg);
+}
+
+int main(int argc, char **argv)
+{
+    g_test_init(&argc, &argv, NULL);
+    qtest_add_func("idletime/net-hold/idle", test_idle);
+    qtest_add_func("idletime/net-hold/interval", test_interval);
+    qtest_add_func("idletime/net-hold/received", test_received);
+    qtest_add_func("idletime/net-hold/deadline", test_deadline);
+    qtest_add_func("idletime/net-hold/class-change", test_class_change);
+    return g_test_run();
+}
