@@ -42,8 +42,9 @@ static void print_device(Monitor *mon, const IdletimeDeviceInfo *d)
                    d->pieces, d->held, d->hold->max_us / 1000);
     monitor_printf(mon, "    promoted: deadline %" PRIu64 ", flush %" PRIu64
                    ", journal %" PRIu64 ", ring %" PRIu64 ", class change %"
-                   PRIu64 "\n", p->deadline, p->flush, p->journal, p->ring,
-                   p->class_change);
+                   PRIu64 ", flow %" PRIu64 ", stop %" PRIu64 "\n",
+                   p->deadline, p->flush, p->journal, p->ring,
+                   p->class_change, p->flow, p->stop);
 }
 
 static void print_resource(Monitor *mon, const IdletimeResourceInfo *r)

@@ -16,8 +16,7 @@
 #include "idletime/packet.h"
 #include <netinet/in.h>
 
-/* Ethernet 14, tags 4 x 4, IPv6 40, extensions 64, TCP 60; and some air. */
-#define HEADERS             256
+#define HEADERS             IDLETIME_PACKET_HEADERS
 /* Two are QinQ; nobody nests more than that twice. */
 #define TAGS_MAX            4
 #define EXTENSIONS_MAX      8

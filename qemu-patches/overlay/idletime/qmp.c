@@ -30,6 +30,7 @@ static void add_gate_traffic(IdletimeDeviceInfo *info,
     info->background->requests += stat_read(&stats->bg_requests);
     info->background->bytes += stat_read(&stats->bg_bytes);
     info->passed += stat_read(&stats->passed);
+    info->dropped += stat_read(&stats->dropped);
     info->held += stat_read(&stats->held);
     info->in_service += stat_read(&stats->in_service);
     info->pieces += stat_read(&stats->pieces);
@@ -42,6 +43,8 @@ static void add_gate_promotions(IdletimePromotions *sum, const uint64_t *n)
     sum->journal += stat_read(&n[IDLETIME_PROMOTION_JOURNAL]);
     sum->ring += stat_read(&n[IDLETIME_PROMOTION_RING]);
     sum->class_change += stat_read(&n[IDLETIME_PROMOTION_CLASS_CHANGE]);
+    sum->flow += stat_read(&n[IDLETIME_PROMOTION_FLOW]);
+    sum->stop += stat_read(&n[IDLETIME_PROMOTION_STOP]);
 }
 
 static void add_gate_waits(IdletimeWaits *sum, const uint64_t *n)

@@ -2,19 +2,29 @@
  * virtio-net: what the files of its idletime part share.
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
+ *
+ * Context of all: BQL.
  */
 #ifndef HW_NET_VIRTIO_NET_IDLETIME_IMPL_H
 #define HW_NET_VIRTIO_NET_IDLETIME_IMPL_H
 
 #include "hw/virtio/virtio-net.h"
-#include "idletime/packet.h"
+#include "idletime/cut.h"
 #include "net/idletime-tap.h"
 
-/* What the packet between pop and push is. */
-typedef enum IdletimeNetSend {
-    IDLETIME_NET_PLAIN,         /* foreground, or passed: nothing to end */
-    IDLETIME_NET_LEASED,        /* background, with a lease */
-} IdletimeNetSend;
+/* A packet that was popped and waits, or is on its way in pieces. */
+typedef struct IdletimeNetPacket {
+    VirtQueueElement *elem;
+    IdletimePacket packet;
+    int64_t held_ns;
+    bool urged;                 /* leaves as foreground, without being asked */
+    bool promoted;              /* because of this: */
+    IdletimePromotion cause;
+    bool in_pieces;
+    bool finished;              /* the last piece is on its way */
+    IdletimeCut cut;
+    QSIMPLEQ_ENTRY(IdletimeNetPacket) next;
+} IdletimeNetPacket;
 
 /* One transmit queue. */
 typedef struct IdletimeNetQueue {
@@ -23,12 +33,17 @@ typedef struct IdletimeNetQueue {
     unsigned index;
 
     /* Waiting. */
+    QSIMPLEQ_HEAD(, IdletimeNetPacket) held;
+    unsigned num_held;
+    unsigned tail_run;          /* held ones that were popped last of all */
     bool left;                  /* packets stay in the ring, it is not heard */
     bool refused;               /* the gate said no and will call */
+    bool paused;                /* VM stopped, queue off, or link down */
     int64_t head_ns;            /* since when the first one waits; 0: none */
 
     /* Between pop and push. */
-    IdletimeNetSend send;
+    IdletimeNetPacket *piece_of; /* the element is a piece of it */
+    bool leased;
     IdletimeLease lease;
 
     /* Written to the backend, not known to have left. */
@@ -43,8 +58,12 @@ struct VirtIONetIdletime {
     VirtIONet *n;
     IdletimeGate *gate;         /* all queues run under the BQL: one gate */
     IdletimeNetQueue *queue;
-    bool shared;                /* some queue may send foreground */
+    uint64_t dscp;              /* code points that mean background, a bit each */
     bool bound;                 /* a tap has our send buffer */
+
+    /* What may pass the background without being asked for. */
+    int64_t pass_ns;            /* when the allowance was counted last */
+    int64_t pass_bytes;
 
     /* The last time stamp of foreground, and the ticks at which it was. */
     int64_t stamp_ns;
@@ -56,10 +75,80 @@ static inline IdletimeNetQueue *idletime_net_queue(const VirtIONetQueue *q)
     return &q->n->idletime->queue[q - q->n->vqs];
 }
 
-/* ---- hold and release (virtio-net-idletime.c) */
+static inline IdletimeClass idletime_net_class(const IdletimeNetQueue *nq)
+{
+    return idletime_queue_class(&nq->owner->dev, nq->index);
+}
+
+/*
+ * The deadline of a packet, where max-hold-ms is not shorter: half of TCP's
+ * smallest retransmission timeout (200 ms on Linux), and far below the 5 s of
+ * a Linux guest's transmit watchdog.
+ */
+#define IDLETIME_NET_HOLD_NS (100 * 1000 * 1000LL)
+
+/* ---- decisions (virtio-net-idletime.c) */
 
 /** idletime_net_pump: ask again for all queues that wait. */
 void idletime_net_pump(void *opaque);
+
+/** idletime_net_kick: look at the queue soon, as if the guest had kicked. */
+void idletime_net_kick(IdletimeNetQueue *nq);
+
+/* ---- held packets (virtio-net-idletime-held.c) */
+
+/** idletime_net_hold: @elem was popped and has to wait. */
+void idletime_net_hold(IdletimeNetQueue *nq, VirtQueueElement *elem,
+                       const IdletimePacket *packet);
+
+/** idletime_net_hold_cut: it goes in pieces, before all that waits. */
+void idletime_net_hold_cut(IdletimeNetQueue *nq, VirtQueueElement *elem,
+                           const IdletimePacket *packet,
+                           const IdletimeCut *cut);
+
+/**
+ * idletime_net_take: the element to send of a held packet: it, or its next
+ * piece of at most @limit bytes.
+ */
+VirtQueueElement *idletime_net_take(IdletimeNetQueue *nq,
+                                    IdletimeNetPacket *held, size_t limit);
+
+/** idletime_net_piece_sent: Returns the packet if that was the last piece. */
+VirtQueueElement *idletime_net_piece_sent(IdletimeNetQueue *nq);
+
+/** idletime_net_urge: these need not be asked for.  @flow: NULL for all */
+void idletime_net_urge(IdletimeNetQueue *nq, const uint32_t *flow,
+                       IdletimePromotion cause);
+
+/** idletime_net_follow: foreground @elem, behind the held ones of its flow. */
+void idletime_net_follow(IdletimeNetQueue *nq, VirtQueueElement *elem,
+                         const IdletimePacket *packet);
+
+/** idletime_net_holds_flow: is a packet of @flow held? */
+bool idletime_net_holds_flow(const IdletimeNetQueue *nq, uint32_t flow);
+
+/** idletime_net_first_urged: or NULL. */
+IdletimeNetPacket *idletime_net_first_urged(const IdletimeNetQueue *nq);
+
+/** idletime_net_give_back: into the ring, those that can. */
+void idletime_net_give_back(IdletimeNetQueue *nq);
+
+/**
+ * idletime_net_drop: all that is held.
+ * @push: give it back to the driver as sent; else forget it (reset)
+ */
+void idletime_net_drop(IdletimeNetQueue *nq, bool push);
+
+/* ---- waiting (virtio-net-idletime-held.c) */
+
+/** idletime_net_wait: the first packet waits since @head_ns; 0: none does. */
+void idletime_net_wait(IdletimeNetQueue *nq, int64_t head_ns);
+
+/** idletime_net_anything_waits: does any queue of the device wait? */
+bool idletime_net_anything_waits(const VirtIONetIdletime *it);
+
+/** idletime_net_is_first: does no other queue of the device wait longer? */
+bool idletime_net_is_first(const IdletimeNetQueue *nq);
 
 /* ---- in service (virtio-net-idletime-service.c) */
 
@@ -79,8 +168,5 @@ void idletime_net_leave(IdletimeNetQueue *nq);
 void idletime_net_drained(void *opaque);
 /** idletime_net_stalled: for the stall timer. */
 void idletime_net_stalled(void *opaque);
-
-/** idletime_net_anything_waits: does any queue of the device wait? */
-bool idletime_net_anything_waits(const VirtIONetIdletime *it);
 
 #endif

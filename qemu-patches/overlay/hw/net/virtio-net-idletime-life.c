@@ -10,12 +10,8 @@
 #include "net/vhost_net.h"
 #include "virtio-net-idletime-impl.h"
 
-/*
- * The deadline of a packet, where max-hold-ms is not shorter: half of TCP's
- * smallest retransmission timeout (200 ms on Linux), and far below the 5 s of
- * a Linux guest's transmit watchdog.
- */
-#define HOLD_MAX_NS (100 * 1000 * 1000LL)
+/* The LE PHB, lower effort: RFC 8622. */
+#define DSCP_STANDARD "1"
 
 /* ---- refusals */
 
@@ -75,6 +71,16 @@ static bool check_unset(const IdletimeNetConf *conf, Error **errp)
     return idletime_conf_check_unset(&conf->common, errp);
 }
 
+static bool parse_dscp(VirtIONetIdletime *it, const char *list, Error **errp)
+{
+    if (!idletime_dscp_parse(list, &it->dscp)) {
+        error_setg(errp, "property 'idletime-dscp' is '%s', must be a list of "
+                   "code points from 0 to 63, such as 1,8,10-12", list);
+        return false;
+    }
+    return true;
+}
+
 /* ---- realize */
 
 static void net_reclassified(IdletimeDevice *dev)
@@ -95,7 +101,7 @@ static void queues_init(VirtIONetIdletime *it)
     it->gate = it->dev.gate[0];
     it->gate->pump = idletime_net_pump;
     it->gate->opaque = it;
-    it->gate->hold_max_ns = HOLD_MAX_NS;
+    it->gate->hold_max_ns = IDLETIME_NET_HOLD_NS;
     it->queue = g_new0(IdletimeNetQueue, it->dev.num_queues);
     for (unsigned i = 0; i < it->dev.num_queues; i++) {
         IdletimeNetQueue *nq = &it->queue[i];
@@ -103,6 +109,7 @@ static void queues_init(VirtIONetIdletime *it)
         nq->owner = it;
         nq->index = i;
         nq->q = &n->vqs[i];
+        QSIMPLEQ_INIT(&nq->held);
         idletime_tap_open(&nq->tap, n->nic_conf.peers.ncs[i],
                           idletime_net_drained, nq);
         nq->stall_timer = timer_new_ns(idletime_clock(), idletime_net_stalled,
@@ -153,7 +160,8 @@ bool idletime_net_realize(VirtIONet *n, Error **errp)
     }
     it = g_new0(VirtIONetIdletime, 1);
     it->n = n;
-    if (!attach(n, it, errp)) {
+    if (!parse_dscp(it, conf->dscp ?: DSCP_STANDARD, errp) ||
+        !attach(n, it, errp)) {
         g_free(it);
         return false;
     }
@@ -163,12 +171,115 @@ bool idletime_net_realize(VirtIONet *n, Error **errp)
 
 /* ---- status */
 
+typedef enum QueueState {
+    QUEUE_RUNS,
+    QUEUE_PAUSED,               /* VM stopped, or the guest does not use it */
+    QUEUE_LINK_DOWN,
+    QUEUE_RESET,
+} QueueState;
+
+static QueueState state_of(const VirtIONet *n, uint8_t status, unsigned i)
+{
+    if (!(status & VIRTIO_CONFIG_S_DRIVER_OK)) {
+        return QUEUE_RESET;
+    }
+    if ((!n->multiqueue && i) || i >= n->curr_queue_pairs ||
+        !VIRTIO_DEVICE(n)->vm_running) {
+        return QUEUE_PAUSED;
+    }
+    return n->status & VIRTIO_NET_S_LINK_UP ? QUEUE_RUNS : QUEUE_LINK_DOWN;
+}
+
+/*
+ * What can goes back into the ring; the rest leaves now, as foreground.  At
+ * most a quarter of a ring, and only where foreground packets passed it.
+ */
+static void queue_pause(IdletimeNetQueue *nq)
+{
+    if (nq->num_held) {
+        idletime_net_give_back(nq);
+        idletime_net_urge(nq, NULL, IDLETIME_PROMOTION_STOP);
+        virtio_queue_set_notification(nq->q->tx_vq, 0);
+        nq->q->tx_waiting = 1;
+        virtio_net_flush_tx(nq->q);
+    }
+}
+
+static void queue_drop_ring(IdletimeNetQueue *nq)
+{
+    VirtQueue *vq = nq->q->tx_vq;
+    VirtQueueElement *elem;
+
+    while ((elem = virtqueue_pop(vq, sizeof(VirtQueueElement)))) {
+        virtqueue_push(vq, elem, 0);
+        g_free(elem);
+        idletime_stat_add(&nq->owner->gate->stats.dropped, 1);
+    }
+}
+
+/* As a network device whose link is down, and as virtio-net.c does then. */
+static void queue_drop(IdletimeNetQueue *nq)
+{
+    idletime_net_drop(nq, true);
+    if (nq->left) {
+        queue_drop_ring(nq);
+    }
+    virtio_notify(VIRTIO_DEVICE(nq->q->n), nq->q->tx_vq);
+}
+
+static void queue_follow(IdletimeNetQueue *nq, QueueState state)
+{
+    nq->paused = state != QUEUE_RUNS && state != QUEUE_RESET;
+    if (state == QUEUE_RUNS) {
+        return;
+    }
+    if (state == QUEUE_PAUSED) {
+        queue_pause(nq);
+    } else if (state == QUEUE_LINK_DOWN && (nq->num_held || nq->left)) {
+        queue_drop(nq);
+    } else if (state == QUEUE_RESET) {
+        idletime_net_drop(nq, false);
+    }
+    idletime_net_wait(nq, 0);
+    nq->left = nq->refused = false;
+}
+
 void idletime_net_set_status(VirtIONet *n, uint8_t status)
 {
+    VirtIONetIdletime *it = n->idletime;
+
+    for (unsigned i = 0; it && i < it->dev.num_queues; i++) {
+        queue_follow(&it->queue[i], state_of(n, status, i));
+    }
 }
 
 void idletime_net_queue_reset(VirtIONet *n, unsigned index)
 {
+    /* Receive and transmit queues alternate. */
+    IdletimeNetQueue *nq;
+
+    if (n->idletime && index % 2) {
+        nq = &n->idletime->queue[index / 2];
+        if (nq->left) {
+            /* The flag that it is waited for goes with a bottom half. */
+            idletime_net_kick(nq);
+        }
+        queue_follow(nq, QUEUE_RESET);
+    }
+}
+
+/* ---- unrealize */
+
+/* A packet may sit in the backend's queue; its callback is ours. */
+static void queue_leave(IdletimeNetQueue *nq)
+{
+    NetClientState *nc = qemu_get_subqueue(nq->q->n->nic, nq->index);
+
+    nq->paused = true;
+    if (nc->peer) {
+        qemu_flush_or_purge_queued_packets(nc->peer, true);
+    }
+    idletime_net_leave(nq);
 }
 
 void idletime_net_unrealize(VirtIONet *n)
@@ -179,7 +290,7 @@ void idletime_net_unrealize(VirtIONet *n)
         return;
     }
     for (unsigned i = 0; i < it->dev.num_queues; i++) {
-        idletime_net_leave(&it->queue[i]);
+        queue_leave(&it->queue[i]);
     }
     n->idletime = NULL;
     queues_free(it);

@@ -21,6 +21,8 @@ typedef enum IdletimePromotion {
     IDLETIME_PROMOTION_JOURNAL,
     IDLETIME_PROMOTION_RING,
     IDLETIME_PROMOTION_CLASS_CHANGE,
+    IDLETIME_PROMOTION_FLOW,
+    IDLETIME_PROMOTION_STOP,
     IDLETIME_PROMOTION__MAX,
 } IdletimePromotion;
 
@@ -33,6 +35,7 @@ typedef struct IdletimeGateStats {
     uint64_t bg_requests;
     uint64_t bg_bytes;
     uint64_t passed;
+    uint64_t dropped;
     uint64_t pieces;
     uint64_t held;              /* now */
     uint64_t in_service;        /* now */

@@ -11,6 +11,12 @@
 
 #include <sys/uio.h>
 
+/*
+ * Bytes that are looked at: Ethernet 14, tags 4 x 4, IPv6 40, extensions 64,
+ * TCP 60; and some air.
+ */
+#define IDLETIME_PACKET_HEADERS 256
+
 /* What a packet is, as far as holding it matters. */
 typedef enum IdletimePacketKind {
     IDLETIME_PACKET_UNKNOWN,    /* not IP, or not understood: never held */

@@ -27,7 +27,7 @@ typedef struct IdletimeNetConf {
  */
 VirtQueueElement *idletime_net_pop_slow(struct VirtIONetQueue *q);
 bool idletime_net_left_slow(struct VirtIONetQueue *q);
-bool idletime_net_push_slow(struct VirtIONetQueue *q, VirtQueueElement *elem);
+void idletime_net_push_slow(struct VirtIONetQueue *q, VirtQueueElement *elem);
 void idletime_net_received_slow(struct NetClientState *nc, const uint8_t *buf,
                                 size_t size);
 
@@ -65,9 +65,11 @@ void idletime_net_queue_reset(struct VirtIONet *n, unsigned index);
 /* Sent, or dropped: give the packet back to the guest. */
 #define idletime_net_push(_q, _elem)                                        \
     do {                                                                    \
-        if (likely(!(_q)->n->idletime) ||                                   \
-            !idletime_net_push_slow((_q), (_elem))) {                       \
+        if (unlikely((_q)->n->idletime)) {                                  \
+            idletime_net_push_slow((_q), (_elem));                          \
+        } else {                                                            \
             virtqueue_push((_q)->tx_vq, (_elem), 0);                        \
+            virtio_notify(VIRTIO_DEVICE((_q)->n), (_q)->tx_vq);             \
         }                                                                   \
     } while (0)
 

@@ -1,0 +1,289 @@
+/*
+ * virtio-net: packets that were popped and wait, and queues that wait.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ *
+ * A list for each queue, in the order of the ring.  A background queue has at
+ * most one packet on it, the one that is on its way in pieces; a queue whose
+ * guest marks its packets has those that foreground passed.
+ */
+#include "qemu/osdep.h"
+#include "qemu/iov.h"
+#include "virtio-net-idletime-impl.h"
+
+/* ---- waiting */
+
+static bool waits(const IdletimeNetQueue *nq)
+{
+    return nq->head_ns != 0;
+}
+
+bool idletime_net_anything_waits(const VirtIONetIdletime *it)
+{
+    for (unsigned i = 0; i < it->dev.num_queues; i++) {
+        if (waits(&it->queue[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool idletime_net_is_first(const IdletimeNetQueue *nq)
+{
+    const VirtIONetIdletime *it = nq->owner;
+
+    for (unsigned i = 0; i < it->dev.num_queues; i++) {
+        if (waits(&it->queue[i]) && it->queue[i].head_ns < nq->head_ns) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The books show what is on lists, and the first one of a ring. */
+static unsigned held_now(const IdletimeNetQueue *nq)
+{
+    return MAX(nq->num_held, waits(nq));
+}
+
+void idletime_net_wait(IdletimeNetQueue *nq, int64_t head_ns)
+{
+    IdletimeGate *gate = nq->owner->gate;
+    unsigned before = held_now(nq);
+    bool waited = waits(nq);
+
+    nq->head_ns = head_ns;
+    idletime_stat_add(&gate->stats.held, (int64_t)held_now(nq) - before);
+    if (!waited) {
+        return;
+    }
+    if (!idletime_net_anything_waits(nq->owner)) {
+        idletime_gate_rest(gate);
+    } else if (nq->owner->dev.num_queues > 1) {
+        /* Another queue may be first now. */
+        idletime_gate_kick(gate);
+    }
+}
+
+/* ---- the list */
+
+static void set_num_held(IdletimeNetQueue *nq, unsigned num_held)
+{
+    unsigned before = held_now(nq);
+
+    nq->num_held = num_held;
+    idletime_stat_add(&nq->owner->gate->stats.held,
+                      (int64_t)held_now(nq) - before);
+}
+
+static IdletimeNetPacket *held_new(VirtQueueElement *elem,
+                                   const IdletimePacket *packet)
+{
+    IdletimeNetPacket *held = g_new0(IdletimeNetPacket, 1);
+
+    held->elem = elem;
+    held->packet = *packet;
+    held->held_ns = idletime_now_ns();
+    return held;
+}
+
+void idletime_net_hold(IdletimeNetQueue *nq, VirtQueueElement *elem,
+                       const IdletimePacket *packet)
+{
+    IdletimeNetPacket *held = held_new(elem, packet);
+
+    QSIMPLEQ_INSERT_TAIL(&nq->held, held, next);
+    set_num_held(nq, nq->num_held + 1);
+    nq->tail_run++;
+}
+
+static IdletimeNetPacket *held_last(IdletimeNetQueue *nq)
+{
+    return QSIMPLEQ_LAST(&nq->held, IdletimeNetPacket, next);
+}
+
+void idletime_net_hold_cut(IdletimeNetQueue *nq, VirtQueueElement *elem,
+                           const IdletimePacket *packet,
+                           const IdletimeCut *cut)
+{
+    IdletimeNetPacket *held = held_new(elem, packet);
+
+    held->cut = *cut;
+    held->in_pieces = true;
+    QSIMPLEQ_INSERT_HEAD(&nq->held, held, next);
+    set_num_held(nq, nq->num_held + 1);
+}
+
+static void held_remove(IdletimeNetQueue *nq, IdletimeNetPacket *held)
+{
+    unsigned behind = 0;
+
+    for (IdletimeNetPacket *p = held; (p = QSIMPLEQ_NEXT(p, next)); ) {
+        behind++;
+    }
+    QSIMPLEQ_REMOVE(&nq->held, held, IdletimeNetPacket, next);
+    set_num_held(nq, nq->num_held - 1);
+    /* It makes a hole in the ring: the run is behind it. */
+    nq->tail_run = MIN(nq->tail_run, behind);
+}
+
+/* ---- sending */
+
+/*
+ * An element of our own, which the stock path frees as any: the copied
+ * header, and the payload where the guest has it.
+ */
+static VirtQueueElement *piece_new(const IdletimeNetPacket *held,
+                                   const IdletimePiece *piece)
+{
+    const VirtQueueElement *whole = held->elem;
+    size_t sg_bytes = (whole->out_num + 1) * sizeof(struct iovec);
+    uint8_t *memory = g_malloc0(sizeof(VirtQueueElement) + sg_bytes +
+                                piece->header_bytes);
+    VirtQueueElement *elem = (VirtQueueElement *)memory;
+
+    elem->out_sg = (struct iovec *)(memory + sizeof(*elem));
+    elem->out_sg[0].iov_base = memory + sizeof(*elem) + sg_bytes;
+    elem->out_sg[0].iov_len = piece->header_bytes;
+    memcpy(elem->out_sg[0].iov_base, piece->header, piece->header_bytes);
+    elem->out_num = 1 + iov_copy(elem->out_sg + 1, whole->out_num,
+                                 whole->out_sg, whole->out_num,
+                                 piece->payload_offset, piece->payload_bytes);
+    return elem;
+}
+
+static VirtQueueElement *take_piece(IdletimeNetQueue *nq,
+                                    IdletimeNetPacket *held, size_t limit)
+{
+    IdletimePiece piece;
+
+    idletime_cut_next(&held->cut, limit, &piece);
+    idletime_stat_add(&nq->owner->gate->stats.pieces, 1);
+    if (!idletime_cut_left(&held->cut)) {
+        held_remove(nq, held);
+        held->finished = true;
+    }
+    nq->piece_of = held;
+    return piece_new(held, &piece);
+}
+
+VirtQueueElement *idletime_net_take(IdletimeNetQueue *nq,
+                                    IdletimeNetPacket *held, size_t limit)
+{
+    VirtQueueElement *elem = held->elem;
+
+    if (held->in_pieces) {
+        return take_piece(nq, held, limit);
+    }
+    held_remove(nq, held);
+    g_free(held);
+    return elem;
+}
+
+VirtQueueElement *idletime_net_piece_sent(IdletimeNetQueue *nq)
+{
+    IdletimeNetPacket *held = nq->piece_of;
+    VirtQueueElement *elem = NULL;
+
+    nq->piece_of = NULL;
+    if (held->finished) {
+        elem = held->elem;
+        g_free(held);
+    }
+    return elem;
+}
+
+/* ---- urging */
+
+void idletime_net_urge(IdletimeNetQueue *nq, const uint32_t *flow,
+                       IdletimePromotion cause)
+{
+    IdletimeNetPacket *held;
+
+    QSIMPLEQ_FOREACH(held, &nq->held, next) {
+        if (!held->urged && (!flow || held->packet.flow == *flow)) {
+            held->urged = true;
+            held->promoted = true;
+            held->cause = cause;
+        }
+    }
+}
+
+void idletime_net_follow(IdletimeNetQueue *nq, VirtQueueElement *elem,
+                         const IdletimePacket *packet)
+{
+    idletime_net_urge(nq, &packet->flow, IDLETIME_PROMOTION_FLOW);
+    idletime_net_hold(nq, elem, packet);
+    held_last(nq)->urged = true;
+}
+
+bool idletime_net_holds_flow(const IdletimeNetQueue *nq, uint32_t flow)
+{
+    IdletimeNetPacket *held;
+
+    QSIMPLEQ_FOREACH(held, &nq->held, next) {
+        if (held->packet.flow == flow) {
+            return true;
+        }
+    }
+    return false;
+}
+
+IdletimeNetPacket *idletime_net_first_urged(const IdletimeNetQueue *nq)
+{
+    IdletimeNetPacket *held;
+
+    QSIMPLEQ_FOREACH(held, &nq->held, next) {
+        if (held->urged) {
+            return held;
+        }
+    }
+    return NULL;
+}
+
+/* ---- ends */
+
+/* Only what was popped last can be unpopped, the last one first. */
+void idletime_net_give_back(IdletimeNetQueue *nq)
+{
+    IdletimeNetPacket *held;
+
+    while (nq->tail_run && (held = held_last(nq)) && !held->in_pieces &&
+           !held->urged) {
+        unsigned run = nq->tail_run;
+
+        virtqueue_unpop(nq->q->tx_vq, held->elem, 0);
+        held_remove(nq, held);
+        g_free(held->elem);
+        g_free(held);
+        nq->tail_run = run - 1;
+    }
+}
+
+/* A piece that is under way ends its packet when it comes back. */
+static void drop_one(IdletimeNetQueue *nq, IdletimeNetPacket *held, bool push)
+{
+    held_remove(nq, held);
+    if (held == nq->piece_of) {
+        held->finished = true;
+        return;
+    }
+    if (push) {
+        virtqueue_push(nq->q->tx_vq, held->elem, 0);
+    } else {
+        virtqueue_detach_element(nq->q->tx_vq, held->elem, 0);
+    }
+    g_free(held->elem);
+    g_free(held);
+    idletime_stat_add(&nq->owner->gate->stats.dropped, 1);
+}
+
+void idletime_net_drop(IdletimeNetQueue *nq, bool push)
+{
+    IdletimeNetPacket *held;
+
+    while ((held = QSIMPLEQ_FIRST(&nq->held))) {
+        drop_one(nq, held, push);
+    }
+    nq->tail_run = 0;
+}
