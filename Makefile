@@ -130,9 +130,14 @@ fuzz: ## Fuzz what is read from shared memory, for longer than the tests do.
 	$(MAKE) -C tests/fuzz run
 
 .PHONY: bench
-bench: deps qemu qemu-unpatched ## Run the benchmarks; they print series and assert nothing.
+bench: deps qemu qemu-unpatched ## Run the benchmarks, for hours; they print series and assert nothing. Resumable.
 	@$(heading) 'Benchmarks'
 	$(python) -m tests.bench
+
+.PHONY: bench-quick
+bench-quick: deps qemu ## A short evaluation, about ten minutes: all kinds of scheduler on one disk.
+	@$(heading) 'Benchmarks, short'
+	$(python) -m tests.bench --quick
 
 # ---- install, clean
 

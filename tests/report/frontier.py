@@ -28,6 +28,7 @@ from tests.bench.eval import clairvoyant  # noqa: E402
 STYLES = {
     "auto": ("#0072B2", "o-"), "fixed interval": ("#56B4E9", "s-"), "uncontrolled": ("#D55E00", "X"),
     "QEMU throttle": ("#555555", "v--"), "mq-deadline": ("#009E73", "D"), "bfq": ("#CC79A7", "P--"), "kyber": ("#E69F00", "^"),
+    "io.cost": ("#000000", "*"),
 }
 COLUMNS = 3
 SLOWDOWN_MAX = 130.0

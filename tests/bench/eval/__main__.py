@@ -104,7 +104,7 @@ class Evaluation:
             "contender": step.contender.parameters() if step.contender else None,
         }
         try:
-            rig.apply(step.contender or (contenders.UNCONTROLLED if step.path == "nbd" else contenders.UNCONTROLLED_LOOP))
+            rig.apply(step.contender or contenders.UNCONTROLLED_ON[step.path])
         except ValueError as reason:
             self.write({"kind": "skipped", **line, "reason": str(reason)})
             return

@@ -3,6 +3,8 @@
 Facts only; rig.py applies them. All run on the same disk. The kernel's
 schedulers need a block device of the host: the disk mounted with nbdfuse under
 a loop device ("loop"); the others reach the disk as QEMU does, by NBD ("nbd").
+io.cost needs a kernel with cgroup v2 io control: a guest plays the host there,
+and both loads are cgroups in it ("guest"). io.latency is in no Debian kernel.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ class Contender:
     idle_class: bool = False
     weight: int | None = None
     """Of the background's cgroup; the foreground's is 1000 (libvirt's blkiotune, bfq)."""
+    io_cost: bool = False
 
     def parameters(self) -> dict[str, Any]:
         """For the data."""
@@ -34,6 +37,9 @@ class Contender:
 
 UNCONTROLLED = Contender("uncontrolled", "uncontrolled")
 UNCONTROLLED_LOOP = Contender("uncontrolled, loop", "uncontrolled", path="loop")
+
+UNCONTROLLED_GUEST = Contender("uncontrolled, guest", "uncontrolled", path="guest")
+UNCONTROLLED_ON = {each.path: each for each in (UNCONTROLLED, UNCONTROLLED_LOOP, UNCONTROLLED_GUEST)}
 
 INTERVALS_US = (0, 1000, 5000, 20000, 50000, 80000)
 BUDGETS_PERCENT = (1, 3, 5, 10)
@@ -48,10 +54,12 @@ CONTENDERS = (
     Contender("mq-deadline, idle", "mq-deadline", path="loop", elevator="mq-deadline", idle_class=True),
     Contender("bfq, idle", "bfq", path="loop", elevator="bfq", idle_class=True),
     Contender("bfq, weight 10", "bfq", path="loop", elevator="bfq", weight=10),
+    UNCONTROLLED_GUEST,
+    Contender("io.cost, weight 1", "io.cost", path="guest", io_cost=True),
     Contender("kyber, idle", "kyber", path="loop", elevator="kyber", idle_class=True),
 )
 
 QUICK = {
     "uncontrolled", "interval 0 ms", "interval 5 ms", "interval 20 ms", "auto 3 %", "throttle 60/s",
-    "mq-deadline, idle", "bfq, idle",
+    "mq-deadline, idle", "bfq, idle", "io.cost, weight 1",
 }

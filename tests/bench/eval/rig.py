@@ -1,4 +1,4 @@
-"""The machines of the evaluation: two foreground VMs and a background VM on each of the two ways to the disk."""
+"""The machines of the evaluation: foreground and background VMs on each way to the disk."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Iterator
 
-from tests.bench.eval import trace
+from tests.bench.eval import guesthost, trace
 from tests.bench.eval.contenders import Contender
 from tests.bench.eval.workloads import DATABASE, MOUNT, TRACE, Workload
 from tests.framework.guest import Guest, Load
@@ -62,6 +62,7 @@ class Rig:
                 self.loop = stack.enter_context(loop.LoopDisk(self.disk, "loop"))
                 for name in MACHINES:
                     self._start(stack, "loop", name, self._loop(self.loop.device))
+            self._start_guest_host(stack)
             self._stack = stack.pop_all()
         return self
 
@@ -73,6 +74,14 @@ class Rig:
         self.machines[way, name] = stack.enter_context(machine)
         if name == FOREGROUNDS[0]:
             put(machine.guest, TRACE, trace.for_idleload(filesystem.SIZE_MIB << 20))
+
+    def _start_guest_host(self, stack: ExitStack) -> None:
+        """One machine that is all three."""
+        self._start(stack, "guest", FOREGROUNDS[0], attach(self.disk, "guest", None))
+        host = self.machines["guest", FOREGROUNDS[0]]
+        guesthost.prepare(host.guest)
+        for name in MACHINES[1:]:
+            self.machines["guest", name] = host
 
     def _nbd(self, name: str, arena: Path) -> list[str]:
         """A participant; the background's disk has a throttle filter that is off until a contender sets it."""
@@ -95,7 +104,9 @@ class Rig:
 
     def apply(self, contender: Contender) -> None:
         """Put a contender's settings in force; ValueError if it cannot be done here."""
-        if contender.path == "loop":
+        if contender.path == "guest":
+            guesthost.control(self.machines["guest", BACKGROUND].guest, contender.io_cost)
+        elif contender.path == "loop":
             if self.loop is None:
                 raise ValueError(str(self.without_loop))
             self._apply_kernel(self.loop, contender)
@@ -155,10 +166,14 @@ class Rig:
 
     # ---- loads
 
+    @staticmethod
+    def _program(way: str, role: str, name: str) -> str:
+        return f"{guesthost.ENTER} {role} {name}" if way == "guest" else name
+
     def background(self, way: str, seconds: float) -> Load:
         """Start the greedy load."""
-        guest = self.machines[way, BACKGROUND].guest
-        return guest.load(**BACKGROUND_LOAD, outstanding=self._outstanding, seconds=seconds)
+        load = {"device": "/dev/vda", **BACKGROUND_LOAD, "outstanding": self._outstanding, "seconds": seconds}
+        return Load(self.machines[way, BACKGROUND].guest, self._program(way, "background", "idleload"), load)
 
     def foreground(self, way: str, workload: Workload, part: int, seconds: float) -> list[Load]:
         """Start one part of a workload in as many VMs as it has."""
@@ -166,7 +181,8 @@ class Rig:
         for name, parts in zip(FOREGROUNDS, workload.loads):
             guest = self.machines[way, name].guest
             common = {} if workload.tree else {"device": "/dev/vda", **COMMON_LOAD}
-            loads.append(Load(guest, workload.program, {"seed": 1, **common, **parts[part], "seconds": seconds}))
+            program = self._program(way, "foreground", workload.program)
+            loads.append(Load(guest, program, {"seed": 1, **common, **parts[part], "seconds": seconds}))
         return loads
 
     @contextmanager
