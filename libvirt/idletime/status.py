@@ -120,14 +120,14 @@ def _resources(facts: _Facts) -> tuple[ResourceStatus, ...]:
 
 # ---- sampling
 
-def facts_of(xml: str, lookup: resolve.Lookup | None, monitor: Monitor | None, run_dir: str = RUN_DIR) -> _Facts:
+def facts_of(xml: str, host: resolve.Host | None, monitor: Monitor | None, run_dir: str = RUN_DIR) -> _Facts:
     """Everything about one domain: its XML (live, if it runs), and QEMU's answer if there is a monitor."""
     facts = _Facts()
     try:
         facts.policy = policy.parse(xml)
         if facts.policy is None:
             return facts
-        facts.plan = compiler.plan(xml, resolve.gather(xml, lookup=lookup, run_dir=run_dir, probe=False))
+        facts.plan = compiler.plan(xml, resolve.gather(xml, run_dir=run_dir, probe=False, host=host))
     except PolicyError as error:
         facts.problems += [str(finding) for finding in error.findings]
     if monitor is not None:
@@ -144,11 +144,11 @@ def _query(monitor: Monitor, facts: _Facts) -> list[dict[str, Any]] | None:
     return None
 
 
-def sample(domain: Any, state: str, xml: str, lookup: resolve.Lookup | None, numbers: bool,
+def sample(domain: Any, state: str, xml: str, host: resolve.Host | None, numbers: bool,
            run_dir: str = RUN_DIR) -> DomainStatus:
     """The status of one libvirt domain. numbers: ask QEMU (needs a read-write connection)."""
     monitor = Monitor(domain) if numbers and state in ("running", "paused") else None
     persistent = True
     with contextlib.suppress(IdletimeError):
         persistent = bool(domain.isPersistent())
-    return build(domain.name(), domain.UUIDString(), state, persistent, facts_of(xml, lookup, monitor, run_dir))
+    return build(domain.name(), domain.UUIDString(), state, persistent, facts_of(xml, host, monitor, run_dir))

@@ -127,8 +127,8 @@ def _statuses(options: _Arguments, numbers: bool) -> list[status.DomainStatus]:
     connection = domains.connect(options.connect, options.readonly)
     found = [domains.lookup(connection, options.domain)] if getattr(options, "domain", None) else \
         sorted(connection.listAllDomains(), key=lambda domain: domain.name())
-    lookup, qemu = domains.HostLookup(connection), domains.is_qemu(connection)
-    return [status.sample(domain, domains.state(domain), domains.xml_of(domain), lookup,
+    host, qemu = resolve.Host(lookup=domains.HostLookup(connection)), domains.is_qemu(connection)
+    return [status.sample(domain, domains.state(domain), domains.xml_of(domain), host,
                           numbers and qemu and not options.readonly, options.run_dir) for domain in found]
 
 

@@ -60,7 +60,7 @@ def _is(device: DeviceFacts, said: DevicePolicy) -> bool:
     return said.target is not None and (said.target in device.names or said.target.lower() == device.target)
 
 
-def _said(policy: Policy, device: DeviceFacts) -> tuple[DevicePolicy, bool]:
+def said_of(policy: Policy, device: DeviceFacts) -> tuple[DevicePolicy, bool]:
     """What the policy says of a device, and whether it names it."""
     said = policy.disks if device.kind == "disk" else policy.interfaces
     for one in said:
@@ -70,7 +70,7 @@ def _said(policy: Policy, device: DeviceFacts) -> tuple[DevicePolicy, bool]:
 
 
 def _device(chooser: _Chooser, device: DeviceFacts) -> None:
-    said, named = _said(chooser.policy, device)
+    said, named = said_of(chooser.policy, device)
     name = None if said.resource == NONE else _name(chooser, device, said, named)
     if name is None:
         if device.takes_default:

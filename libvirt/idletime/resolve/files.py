@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import cast
 
 from .tree import Tree
 
@@ -52,7 +53,13 @@ def _unescape(text: str) -> str:
 
 
 def mounts(tree: Tree) -> list[Mount]:
-    """All mounts, in the order in which they were made; a line that is not understood is left out."""
+    """All mounts, in the order in which they were made; a line that is not understood is left out. Read once."""
+    if MOUNTINFO not in tree.memory:
+        tree.memory[MOUNTINFO] = _read_mounts(tree)
+    return cast("list[Mount]", tree.memory[MOUNTINFO])
+
+
+def _read_mounts(tree: Tree) -> list[Mount]:
     found = []
     for line in (tree.text(MOUNTINFO) or "").splitlines():
         before, separator, after = line.partition(" - ")

@@ -3,42 +3,64 @@
 
 from __future__ import annotations
 
+from ..compiler.choose import said_of
 from ..compiler.devices import devices_of
 from ..compiler.facts import RUN_DIR, HostFacts, Resolution, Source
-from ..xmltext import Document
+from ..errors import PolicyError
+from ..policy.model import AUTO, Policy
+from ..policy.parse import parse_tree
+from ..xmltext import Document, Element
 from . import probe as _probe
 from .disk import Disks, Lookup
 from .net import Uplinks
 from .tree import Tree
 
 
-def resolve(source: Source, root: str = "/", lookup: Lookup | None = None) -> Resolution:
-    """The resource behind one source. Reads below root only. Never raises: Resolution.problem says what is wrong."""
-    return _Host(root, lookup).resolve(source)
+class Host:
+    """One look at a host: what was read once is not read again, so keep it for one command or one event only."""
 
-
-class _Host:
-    def __init__(self, root: str, lookup: Lookup | None):
+    def __init__(self, root: str = "/", lookup: Lookup | None = None):
         tree = Tree(root)
+        self.root = root
         self._disks, self._uplinks = Disks(tree, lookup), Uplinks(tree, lookup)
+        self._known: dict[Source, Resolution] = {}
 
     def resolve(self, source: Source) -> Resolution:
-        return (self._disks if source.device == "disk" else self._uplinks).resolve(source)
+        """The resource behind one source. Never raises: Resolution.problem says what is wrong."""
+        if source not in self._known:
+            rules = self._disks if source.device == "disk" else self._uplinks
+            self._known[source] = rules.resolve(source)
+        return self._known[source]
+
+
+def resolve(source: Source, root: str = "/", lookup: Lookup | None = None) -> Resolution:
+    """The same for a single source. Reads below root only."""
+    return Host(root, lookup).resolve(source)
 
 
 def gather(domain_xml: str, root: str = "/", lookup: Lookup | None = None, run_dir: str = RUN_DIR,
-           probe: bool = True) -> HostFacts:
-    """HostFacts for compile(): resolves each disk and interface of the domain (or of one device's XML).
+           probe: bool = True, host: Host | None = None) -> HostFacts:
+    """HostFacts for compile(): resolves each disk and interface of the domain (or of one device's XML) whose
+    resource the policy does not name.
 
     probe: ask the domain's emulator which properties it has (cached by path and time of the file; about 0.1 s).
+    host: a look at the host to share among several domains; root and lookup are then not used.
     Raises PolicyError (Kind.SYNTAX) if the XML is not well-formed.
     """
     document = Document(domain_xml)
-    host = _Host(root, lookup)
-    sources = {device.source for device in devices_of(document.root) if not device.unserved}
-    emulator = document.root.findtext("./devices/emulator") if probe and root == "/" else None
-    return HostFacts({source: host.resolve(source) for source in sources}, run_dir,
+    host = host or Host(root, lookup)
+    emulator = document.root.findtext("./devices/emulator") if probe and host.root == "/" else None
+    return HostFacts({source: host.resolve(source) for source in _wanted(document.root)}, run_dir,
                      _probe.emulator(emulator) if emulator else None)
 
 
-__all__ = ["Lookup", "gather", "resolve"]
+def _wanted(root: Element) -> set[Source]:
+    """Sources to resolve: without a policy to go by (a device's XML, a wrong policy), all of them."""
+    policy: Policy | None = None
+    try:
+        policy = parse_tree(root)
+    except PolicyError:  # compile() will say it
+        pass
+    return {device.source for device in devices_of(root) if not device.unserved and
+            (policy is None or said_of(policy, device)[0].resource == AUTO)}
+

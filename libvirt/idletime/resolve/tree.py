@@ -11,10 +11,12 @@ MAX_LINKS = 40  # as the kernel allows
 
 
 class Tree:
-    """Paths are absolute, as the host sees them; links are followed within the root."""
+    """Paths are absolute, as the host sees them; links are followed within the root, and read once."""
 
     def __init__(self, root: str = "/"):
         self.root = root.rstrip("/")
+        self._links: dict[str, str | None] = {}
+        self.memory: dict[str, object] = {}  # what was made of files, by name
 
     def real(self, path: str) -> str:
         """The path without symbolic links. What does not exist is kept as it is."""
@@ -35,10 +37,12 @@ class Tree:
         return done
 
     def _link(self, path: str) -> str | None:
-        try:
-            return os.readlink(self.root + path)
-        except OSError:
-            return None
+        if path not in self._links:
+            try:
+                self._links[path] = os.readlink(self.root + path)
+            except OSError:
+                self._links[path] = None
+        return self._links[path]
 
     def exists(self, path: str) -> bool:
         return os.path.lexists(self.root + self.real(path))

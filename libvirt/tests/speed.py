@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""How long it takes to compile a domain, and to show the status of 50; prints one JSON line each, asserts nothing.
+
+    python3 libvirt/tests/speed.py
+
+compile: each golden domain 20 times, resolution on the fixture host included. status: the whole program, from start
+to exit, on libvirt's test driver with 50 running domains (it has no QEMU to ask: what a query costs is not in it).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parent)]
+
+import nodes  # noqa: E402
+import trees  # noqa: E402
+from conftest import Lookup  # noqa: E402
+
+from idletime import compiler, resolve  # noqa: E402
+
+TIMES = 20
+
+
+def milliseconds(call) -> float:
+    start = time.perf_counter()
+    call()
+    return (time.perf_counter() - start) * 1000
+
+
+def summary(what: str, series: list[float], **more: object) -> None:
+    print(json.dumps({"what": what, "median_ms": round(statistics.median(series), 2), "max_ms": round(max(series), 2),
+                      "runs": len(series), **more}))
+
+
+def compile_domains(root: str) -> None:
+    lookup, pure, whole = Lookup(), [], []
+    cases = [path.read_text() for path in (HERE / "data/compile/rack").glob("*.xml") if ".out." not in path.name]
+    for xml in cases:
+        facts = resolve.gather(xml, root, lookup)
+        for _ in range(TIMES):
+            pure.append(milliseconds(lambda xml=xml, facts=facts: compiler.compile(xml, facts)))
+            whole.append(milliseconds(
+                lambda xml=xml: compiler.compile(xml, resolve.gather(xml, root, lookup))))
+    summary("compile, facts given", pure, domains=len(cases))
+    summary("compile, resolution included", whole, domains=len(cases))
+
+
+def status(directory: Path) -> None:
+    uri = nodes.write(directory / "node.xml", 50)
+    program = HERE.parent / "bin/virt-idletime"
+    for arguments in (["status"], ["status", "--json"], ["list"]):
+        series = [milliseconds(lambda a=arguments: subprocess.run([program, "-c", uri, *a], check=True,
+                                                                  stdout=subprocess.DEVNULL)) for _ in range(TIMES)]
+        summary("virt-idletime " + " ".join(arguments), series, domains=50, driver="test")
+
+
+if __name__ == "__main__":
+    print(json.dumps({"cores": os.cpu_count(), "python": sys.version.split()[0]}))
+    with tempfile.TemporaryDirectory() as name:
+        (Path(name) / "rack").mkdir()
+        compile_domains(str(trees.expand(HERE / "data/hosts/rack.tree", Path(name) / "rack")))
+        status(Path(name))
