@@ -10,6 +10,7 @@ with the white space in front of it is the exact inverse.
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass
 from typing import TypeAlias, cast
@@ -84,14 +85,25 @@ class Document:
 
     def __init__(self, text: str):
         """Raises PolicyError (Kind.SYNTAX) if text is not well-formed, or has a document type."""
-        self._data = text.encode("utf-8")
-        spans = _spans(self._data)
-        parser = etree.XMLParser(encoding="utf-8", resolve_entities=False, no_network=True, huge_tree=True)
-        self.root: Element = etree.fromstring(self._data, parser)
-        self._span: dict[Element, Span] = dict(zip(self.root.iter(etree.Element), spans, strict=True))
+        self._data = text.encode("utf-8", "surrogatepass")
+        self.root: Element = self._parse()
         self._edits: list[tuple[int, int, bytes]] = []
         self._newline = "\r\n" if b"\r\n" in self._data else "\n"
-        self.step = self._indent_of_first_child()
+
+    def _parse(self) -> Element:
+        if b"<!DOCTYPE" in self._data:
+            _spans(self._data)  # refuses one that is not in a comment
+        parser = etree.XMLParser(encoding="utf-8", resolve_entities=False, no_network=True)
+        try:
+            return etree.fromstring(self._data, parser)
+        except etree.XMLSyntaxError as error:
+            _spans(self._data)  # its errors are for people
+            raise _refused(f"not well-formed XML: {error.msg}", error.lineno, "correct the XML") from error
+
+    @functools.cached_property
+    def _span(self) -> dict[Element, Span]:
+        """Made late: who only reads needs no positions."""
+        return dict(zip(self.root.iter(etree.Element), _spans(self._data), strict=True))
 
     def span(self, element: Element) -> Span:
         return self._span[element]
@@ -103,7 +115,9 @@ class Document:
         match = re.search(rb"\n([ \t]*)\Z", self._data[:position][-200:])
         return match.group(1).decode() if match else None
 
-    def _indent_of_first_child(self) -> str:
+    @functools.cached_property
+    def step(self) -> str:
+        """One level of indentation: that of the first child."""
         for child in self.root.iterchildren(etree.Element):
             return self._indent_before(self.span(child).start) or "  "
         return "  "

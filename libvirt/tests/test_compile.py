@@ -259,3 +259,8 @@ def test_plan_of_a_running_domain_has_its_aliases(host, lookup):
         ("virtio-disk0", "idletime-sda"),
         ("net0", "idletime-eth0"),
     ]
+
+
+def test_a_document_type_in_a_comment_is_none():
+    xml = "<!-- <!DOCTYPE a> --><domain type='kvm'><name>a</name></domain>"
+    assert compiler.compile(xml, compiler.HostFacts()).xml == xml
