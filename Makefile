@@ -95,7 +95,7 @@ demo-quick: deps qemu ## The demo with shorter runs.
 
 .PHONY: test
 test: deps qemu ## Run everything that CI runs.
-	@for step in check-patches unit agent-check fuzz-quick machine e2e; do $(MAKE) --no-print-directory $$step; done
+	@for step in check-patches unit agent-check libvirt fuzz-quick machine e2e; do $(MAKE) --no-print-directory $$step; done
 	$(heading) 'All tests passed'
 
 .PHONY: check-patches
@@ -108,6 +108,11 @@ unit: ## Run the unit and property tests of the scheduler, and the simulator aga
 	@$(heading) 'Unit and property tests'
 	$(MAKE) -C tests/unit check
 	$(MAKE) -C tests/sim check
+
+.PHONY: libvirt
+libvirt: venv ## Run the tests of the libvirt room: policy, compiler, resolution, virt-idletime.
+	@$(heading) 'Policy in domain XML'
+	$(MAKE) -C libvirt check PYTHON=$(abspath $(python))
 
 .PHONY: machine
 machine: ## Run the machine tests (qtest, virtual time) against the built QEMU.
@@ -155,6 +160,10 @@ install: ## Install the built QEMU in PREFIX/lib/idletime, its programs as PREFI
 	    [ -e "$$page" ] || continue
 	    install -D -m 644 "$$page" '$(mandir)'"/man$${page##*.}/$${page##*/}"
 	done
+
+.PHONY: install-libvirt
+install-libvirt: ## Install virt-idletime, its Python package, schema, man pages and completion below PREFIX.
+	@$(MAKE) -C libvirt install PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)'
 
 .PHONY: clean
 clean: ## Remove what was built; downloads, sources and the Python environment stay.
