@@ -17,6 +17,7 @@ from .devices import OURS, USER_ALIAS, DeviceFacts, devices_of, get
 from .facts import HostFacts
 from .merge import QEMU, Merge
 from .result import CompileResult, Plan
+from .same import same
 from .unmerge import record_of, unmerge
 from .want import Want, wanted
 
@@ -30,7 +31,7 @@ def compile(domain_xml: str, host: HostFacts) -> CompileResult:
     before it was first compiled, byte for byte. Foreign elements, comments and formatting stay.
     Raises PolicyError (Kind.SYNTAX: XML or policy is wrong; Kind.FIT: does not fit domain or host).
     """
-    document = _document(domain_xml)
+    given = document = _document(domain_xml)
     policy = parse_tree(document.root)
     if record_of(document.root) is not None:
         document = Document(unmerge(document))
@@ -49,7 +50,10 @@ def compile(domain_xml: str, host: HostFacts) -> CompileResult:
     metadata = document.root.find("metadata")
     assert metadata is not None, "the policy is in it"
     merge.finish(metadata)
-    return CompileResult(document.render(), policy, plan, tuple(findings + merge.findings))
+    xml = document.render()
+    if given is not document and same(Document(xml).root, given.root):
+        xml = domain_xml  # it is compiled already; libvirt has put it in another order
+    return CompileResult(xml, policy, plan, tuple(findings + merge.findings))
 
 
 def decompile(domain_xml: str) -> str:

@@ -35,7 +35,7 @@ _DEVICE = rf"devices/(disk|interface){_STEP}"
 _FRONTEND = rf"qemu:override/qemu:device{_STEP}/qemu:frontend"
 _BOX = rf"memtune|cputune|devices|qemu:commandline|qemu:override(/qemu:device{_STEP}(/qemu:frontend)?)?"
 PLACES = {kind: re.compile(pattern) for kind, pattern in {
-    "added": r"memtune/soft_limit|cputune/(vcpusched|emulatorsched|iothreadsched|shares)"
+    "added": rf"memtune/soft_limit|cputune/((vcpusched|emulatorsched|iothreadsched){_STEP}|shares)"
              rf"|devices/channel{_STEP}|{_DEVICE}/(alias|driver)|qemu:commandline/qemu:arg{_STEP}"
              rf"|{_FRONTEND}/qemu:property{_STEP}",
     "opened": rf"{_BOX}|{_DEVICE}|metadata",
@@ -91,7 +91,7 @@ class Merge:
     @staticmethod
     def _find(parent: Element, want: Want) -> Element | None:
         for child in parent.iterchildren(qualified(want.tag)):
-            if not want.key or _key(child, want.key) == _wanted_key(want):
+            if not want.key or want.foreign == "keep" or _key(child, want.key) == _wanted_key(want):
                 return child
         return None
 

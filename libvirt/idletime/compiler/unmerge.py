@@ -9,6 +9,9 @@ from ..errors import Finding, Kind, PolicyError, Severity
 from ..xmltext import Document, Element
 from .merge import NAMESPACE, NSMAP, PLACES, QEMU
 
+# libvirt writes one element for each vCPU and I/O thread, whatever was given.
+_SPLIT = ("cputune/vcpusched[", "cputune/iothreadsched[")
+
 _OPTION_ARGS = ("-object", "-global")
 
 
@@ -46,7 +49,8 @@ class _Unmerge:
             raise PolicyError([Finding(Severity.ERROR, Kind.SYNTAX, f"path='{path}' is no place of ours",
                                        "remove the element 'compiled' and what it names, then compile again",
                                        etree.QName(entry).localname, entry.sourceline)])
-        for element in self.document.root.xpath(path, namespaces=NSMAP)[:1]:
+        found = self.document.root.xpath(path, namespaces=NSMAP)
+        for element in found if path.startswith(_SPLIT) else found[:1]:
             if kind == "added":
                 self._added(element, entry.get("around", "0"))
             elif kind == "opened":

@@ -20,7 +20,7 @@ class Want:
     """An element that should be there.
 
     key: path and attribute that tell it from others of its name, such as "@alias" or "target/@name"; "": any
-    element of the name counts as it. option: a qemu:arg in front of it. foreign: what to do if the domain has it
+    element of the name counts as it, as it does with foreign "keep". option: a qemu:arg in front of it. foreign: what to do if the domain has it
     already and it is not ours: "keep" with a warning, "use" without one, or "refuse".
     """
 
@@ -58,11 +58,12 @@ def _processor(root: Element, policy: Policy) -> tuple[Want, ...]:
         return (Want("shares", text=str(MIN_SHARES), foreign="keep"),)
     idle = {"scheduler": "idle"}
     vcpus = int((root.findtext("vcpu") or "1").strip())
-    wants = [Want("vcpusched", {"vcpus": _range(range(vcpus)), **idle}, foreign="keep"),
-             Want("emulatorsched", idle, foreign="keep")]
+    wants = [Want("vcpusched", {"vcpus": _range(range(vcpus)), **idle}, key="@scheduler", foreign="keep"),
+             Want("emulatorsched", idle, key="@scheduler", foreign="keep")]
     iothreads = iothread_ids(root)
     if iothreads:
-        wants.append(Want("iothreadsched", {"iothreads": _range(iothreads), **idle}, foreign="keep"))
+        wants.append(Want("iothreadsched", {"iothreads": _range(iothreads), **idle}, key="@scheduler",
+                          foreign="keep"))
     return tuple(wants)
 
 
@@ -74,6 +75,12 @@ def iothread_ids(root: Element) -> list[int]:
     while len(ids) < count:
         ids.add(next(free))
     return sorted(ids)
+
+
+def numbers_of(text: str) -> list[int]:
+    """0-2,5 -> 0, 1, 2, 5."""
+    pairs = [part.partition("-") for part in text.split(",")]
+    return [number for first, _, last in pairs for number in range(int(first), int(last or first) + 1)]
 
 
 def _range(numbers: Iterable[int]) -> str:
