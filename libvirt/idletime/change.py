@@ -34,7 +34,8 @@ def apply(connection: Any, domain: Any, edited: Edit, want_live: bool, want_conf
     config = live_xml = None
     policy_text = None
     if want_config:
-        config = edited(domains.xml_of(domain, inactive=True))
+        stored = domains.xml_of(domain, inactive=True)
+        config = edited(stored)
         compiled = compiler.compile(config, resolve.gather(config, lookup=lookup, run_dir=run_dir))
         findings += compiled.findings
         policy_text = edit.element_text(config)
@@ -42,7 +43,7 @@ def apply(connection: Any, domain: Any, edited: Edit, want_live: bool, want_conf
         before = domains.xml_of(domain)
         live_xml = edit.replaced(before, policy_text) if want_config else edited(before)
         plan = compiler.plan(live_xml, resolve.gather(live_xml, lookup=lookup, run_dir=run_dir, probe=False))
-    if want_config:
+    if want_config and compiled.xml != stored:
         domains.define(connection, compiled.xml)
     if want_live:
         findings += _apply_live(connection, domain, live_xml or "", plan)

@@ -37,8 +37,17 @@ def milliseconds(call) -> float:
 
 
 def summary(what: str, series: list[float], **more: object) -> None:
-    print(json.dumps({"what": what, "median_ms": round(statistics.median(series), 2), "max_ms": round(max(series), 2),
-                      "runs": len(series), **more}))
+    print(
+        json.dumps(
+            {
+                "what": what,
+                "median_ms": round(statistics.median(series), 2),
+                "max_ms": round(max(series), 2),
+                "runs": len(series),
+                **more,
+            }
+        )
+    )
 
 
 def compile_domains(root: str) -> None:
@@ -48,8 +57,7 @@ def compile_domains(root: str) -> None:
         facts = resolve.gather(xml, root, lookup)
         for _ in range(TIMES):
             pure.append(milliseconds(lambda xml=xml, facts=facts: compiler.compile(xml, facts)))
-            whole.append(milliseconds(
-                lambda xml=xml: compiler.compile(xml, resolve.gather(xml, root, lookup))))
+            whole.append(milliseconds(lambda xml=xml: compiler.compile(xml, resolve.gather(xml, root, lookup))))
     summary("compile, facts given", pure, domains=len(cases))
     summary("compile, resolution included", whole, domains=len(cases))
 
@@ -58,8 +66,12 @@ def status(directory: Path) -> None:
     uri = nodes.write(directory / "node.xml", 50)
     program = HERE.parent / "bin/virt-idletime"
     for arguments in (["status"], ["status", "--json"], ["list"]):
-        series = [milliseconds(lambda a=arguments: subprocess.run([program, "-c", uri, *a], check=True,
-                                                                  stdout=subprocess.DEVNULL)) for _ in range(TIMES)]
+        series = [
+            milliseconds(
+                lambda a=arguments: subprocess.run([program, "-c", uri, *a], check=True, stdout=subprocess.DEVNULL)
+            )
+            for _ in range(TIMES)
+        ]
         summary("virt-idletime " + " ".join(arguments), series, domains=50, driver="test")
 
 

@@ -168,3 +168,15 @@ def test_the_folder_libvirt_hides_no_binding():
     )
     assert done.returncode == 0, done.stderr
     assert not (ROOM / "__init__.py").exists()
+
+
+def test_policy_from_the_command_line(host, tmp_path):
+    """The way for tools that write domain XML and know nothing of us: virt-install --print-xml | compile --policy."""
+    bare = (RACK / "crypt.xml").read_text().replace("class='background'/>", "class='background'/>")
+    bare = bare[: bare.index("  <metadata>")] + bare[bare.index("</metadata>\n") + 12 :]
+    done = run("compile", "--root", host("rack"), "--policy", "background", "-", stdin=bare)
+    assert done.returncode == 0
+    assert done.stdout == (RACK / "crypt.out.xml").read_text()
+    (tmp_path / "p.xml").write_text("<policy xmlns='urn:idletime:policy:1' class='guest'/>")
+    done = run("check", "--root", host("rack"), "--policy", tmp_path / "p.xml", "-", stdin=bare)
+    assert "disk vda: guest on sde" in done.stdout

@@ -264,3 +264,14 @@ def test_plan_of_a_running_domain_has_its_aliases(host, lookup):
 def test_a_document_type_in_a_comment_is_none():
     xml = "<!-- <!DOCTYPE a> --><domain type='kvm'><name>a</name></domain>"
     assert compiler.compile(xml, compiler.HostFacts()).xml == xml
+
+
+def test_a_clone_is_compiled_anew(compile_case):
+    """virt-clone gives new MAC addresses and paths, and keeps all else: nothing of the original's stays."""
+    original = read(DATA / "compile" / "rack" / "several-nics.xml")
+
+    def clone(xml):
+        return re.sub(r"'52:54:00:00:00:(0\d)'", r"'52:54:00:77:77:\1'", xml).replace("/srv/images/a", "/srv/mirror/b")
+
+    assert compile_case(clone(compile_case(original).xml)).xml == compile_case(clone(original)).xml
+    assert "525400000001" not in compile_case(clone(original)).xml

@@ -47,6 +47,11 @@ def _json(command: argparse.ArgumentParser) -> None:
     command.add_argument("--json", action="store_true", help="print JSON")
 
 
+def _policy(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--policy", metavar="FILE|CLASS", help="instead of the domain's own policy use the one of this "
+                         "file, or one that says nothing but this class (foreground, background, guest)")
+
+
 def _target(command: argparse.ArgumentParser, what: str) -> None:
     command.add_argument("--live", action="store_true", help=f"{what} the running domain")
     command.add_argument("--config", action="store_true", help=f"{what} what the next start uses "
@@ -61,6 +66,7 @@ def _files(commands: Any) -> None:
                                         "or a domain (its persistent XML)")
         argument.completer = complete_domain  # type: ignore[attr-defined]
         command.add_argument("--root", metavar="DIR", default="/", help="look for /sys, /proc and images below DIR")
+        _policy(command)
     _json(check)
     compile_.add_argument("--undo", action="store_true", help="take out what was compiled in; the policy stays")
     compile_.add_argument("--device", metavar="FILE", help="print this device's XML, ready for virsh attach-device")
@@ -69,7 +75,7 @@ def _files(commands: Any) -> None:
 def _changes(commands: Any) -> None:
     apply = _command(commands, "apply", "bring the policy into force")
     _domain(apply)
-    apply.add_argument("--policy", metavar="FILE", help="use this policy element, or the one in this domain XML")
+    _policy(apply)
     _target(apply, "change")
     set_ = _command(commands, "set", "change a policy and apply it, such as: set vm1 interval-us=5000")
     _domain(set_)

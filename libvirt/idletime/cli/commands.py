@@ -44,6 +44,7 @@ def _file(name: str) -> str:
 def check(options: _Arguments) -> int:
     """Everything that compile would find, without the result."""
     xml, lookup = _source(options)
+    xml = _with_policy(options)(xml)
     if policy.parse(xml) is None:
         show.result(options, {"policy": False, "findings": []}, ["no policy: the domain is left as it is"])
         return Exit.OK
@@ -66,6 +67,7 @@ def compile(options: _Arguments) -> int:
     if options.undo:
         sys.stdout.write(compiler.decompile(xml))
         return Exit.OK
+    xml = _with_policy(options)(xml)
     if options.device:
         device = _file(options.device)
         facts = resolve.gather(device, options.root, lookup, options.run_dir)
@@ -89,13 +91,21 @@ def _change(options: _Arguments, edited: Callable[[str], str]) -> int:
 
 
 def apply(options: _Arguments) -> int:
+    return _change(options, _with_policy(options))
+
+
+def _with_policy(options: _Arguments) -> Callable[[str], str]:
+    """The edit that --policy asks for."""
     if not options.policy:
-        return _change(options, lambda xml: xml)
-    text = edit.element_text(_file(options.policy))
+        return lambda xml: xml
+    if options.policy in {one.value for one in policy.Class}:
+        text: str | None = edit.plain(options.policy)
+    else:
+        text = edit.element_text(_file(options.policy))
     if text is None:
         raise HostError(f"there is no policy in '{options.policy}'; remedy: give a policy element, or a domain with "
                         "one", Exit.POLICY)
-    return _change(options, lambda xml: edit.replaced(xml, text))
+    return lambda xml: edit.replaced(xml, text)
 
 
 def set_(options: _Arguments) -> int:

@@ -155,15 +155,17 @@ def _attach(merge: Merge, devices: Sequence[DeviceFacts], plan: Plan) -> None:
         chosen = planned.get((device.kind, device.target))
         if chosen is None:
             continue
-        path = _path(device)
+        path = _path(device, chosen.alias)
         if device.kind == "interface" and chosen.class_ is not Class.FOREGROUND or chosen.queues:
             _vhost_off(merge, device, path)
         if chosen.alias.startswith(USER_ALIAS) and chosen.alias != device.alias:
             _set_alias(merge, device, path, chosen.alias)
 
 
-def _path(device: DeviceFacts) -> str:
-    """Where the record finds a device again, also after libvirt has written the XML anew."""
+def _path(device: DeviceFacts, alias: str) -> str:
+    """Where the record finds a device again, also after libvirt has written the XML anew, or a tool has cloned it."""
+    if alias.startswith(USER_ALIAS):
+        return f"devices/{device.kind}[alias/@name='{alias}']"
     if device.kind == "disk":
         return f"devices/disk[target/@dev='{device.target}']"
     mac = get(device.element, "mac", "address")

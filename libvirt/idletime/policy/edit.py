@@ -35,7 +35,12 @@ def with_class(xml: str, class_: str) -> str:
     if policy is not None:
         document.set_attribute(policy, "class", class_)
         return document.render()
-    return _insert(document, [f"<idletime:policy xmlns:idletime='{NAMESPACE}' class='{class_}'/>"])
+    return _insert(document, [plain(class_)])
+
+
+def plain(class_: str) -> str:
+    """A policy element that says nothing but the class."""
+    return f"<idletime:policy xmlns:idletime='{NAMESPACE}' class={attribute(class_)}/>"
 
 
 def without(xml: str) -> str:
