@@ -42,7 +42,7 @@ def apply(connection: Any, domain: Any, edited: Edit, want_live: bool, want_conf
     if want_live:
         before = domains.xml_of(domain)
         live_xml = edit.replaced(before, policy_text) if want_config else edited(before)
-        plan = compiler.plan(live_xml, resolve.gather(live_xml, lookup=lookup, run_dir=run_dir, probe=False))
+        plan = compiler.plan(live_xml, resolve.gather(live_xml, lookup=lookup, run_dir=run_dir))
     if want_config and compiled.xml != stored:
         domains.define(connection, compiled.xml)
     if want_live:

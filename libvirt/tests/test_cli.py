@@ -180,3 +180,19 @@ def test_policy_from_the_command_line(host, tmp_path):
     (tmp_path / "p.xml").write_text("<policy xmlns='urn:idletime:policy:1' class='guest'/>")
     done = run("check", "--root", host("rack"), "--policy", tmp_path / "p.xml", "-", stdin=bare)
     assert "disk vda: guest on sde" in done.stdout
+
+
+def test_installed(tmp_path):
+    """make install-libvirt: runs from where it was installed, with all that belongs to it."""
+    subprocess.run(
+        ["make", "-C", ROOM, "install", f"DESTDIR={tmp_path}", "PREFIX=/usr"],
+        check=True,
+        capture_output=True,
+        timeout=60,
+    )
+    done = subprocess.run([tmp_path / "usr/bin/virt-idletime", "--version"], capture_output=True, text=True, timeout=60)
+    assert done.stdout.startswith("virt-idletime ")
+    assert {str(path.relative_to(tmp_path / "usr")) for path in (tmp_path / "usr/share").rglob("*") if path.is_file()} >= {
+        "share/man/man1/virt-idletime.1", "share/man/man5/idletime-policy.5", "share/idletime/schema/idletime-policy-1.rng",
+        "share/bash-completion/completions/virt-idletime"}  # fmt: skip
+    assert not list((tmp_path / "usr/lib/idletime/python").rglob("test_*"))
