@@ -275,3 +275,10 @@ def test_a_clone_is_compiled_anew(compile_case):
 
     assert compile_case(clone(compile_case(original).xml)).xml == compile_case(clone(original)).xml
     assert "525400000001" not in compile_case(clone(original)).xml
+
+
+def test_a_running_domain_may_lack_what_the_policy_names(host, lookup):
+    """Unplugged from the running domain only, or attached to the persistent one only."""
+    xml = read(DATA / "compile-errors" / "no-such-disk.xml")
+    facts = resolve.gather(xml, host("rack"), lookup)
+    assert [device.target for device in compiler.plan(xml, facts).devices] == ["vda"]

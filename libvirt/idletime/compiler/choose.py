@@ -32,13 +32,14 @@ class _Chooser:
 
 
 def choose(policy: Policy, devices: Sequence[DeviceFacts], host: HostFacts,
-           aliases: dict[str, str]) -> tuple[Plan, list[Finding]]:
+           aliases: dict[str, str], absent: Severity = Severity.ERROR) -> tuple[Plan, list[Finding]]:
     """The plan, and all findings; errors among them mean that the plan is not to be used.
 
-    aliases: DeviceFacts.label -> id of the device in QEMU.
+    aliases: DeviceFacts.label -> id of the device in QEMU. absent: how bad it is that the policy names a device
+    which the domain does not have.
     """
     chooser = _Chooser(policy, host, aliases)
-    _check_targets(chooser, devices)
+    _check_targets(chooser, devices, absent)
     for device in devices:
         _device(chooser, device)
     resources = tuple(_resource(chooser, name) for name in sorted(chooser.resources))
@@ -46,13 +47,13 @@ def choose(policy: Policy, devices: Sequence[DeviceFacts], host: HostFacts,
     return plan, chooser.findings
 
 
-def _check_targets(chooser: _Chooser, devices: Sequence[DeviceFacts]) -> None:
+def _check_targets(chooser: _Chooser, devices: Sequence[DeviceFacts], absent: Severity) -> None:
     for kind, said in (("disk", chooser.policy.disks), ("interface", chooser.policy.interfaces)):
         there = [device for device in devices if device.kind == kind]
         for one in said:
             if one.target is not None and not any(_is(device, one) for device in there):
                 known = ", ".join(device.target for device in there) or "none"
-                chooser.say(Severity.ERROR, one, f"{kind} target='{one.target}'", f"the domain has no such {kind}",
+                chooser.say(absent, one, f"{kind} target='{one.target}'", f"the domain has no such {kind}",
                             f"use one of its targets ({known}), or remove the element")
 
 

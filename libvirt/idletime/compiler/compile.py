@@ -83,15 +83,15 @@ def compile_device(device_xml: str, domain_xml: str, host: HostFacts) -> Compile
 def plan(domain_xml: str, host: HostFacts) -> Plan:
     """What a *running* domain should have, from its live XML (aliases as libvirt assigned them). Pure.
 
-    Raises as compile().
+    The policy may name devices that are not plugged in now. Raises as compile().
     """
     root = _document(domain_xml).root
     policy = parse_tree(root)
     if policy is None:
         return Plan()
     devices = devices_of(root)
-    result, findings = choose(policy, devices, host, {device.label: device.alias or device.predicted for device in
-                                                      devices})
+    aliases = {device.label: device.alias or device.predicted for device in devices}
+    result, findings = choose(policy, devices, host, aliases, absent=Severity.NOTE)
     _raise_errors(findings)
     return result
 
