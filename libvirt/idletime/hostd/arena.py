@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Makes the directories of arenas, with owner, mode and label.
+
+The parent, /run/idletime, belongs to root: nobody else adds or removes an arena. An arena belongs to the user of
+QEMU, who makes the boards in it; nobody else may look into it. Nothing is followed that is not a directory: a
+symbolic link where an arena should be is an error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import stat
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+PARENT_MODE = 0o755
+ARENA_MODE = 0o750
+
+SELINUX_TYPE = "idletime_arena_t"
+
+NAME_CHARACTERS = 255
+
+
+class ArenaError(OSError):
+    """An arena cannot be made; the text names it and says what to do."""
+
+
+@dataclass(frozen=True)
+class Owner:
+    """Who runs QEMU."""
+
+    uid: int
+    gid: int
+
+
+def make(path: str, owner: Owner, label: Callable[[Path], None] | None = None) -> bool:
+    """Make an arena's directory if it is not there; tells whether it was made. `label` gives it its SELinux type.
+
+    One that is there is left as it is: an operator may have made it, with rights of his own. Raises ArenaError.
+    Safe to call at once from several processes.
+    """
+    target = Path(path)
+    if not target.is_absolute() or ".." in target.parts or len(target.name) > NAME_CHARACTERS:
+        raise ArenaError(f"'{path}' is no path for an arena: it must be absolute, without '..'")
+    with _locked(_make_parent(target.parent)):
+        try:
+            os.mkdir(target, ARENA_MODE)
+        except FileExistsError:
+            _check(target)
+            return False
+        except OSError as error:
+            raise ArenaError(f"cannot make the arena {path}: {error.strerror}; remedy: run this as root") from error
+        _hand_over(target, owner)
+        if label:
+            label(target)
+    return True
+
+
+def _make_parent(parent: Path) -> Path:
+    """Usually there by tmpfiles.d; /run itself must be there."""
+    try:
+        os.mkdir(parent, PARENT_MODE)
+        os.chmod(parent, PARENT_MODE)  # the umask had a say
+    except FileExistsError:
+        pass
+    except OSError as error:
+        raise ArenaError(f"cannot make {parent}, the parent of all arenas: {error.strerror}") from error
+    return parent
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """One maker at a time: nobody finds an arena that has not got its owner yet."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _check(target: Path) -> None:
+    if not stat.S_ISDIR(os.lstat(target).st_mode):
+        raise ArenaError(f"{target} is no directory, so it cannot be an arena; remedy: remove what is there")
+
+
+def _hand_over(target: Path, owner: Owner) -> None:
+    try:
+        os.chown(target, owner.uid, owner.gid, follow_symlinks=False)
+        os.chmod(target, ARENA_MODE)
+    except OSError as error:
+        os.rmdir(target)
+        raise ArenaError(f"cannot give {target} to uid {owner.uid}: {error.strerror}; remedy: run this as root") from error
+
+
+def selinux_label(path: Path) -> None:
+    """Give a new arena its type, where SELinux is in force; without the policy module it stays as it is."""
+    if not Path("/sys/fs/selinux/enforce").exists():
+        return
+    try:
+        context = os.getxattr(path, "security.selinux").rstrip(b"\0").decode().split(":")
+        context[2] = SELINUX_TYPE
+        os.setxattr(path, "security.selinux", ":".join(context).encode() + b"\0")
+    except (OSError, IndexError):
+        pass  # no module, or no right: restorecon and the module's file contexts do it

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""libvirt's hook: python3 -m idletime.hostd.hook DOMAIN OPERATION SUB-OPERATION EXTRA <XML
+
+Called by /etc/libvirt/hooks/qemu.d/idletime. Needs neither idletimed nor a connection: a hook that calls libvirt
+would wait for the libvirtd that waits for it. Exit status 1 refuses; XML on stdout replaces the domain's.
+"""
+
+from __future__ import annotations
+
+import sys
+import syslog
+from dataclasses import replace
+
+from lxml import etree
+
+from .. import compiler, resolve
+from ..errors import PolicyError
+from . import arena, owner, settings, verdict
+
+
+def compiled(xml: str, options: settings.Settings) -> compiler.CompileResult | PolicyError:
+    """What the compiler makes of a domain on this host. The emulator is not asked: that takes longer than a start may."""
+    try:
+        return compiler.compile(xml, resolve.gather(xml, run_dir=options.run_dir, probe=False))
+    except PolicyError as error:
+        return error
+
+
+def judge(operation: str, name: str, xml: str, options: settings.Settings) -> verdict.Verdict:
+    """The verdict, with the arenas made that it wants."""
+    result = verdict.decide(operation, name, xml, compiled(xml, options), options)
+    if result.refuse or not result.arenas:
+        return result
+    try:
+        who = owner.of_domain(xml, options.owner)
+        for path in result.arenas:
+            arena.make(path, who, arena.selinux_label)
+    except (OSError, ValueError) as error:
+        return replace(result, refuse=options.on_misfit == "refuse", messages=(*result.messages, str(error)))
+    return result
+
+
+def read_settings() -> tuple[settings.Settings, tuple[str, ...]]:
+    """The operator's settings; where they cannot be read, the defaults and the reason."""
+    try:
+        return settings.load(), ()
+    except settings.SettingsError as error:
+        return settings.Settings(), (f"{error}; going on with the defaults",)
+
+
+def main(arguments: list[str]) -> int:
+    """Exit status: 0 go on, 1 refused."""
+    name, operation = (arguments + ["", ""])[:2]
+    if operation not in verdict.OPERATIONS or (arguments + [""] * 3)[2] != "begin":
+        return 0
+    options, complaints = read_settings()
+    xml = sys.stdin.buffer.read().decode()
+    try:
+        result = judge(operation, name, xml, options)
+    except etree.XMLSyntaxError as error:
+        result = verdict.Verdict(messages=(f"domain '{name}': libvirt's XML cannot be read: {error}",))
+    for message in (*complaints, *result.messages):
+        print(f"idletime: {message}", file=sys.stderr)
+        syslog.syslog(syslog.LOG_ERR if result.refuse else syslog.LOG_WARNING, f"idletime: {message}")
+    if result.refuse:
+        return 1
+    if result.xml is not None:
+        sys.stdout.write(result.xml)
+    return 0
+
+
+if __name__ == "__main__":
+    syslog.openlog("idletime-hook", 0, syslog.LOG_DAEMON)
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What a guest may ask for, and what its VM gets: policy, devices and wish in, a lower plan out. Pure.
+
+A guest can only demote. Its wish is laid over the policy's plan, never in its place: what the policy makes
+background stays background, and the plan without a wish is the policy's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from lxml import etree
+
+from ..compiler.devices import devices_of, get
+from ..compiler.result import DevicePlan, Plan
+from ..policy.model import Class, Control, Policy
+from .protocol import NAMES, QueueWish, Wish
+
+QUEUES_MAX = 1024
+"""Queues that a virtio device can have; a list beyond that is no list."""
+
+
+@dataclass(frozen=True)
+class GuestDevice:
+    """A device by all the names that a guest may know it by. queues: how many it has; None if not known."""
+
+    names: Mapping[str, str]
+    plan: DevicePlan | None
+    queues: int | None = None
+
+    @property
+    def label(self) -> str:
+        """As a person calls it."""
+        return self.names.get("target") or self.names.get("mac", "?")
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A part of a wish that is not in force, and why. entry None: it is the class."""
+
+    code: str
+    reason: str
+    entry: QueueWish | None = None
+
+
+@dataclass(frozen=True)
+class Grant:
+    """What is in force of a wish; plan: of the domain with it."""
+
+    plan: Plan
+    background: bool = False
+    queues: tuple[QueueWish, ...] = ()
+    refused: tuple[Refusal, ...] = ()
+
+
+def devices(live_xml: str, plan: Plan) -> tuple[GuestDevice, ...]:
+    """The disks and interfaces of a running domain, from its live XML."""
+    root = etree.fromstring(live_xml.encode())
+    plans = {(device.kind, device.target): device for device in plan.devices}
+    cpus = int(root.findtext("vcpu") or 1)
+    return tuple(
+        GuestDevice(_names(facts), plans.get((facts.kind, facts.target)), _queues(facts, cpus))
+        for facts in devices_of(root)
+    )
+
+
+def _names(facts: Any) -> dict[str, str]:
+    element = facts.element
+    address = element.find("address[@type='pci']")
+    names = {
+        "target": get(element, "target", "dev"), "serial": (element.findtext("serial") or "")[:20],
+        "mac": get(element, "mac", "address").lower(), "pci": _pci(address) if address is not None else "",
+    }
+    return {name: value for name, value in names.items() if value}
+
+
+def _pci(address: Any) -> str:
+    """As lspci in the guest prints it; on a machine without unusual bridges libvirt's bus is the guest's."""
+    domain, bus, slot, function = (int(address.get(name, "0"), 0) for name in ("domain", "bus", "slot", "function"))
+    return f"{domain:04x}:{bus:02x}:{slot:02x}.{function}"
+
+
+def _queues(facts: Any, cpus: int) -> int:
+    """What the XML says; else QEMU gives a disk one queue for each processor, and an interface one pair."""
+    said = get(facts.element, "driver", "queues")
+    return int(said) if said.isdecimal() else (cpus if facts.kind == "disk" else 1)
+
+
+# ---- the decision
+
+def grant(policy: Policy | None, plan: Plan, there: Sequence[GuestDevice], wish: Wish) -> Grant:
+    """Lay a wish over the policy's plan."""
+    if policy is None or policy.control is not Control.DEMOTE:
+        return Grant(plan, refused=_all_refused(wish))
+    queues: dict[str, list[QueueWish]] = {}
+    granted, refused = [], []
+    for entry in wish.queues:
+        found = _find(there, entry, [one for one in wish.queues if one is not entry])
+        if isinstance(found, Refusal):
+            refused.append(found)
+        else:
+            granted.append(entry)
+            queues.setdefault(found.alias, []).append(entry)
+    lowered = tuple(_lower(device, wish.background, queues.get(device.alias, [])) for device in plan.devices)
+    return Grant(replace(plan, devices=lowered), wish.background, tuple(granted), tuple(refused))
+
+
+def _all_refused(wish: Wish) -> tuple[Refusal, ...]:
+    reason = "the policy of this VM has guest control='none'"
+    parts: list[QueueWish | None] = [None] if wish.background else []
+    return tuple(Refusal("control-none", reason, entry) for entry in [*parts, *wish.queues])
+
+
+def _find(there: Sequence[GuestDevice], entry: QueueWish, others: Sequence[QueueWish]) -> DevicePlan | Refusal:
+    """The one device that an entry names, if its queues exist."""
+    key = next((name for name in NAMES if entry.device.get(name)), None)
+    if key is None:
+        return Refusal("invalid", f"the entry names no device by {', '.join(NAMES)}", entry)
+    name = entry.device[key]
+    found = [device for device in there if device.names.get(key) == (name.lower() if key == "mac" else name)]
+    if not found:
+        return Refusal("unknown-device", f"no device of this VM has the {key} '{name}'", entry)
+    if len(found) > 1:
+        return Refusal("ambiguous-device", f"{len(found)} devices of this VM have the {key} '{name}'", entry)
+    if any(other.device.get(key) == name for other in others):
+        return Refusal("invalid", f"the request names the device with the {key} '{name}' twice", entry)
+    return _check_queues(found[0], entry)
+
+
+def _check_queues(device: GuestDevice, entry: QueueWish) -> DevicePlan | Refusal:
+    if device.plan is None:
+        return Refusal("not-scheduled", f"device {device.label} is on no resource", entry)
+    numbers = queue_numbers(entry.queues)
+    if numbers is None:
+        return Refusal("invalid", f"'{entry.queues}' is not a queue list such as 2-3,6", entry)
+    if device.queues is not None and numbers and max(numbers) >= device.queues:
+        reason = f"{device.label} has {device.queues} queues, 0 to {device.queues - 1}; queue {max(numbers)} does not exist"
+        return Refusal("no-such-queue", reason, entry)
+    return device.plan
+
+
+def queue_numbers(text: str) -> frozenset[int] | None:
+    """The numbers of a list such as "2-3,6"; "" is none; None if it is not a list."""
+    numbers: set[int] = set()
+    for part in text.split(",") if text else []:
+        first, dash, last = part.partition("-")
+        ends = [first, last] if dash else [first, first]
+        if not all(end.isascii() and end.isdecimal() and len(end) <= 4 for end in ends):
+            return None
+        low, high = int(ends[0]), int(ends[1])
+        if low > high or high >= QUEUES_MAX:
+            return None
+        numbers.update(range(low, high + 1))
+    return frozenset(numbers)
+
+
+def queue_list(numbers: frozenset[int]) -> str:
+    """The shortest list of these numbers, as QEMU prints it."""
+    parts: list[list[int]] = []
+    for number in sorted(numbers):
+        if parts and parts[-1][1] == number - 1:
+            parts[-1][1] = number
+        else:
+            parts.append([number, number])
+    return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in parts)
+
+
+def _lower(device: DevicePlan, background: bool, entries: Sequence[QueueWish]) -> DevicePlan:
+    wished: frozenset[int] = frozenset().union(*(queue_numbers(entry.queues) or () for entry in entries))
+    queues = device.queues
+    if wished:
+        queues = queue_list((queue_numbers(device.queues) or frozenset()) | wished)
+    return replace(device, class_=Class.BACKGROUND if background else device.class_, queues=queues)
+
+
+# ---- what the guest is told
+
+def message(session: str, version: str, policy: Policy | None, granted: Grant, there: Sequence[GuestDevice],
+            answers: tuple[str, int] | None, known: bool) -> dict[str, Any]:
+    """The message `policy`. known False: the domain has not been looked at yet, so nothing is said of what is in force."""
+    class_ = None
+    if known and policy is not None:
+        class_ = Class.BACKGROUND.value if granted.background else policy.class_.value
+    return {
+        "type": "policy", "session": session, "host": {"name": "idletimed", "version": version},
+        "answers": {"session": answers[0], "sequence": answers[1]} if answers else None,
+        "control": policy.control.value if policy else Control.NONE.value, "class": class_,
+        "granted": {"class": "background" if granted.background else "foreground",
+                    "queues": [_entry(entry) for entry in granted.queues]},
+        "refused": [_refused(refusal) for refusal in granted.refused],
+        **({"devices": _devices(granted.plan, there)} if known else {}),
+    }
+
+
+def _entry(entry: QueueWish) -> dict[str, Any]:
+    return {"device": dict(entry.device), "queues": entry.queues}
+
+
+def _refused(refusal: Refusal) -> dict[str, Any]:
+    part = {"what": "class"} if refusal.entry is None else {"what": "queues", **_entry(refusal.entry)}
+    return {**part, "code": refusal.code, "reason": refusal.reason}
+
+
+def _devices(plan: Plan, there: Sequence[GuestDevice]) -> list[dict[str, Any]]:
+    by_alias = {device.plan.alias: device for device in there if device.plan}
+    return [
+        {"device": {name: value for name, value in by_alias[device.alias].names.items() if name != "pci"},
+         "class": device.class_.value, "background_queues": device.queues}
+        for device in plan.devices if device.alias in by_alias
+    ]
