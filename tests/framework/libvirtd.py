@@ -26,6 +26,7 @@ from typing import Any, Sequence
 
 import libvirt
 
+from tests.framework import paths
 from tests.framework.process import Process, tail
 from tests.framework.qemu import Boot
 
@@ -110,6 +111,8 @@ class Libvirtd:
     boot: Boot
     name: str = "host1"
     user: str = "libvirt-qemu"
+    hook: bool = False
+    """Whether libvirt finds our hook; it looks for hooks only when it starts."""
     folder: Path = field(init=False)
     connection: Any = field(init=False, default=None)
 
@@ -267,6 +270,8 @@ class Libvirtd:
             (self.folder / "lib" / part).mkdir()
         shutil.chown(self.folder / "lib" / "qemu", self.user)
         (self.folder / "etc" / "hooks" / "qemu.d").mkdir(parents=True)
+        if self.hook:
+            self._install_hook()
         (self.folder / "etc" / "libvirtd.conf").write_text(
             f'host_uuid = "{uuid.uuid4()}"\nauth_unix_rw = "none"\nauth_unix_ro = "none"\n'
             'log_outputs = "3:stderr"\nmax_clients = 100\n'
@@ -278,3 +283,9 @@ class Libvirtd:
         )
         (self.folder / "etc" / "virtlogd.conf").write_text('log_outputs = "3:stderr"\n')
         (self.folder / "etc" / "virtlockd.conf").touch()
+
+    def _install_hook(self) -> None:
+        hook = self.folder / "etc" / "hooks" / "qemu.d" / "idletime"
+        text = (paths.ROOT / "libvirt" / "hook" / "idletime").read_text()
+        hook.write_text(text.replace("@PYTHONDIR@", str(paths.ROOT / "libvirt")))
+        hook.chmod(0o755)

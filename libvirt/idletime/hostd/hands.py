@@ -89,9 +89,9 @@ class Hands:
         self.jobs.put((future, work, arguments))
         return future
 
-    def free(self) -> int:
-        """How many threads could begin something now; those that hang do not count."""
-        return sum(1 for thread in self.threads if thread.since is None and not thread.replaced)
+    def room(self) -> int:
+        """How many jobs can be under way at once, those that hang included."""
+        return len(self.threads)
 
     def watch(self, now: float) -> int:
         """Replace the threads that hang; returns how many do. To be called every few seconds."""

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""libvirt's events: a thread with libvirt's own event loop and a connection that is made anew when it is lost.
+
+What happens is told to the asyncio loop in three words: `appeared` (all domains that there are, after each
+connect), `touched` (something happened to one), `reset` (a guest was reset).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import libvirt
+
+from ..policy import NAMESPACE
+
+RETRY_SECONDS = 1.0
+RETRY_MOST_SECONDS = 15.0
+KEEPALIVE_SECONDS, KEEPALIVE_COUNT = 5, 6
+"""A libvirtd that hangs for half a minute counts as lost."""
+
+log = logging.getLogger("idletimed")
+
+
+@dataclass(frozen=True)
+class Listener:
+    """Whom to tell; called in the loop's thread."""
+
+    appeared: Callable[[list[str]], None]
+    touched: Callable[[str], None]
+    reset: Callable[[str], None]
+
+
+class Host:
+    """The connection for events. Context: the loop's thread, but where it says "event thread"."""
+
+    def __init__(self, uri: str, listener: Listener) -> None:
+        self.uri, self.listener = uri, listener
+        self._loop = asyncio.get_running_loop()
+        self._lost = threading.Event()
+        self._ending = False
+        libvirt.registerErrorHandler(lambda _context, _error: None, None)
+        libvirt.virEventRegisterDefaultImpl()
+        threading.Thread(target=self._events, daemon=True, name="idletimed-events").start()
+        threading.Thread(target=self._connections, daemon=True, name="idletimed-host").start()
+
+    def open(self) -> Any:
+        """A connection of one's own; for threads of `hands`."""
+        connection = libvirt.open(self.uri)
+        with contextlib.suppress(libvirt.libvirtError):
+            connection.setKeepAlive(KEEPALIVE_SECONDS, KEEPALIVE_COUNT)
+        return connection
+
+    def close(self) -> None:
+        """Hear nothing more."""
+        self._ending = True
+        self._lost.set()
+
+    def _events(self) -> None:
+        while not self._ending:
+            with contextlib.suppress(libvirt.libvirtError):
+                libvirt.virEventRunDefaultImpl()
+
+    def _connections(self) -> None:
+        """Connect, wait until that is lost, connect again."""
+        delay = RETRY_SECONDS
+        while not self._ending:
+            self._lost.clear()
+            try:
+                connection = self.open()
+                self._listen(connection)
+                delay = RETRY_SECONDS
+            except libvirt.libvirtError as error:
+                log.warning("no connection to %s: %s; trying again in %g s", self.uri, error, delay)
+                time.sleep(delay)
+                delay = min(2 * delay, RETRY_MOST_SECONDS)
+                continue
+            self._lost.wait()
+            with contextlib.suppress(libvirt.libvirtError):
+                connection.close()
+            if not self._ending:
+                log.warning("the connection to %s is lost; what runs keeps its settings", self.uri)
+
+    def _listen(self, connection: Any) -> None:
+        """Events first, then the list: what happens in between is heard twice rather than never."""
+        connection.registerCloseCallback(lambda *_: self._lost.set(), None)
+        for number, callback in self._callbacks().items():
+            connection.domainEventRegisterAny(None, number, callback, None)
+        uuids = [domain.UUIDString() for domain in connection.listAllDomains()]
+        log.info("connected to %s: %d domains", self.uri, len(uuids))
+        self._tell(self.listener.appeared, uuids)
+
+    def _callbacks(self) -> dict[int, Callable[..., None]]:
+        """Event thread: each says only which domain it was."""
+
+        def touched(_connection: Any, domain: Any, *_rest: Any) -> None:
+            self._tell(self.listener.touched, domain.UUIDString())
+
+        def reset(_connection: Any, domain: Any, *_rest: Any) -> None:
+            self._tell(self.listener.reset, domain.UUIDString())
+
+        def metadata(_connection: Any, domain: Any, _kind: int, namespace: str, *_rest: Any) -> None:
+            if namespace == NAMESPACE:
+                self._tell(self.listener.touched, domain.UUIDString())
+
+        return {
+            libvirt.VIR_DOMAIN_EVENT_ID_LIFECYCLE: touched,
+            libvirt.VIR_DOMAIN_EVENT_ID_REBOOT: reset,
+            libvirt.VIR_DOMAIN_EVENT_ID_DEVICE_ADDED: touched,
+            libvirt.VIR_DOMAIN_EVENT_ID_DEVICE_REMOVED: touched,
+            libvirt.VIR_DOMAIN_EVENT_ID_METADATA_CHANGE: metadata,
+        }
+
+    def _tell(self, whom: Callable[..., None], what: Any) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(whom, what)
