@@ -1,0 +1,201 @@
+"""The policy in a real libvirtd, with the patched QEMU and real guests: after each step QEMU does what the policy says."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from pathlib import Path
+from typing import Any, Callable
+
+import libvirt
+import pytest
+
+from tests.e2e.libvirt_fixtures import (  # noqa: F401  (fixtures)
+    INTERVAL_US, arena_path, background, compiled, domain, expect, foreground, host, idletimed, module_stack,
+    resource, set_policy, shared_disk,
+)
+from tests.framework.domain import Domain, disk_xml, policy
+from tests.framework.idletimed import Idletimed, virt_idletime, wait_until
+from tests.framework.libvirtd import Libvirtd
+from tests.testbed.disk import Disk
+from tests.testbed.requests import of_client
+
+Make = Callable[..., Domain]
+
+BG = ("background", "slow", INTERVAL_US)
+FG = ("foreground", "slow", INTERVAL_US)
+
+
+def served(disk: Disk, client: str, count: int = 10) -> None:
+    """Return when the disk has served so many more requests of a client: its guest lives, and is not held for ever."""
+    disk.wait_for(disk.mark(), lambda log: len(of_client(log, client)) >= count)
+
+
+def start(make: Make, name: str, its_policy: str, *more: str) -> Domain:
+    """Define, have idletimed compile, start, boot."""
+    result = make(name, its_policy, more)
+    result.define()
+    compiled(result)
+    return result.start().booted()
+
+
+# ---- what the hook refuses; no idletimed runs yet
+
+def test_stock_domain_is_left_alone(host: Libvirtd, domain: Make) -> None:
+    """A domain without a policy starts as ever, and has nothing of ours."""
+    stock = domain("stock")
+    stock.define()
+    before = stock.dom.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE)
+    stock.start()
+    assert stock.qmp("query-idletime") == []
+    assert stock.dom.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE) == before
+    assert not (host.run / "idletime").exists()
+
+
+@pytest.mark.parametrize("its_policy, reason", [
+    (policy("background", resource("vdz")), "disk target='vdz'"),
+    (background(), "virt-idletime apply refused --config"),
+])
+def test_hook_refuses(host: Libvirtd, domain: Make, its_policy: str, reason: str) -> None:
+    """A policy that does not fit, and one that nobody has compiled: libvirt's error has our reason and remedy."""
+    refused = domain("refused", its_policy)
+    refused.define()
+    with pytest.raises(libvirt.libvirtError, match="idletime") as error:
+        refused.dom.create()
+    assert reason in str(error.value)
+    (host.folder / "etc" / "idletime").mkdir(exist_ok=True)
+
+
+def test_hook_without_idletimed(host: Libvirtd, domain: Make, shared_disk: Disk) -> None:
+    """`virt-idletime apply` and the hook suffice: the arena is made for the user of QEMU, and nobody else looks in."""
+    alone = domain("alone", background())
+    alone.define()
+    virt_idletime(host, "apply", "alone", "--config")
+    alone.start().booted()
+    expect(alone, vda=BG)
+    status = os.stat(arena_path(host))
+    owner = os.stat(host.folder / "lib" / "qemu").st_uid
+    assert (status.st_uid, status.st_mode & 0o7777) == (owner, 0o750)
+    assert all((arena_path(host) / board).stat().st_uid == owner for board in ("foreground", "background"))
+
+
+# ---- a domain's life
+
+def test_define_start_status(host: Libvirtd, idletimed: Idletimed, domain: Make, shared_disk: Disk) -> None:
+    """Two tenants, defined as operators write them."""
+    bg, fg = (start(domain, name, its) for name, its in (("bg", background()), ("fg", foreground())))
+    expect(bg, vda=BG)
+    expect(fg, vda=FG)
+    assert "background" in virt_idletime(host, "status", "bg")
+    bg.guest.load(outstanding=4, seconds=60)
+    served(shared_disk, "bg")
+
+
+def test_live_change_and_undefine(host: Libvirtd, idletimed: Idletimed, domain: Make) -> None:
+    """The interval, the class, both by the command; a policy that is written past it; and the end."""
+    bg = start(domain, "bg", background())
+    virt_idletime(host, "set", "bg", "interval-us=50000")
+    expect(bg, vda=("background", "slow", 50000))
+    virt_idletime(host, "unmark", "bg")
+    wait_until(lambda: all(device["class"] != "background" for device in bg.scheduler().values()), "unmarked")
+    virt_idletime(host, "mark", "bg")
+    wait_until(lambda: all(device["class"] == "background" for device in bg.scheduler().values()), "marked")
+    set_policy(bg, background().replace("30000", "70000"))
+    expect(bg, vda=("background", "slow", 70000))
+    bg.dom.undefine()  # it runs on, transient
+    expect(bg, vda=("background", "slow", 70000))
+    bg.detach()
+    bg.dom.destroy()
+    wait_until(lambda: "bg" not in [each.name() for each in host.connection.listAllDomains()], "gone")
+
+
+def test_hotplug(idletimed: Idletimed, domain: Make, shared_disk: Disk) -> None:
+    """A disk that is plugged in is background before its first request; a NIC works; out again."""
+    bg = start(domain, "bg", background(resource("vdb")).replace(resource("vdb"), ""))
+    mark = shared_disk.mark()
+    second = disk_xml(shared_disk, "bg-vdb", "vdb")
+    nic = "<interface type='user'><mac address='52:54:00:00:00:07'/><model type='virtio'/></interface>"
+    bg.dom.attachDeviceFlags(second, libvirt.VIR_DOMAIN_AFFECT_LIVE)
+    expect(bg, vda=BG, vdb=BG)
+    assert bg.guest is not None
+    bg.guest.run("while [ ! -b /dev/vdb ]; do usleep 10000; done; dd if=/dev/vdb of=/dev/null bs=4k count=1")
+    bg.dom.attachDeviceFlags(nic, libvirt.VIR_DOMAIN_AFFECT_LIVE)
+    expect(bg, vda=BG, vdb=BG)
+    issued = bg.scheduler()[next(alias for alias in bg.scheduler() if "vda" not in alias)]
+    assert len(of_client(shared_disk.read(mark), "bg-vdb")) > 0
+    assert issued["class"] == "background"
+    bg.dom.detachDeviceFlags(second, libvirt.VIR_DOMAIN_AFFECT_LIVE)
+    expect(bg, vda=BG)
+
+
+def test_suspend_save_restore(host: Libvirtd, idletimed: Idletimed, domain: Make, shared_disk: Disk) -> None:
+    """Suspend and resume, managed save and restore: changed while it slept, it comes back as the policy now says."""
+    bg = start(domain, "bg", background())
+    bg.guest.load(outstanding=4, seconds=300)
+    served(shared_disk, "bg")
+    bg.dom.suspend()
+    expect(bg, vda=BG)
+    bg.dom.resume()
+    expect(bg, vda=BG)
+    served(shared_disk, "bg")
+    bg.dom.managedSave()
+    bg.detach()
+    bg.dom.create()  # from the image
+    expect(bg, vda=BG)
+    served(shared_disk, "bg")
+
+
+def test_snapshot(host: Libvirtd, idletimed: Idletimed, domain: Make, shared_disk: Disk) -> None:
+    """A snapshot of a second disk while the first is under load: the second goes on as background on its overlay."""
+    image = host.run / "channel" / "second.img"
+    with image.open("wb") as file:
+        file.truncate(1 << 20)
+    second = ("<disk type='file' device='disk'><driver name='qemu' type='raw'/>"
+              "<source file='/run/channel/second.img'/><target dev='vdb' bus='virtio'/></disk>")
+    bg = start(domain, "bg", background(resource("vdb")), second)
+    bg.guest.load(outstanding=4, seconds=300)
+    expect(bg, vda=BG, vdb=BG)
+    bg.dom.snapshotCreateXML(
+        "<domainsnapshot><disks><disk name='vda' snapshot='no'/><disk name='vdb' snapshot='external'>"
+        "<source file='/run/channel/second.overlay'/></disk></disks></domainsnapshot>",
+        libvirt.VIR_DOMAIN_SNAPSHOT_CREATE_DISK_ONLY)
+    assert "second.overlay" in bg.dom.XMLDesc(0)
+    expect(bg, vda=BG, vdb=BG)
+    served(shared_disk, "bg")
+    bg.guest.run("dd if=/dev/vdb of=/dev/null bs=4k count=1 iflag=direct")
+
+
+# ---- what may go away
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_restarts_under_load(host: Libvirtd, idletimed: Idletimed, domain: Make, shared_disk: Disk,
+                             number: signal.Signals) -> None:
+    """idletimed and libvirtd end, politely or not: what runs keeps its settings, and changes made meanwhile take hold."""
+    bg = start(domain, "bg", background())
+    bg.guest.load(outstanding=4, seconds=300)
+    idletimed.stop(number)
+    expect(bg, vda=BG)
+    served(shared_disk, "bg")
+    set_policy(bg, background().replace("30000", "40000"))
+    expect(bg, vda=BG)  # nobody is there to do it
+    idletimed.start()
+    expect(bg, vda=("background", "slow", 40000))
+    host.stop_libvirtd(number)
+    served(shared_disk, "bg")
+    host.start_libvirtd()
+    expect(bg, vda=("background", "slow", 40000))
+    wait_until(lambda: idletimed.log().count("connected to") > 1, "idletimed connects again")
+    virt_idletime(host, "set", "bg", "--live", "interval-us=60000")
+    expect(bg, vda=("background", "slow", 60000))
+
+
+def test_thousands_of_events(host: Libvirtd, idletimed: Idletimed, domain: Make) -> None:
+    """3,000 changes as fast as libvirt takes them, while idletimed stands still for a part: the last one holds."""
+    bg = start(domain, "bg", background())
+    os.kill(idletimed.process.pid, signal.SIGSTOP)
+    for number in range(3000):
+        if number == 2000:
+            os.kill(idletimed.process.pid, signal.SIGCONT)
+        set_policy(bg, background().replace("30000", str(10000 + number)))
+    expect(bg, vda=("background", "slow", 12999))
