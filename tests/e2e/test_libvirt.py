@@ -17,7 +17,7 @@ from tests.e2e.libvirt_fixtures import (  # noqa: F401  (fixtures)
 )
 from tests.framework.domain import Domain, disk_xml, policy
 from tests.framework.idletimed import Idletimed, virt_idletime, wait_until
-from tests.framework.libvirtd import Libvirtd
+from tests.framework.libvirtd import CONFIG, Libvirtd
 from tests.testbed.disk import Disk
 from tests.testbed.requests import of_client
 
@@ -64,7 +64,12 @@ def test_hook_refuses(host: Libvirtd, domain: Make, its_policy: str, reason: str
     with pytest.raises(libvirt.libvirtError, match="idletime") as error:
         refused.dom.create()
     assert reason in str(error.value)
-    (host.folder / "etc" / "idletime").mkdir(exist_ok=True)
+    (host.run / CONFIG).write_text('on-misfit = "warn"\non-uncompiled = "warn"\n')
+    try:
+        refused.start()
+    finally:
+        (host.run / CONFIG).write_text(host.config)
+    assert refused.qmp("query-idletime") == []
 
 
 def test_hook_without_idletimed(host: Libvirtd, domain: Make, shared_disk: Disk) -> None:
@@ -193,9 +198,9 @@ def test_restarts_under_load(host: Libvirtd, idletimed: Idletimed, domain: Make,
 def test_thousands_of_events(host: Libvirtd, idletimed: Idletimed, domain: Make) -> None:
     """3,000 changes as fast as libvirt takes them, while idletimed stands still for a part: the last one holds."""
     bg = start(domain, "bg", background())
-    os.kill(idletimed.process.pid, signal.SIGSTOP)
+    idletimed.process.send(signal.SIGSTOP)
     for number in range(3000):
         if number == 2000:
-            os.kill(idletimed.process.pid, signal.SIGCONT)
+            idletimed.process.send(signal.SIGCONT)
         set_policy(bg, background().replace("30000", str(10000 + number)))
     expect(bg, vda=("background", "slow", 12999))

@@ -126,7 +126,7 @@ class Domain:
         return self
 
     def detach(self) -> None:
-        """Stop talking to the guest, which takes that as the end and powers off."""
+        """Stop talking to the guest; it goes on."""
         if self.guest is not None:
             self.guest.close()
             self.guest = None

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Callable
 
 from tests.framework import paths
-from tests.framework.libvirtd import Inside, Libvirtd
+from tests.framework.libvirtd import CONFIG, Inside, Libvirtd
 
 PYTHON = ["/usr/bin/env", f"PYTHONPATH={paths.ROOT / 'libvirt'}", "/usr/bin/python3", "-m"]
 """The distribution's Python: libvirt's binding is its."""
@@ -39,15 +39,12 @@ class Idletimed:
     """A context manager. May be stopped, killed and started again."""
 
     host: Libvirtd
-    config: str = ""
     process: Inside = field(init=False)
 
     def start(self) -> Idletimed:
         """Start it; returns when it has seen all domains."""
-        file = self.host.run / "idletimed.toml"
-        file.write_text(self.config)
         self._connected = self.log().count("connected to")
-        argv = [*PYTHON, "idletime.hostd.daemon", "--config", "/run/idletimed.toml"]
+        argv = [*PYTHON, "idletime.hostd.daemon", "--config", f"/run/{CONFIG}"]
         self.process = self.host.spawn(argv, "idletimed.log")
         wait_until(lambda: self.log().count("connected to") > self._connected or not self.process.running(),
                    "idletimed connects")

@@ -40,6 +40,7 @@ MOUNTS = {
     "cache": "/var/cache/libvirt", "log": "/var/log/libvirt",
 }
 
+CONFIG = "idletimed.toml"
 STAGE, GUEST = "/run/stage", "/run/guest"
 """Where QEMU and the guest's kernel are seen from inside: places that the user of QEMU may reach."""
 
@@ -87,8 +88,10 @@ class Inside:
         return self.process.running()
 
     def send(self, number: signal.Signals) -> None:
-        """Send a signal to the program itself."""
+        """Send a signal to the program itself; nsenter stops with it, and has to be continued with it."""
         if self.running():
+            if number == signal.SIGCONT:
+                self.process.kill(number)
             os.kill(self.pid, number)
 
     def wait(self, timeout_seconds: float = START_SECONDS) -> int:
@@ -113,8 +116,11 @@ class Libvirtd:
     user: str = "libvirt-qemu"
     hook: bool = False
     """Whether libvirt finds our hook; it looks for hooks only when it starts."""
+    config: str = ""
+    """idletimed.toml, for hook and daemon."""
     folder: Path = field(init=False)
     connection: Any = field(init=False, default=None)
+    _init_pid: int = field(init=False, default=0)
 
     def start(self) -> Libvirtd:
         """Start; returns when libvirtd answers. On an error nothing is left."""
@@ -249,7 +255,7 @@ class Libvirtd:
         self._namespaces.kill()
         self._namespaces.stop()
         end = time.monotonic() + START_SECONDS
-        while Path(f"/proc/{self._init_pid}").exists() if hasattr(self, "_init_pid") else False:
+        while self._init_pid and Path(f"/proc/{self._init_pid}").exists():
             if time.monotonic() > end:
                 raise LibvirtdError(f"pid {self._init_pid}: the namespaces of {self.name} do not end")
             time.sleep(POLL_SECONDS)
@@ -287,5 +293,8 @@ class Libvirtd:
     def _install_hook(self) -> None:
         hook = self.folder / "etc" / "hooks" / "qemu.d" / "idletime"
         text = (paths.ROOT / "libvirt" / "hook" / "idletime").read_text()
-        hook.write_text(text.replace("@PYTHONDIR@", str(paths.ROOT / "libvirt")))
+        for name, value in (("@PYTHONDIR@", str(paths.ROOT / "libvirt")), ("@CONFIG@", f"/run/{CONFIG}")):
+            text = text.replace(name, value)
+        hook.write_text(text)
+        (self.run / CONFIG).write_text(self.config)
         hook.chmod(0o755)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""libvirt's hook: python3 -m idletime.hostd.hook DOMAIN OPERATION SUB-OPERATION EXTRA <XML
+"""libvirt's hook: python3 -m idletime.hostd.hook --config FILE DOMAIN OPERATION SUB-OPERATION EXTRA <XML
 
 Called by /etc/libvirt/hooks/qemu.d/idletime. Needs neither idletimed nor a connection: a hook that calls libvirt
 would wait for the libvirtd that waits for it. Exit status 1 refuses; XML on stdout replaces the domain's.
@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 import syslog
 from dataclasses import replace
+from pathlib import Path
 
 from lxml import etree
 
@@ -40,20 +41,23 @@ def judge(operation: str, name: str, xml: str, options: settings.Settings) -> ve
     return result
 
 
-def read_settings() -> tuple[settings.Settings, tuple[str, ...]]:
+def read_settings(file: Path) -> tuple[settings.Settings, tuple[str, ...]]:
     """The operator's settings; where they cannot be read, the defaults and the reason."""
     try:
-        return settings.load(), ()
+        return settings.load(file), ()
     except settings.SettingsError as error:
         return settings.Settings(), (f"{error}; going on with the defaults",)
 
 
 def main(arguments: list[str]) -> int:
     """Exit status: 0 go on, 1 refused."""
-    name, operation = (arguments + ["", ""])[:2]
-    if operation not in verdict.OPERATIONS or (arguments + [""] * 3)[2] != "begin":
+    file = settings.FILE
+    if arguments[:1] == ["--config"]:
+        file, arguments = Path(arguments[1]), arguments[2:]
+    name, operation, stage = (arguments + [""] * 3)[:3]
+    if operation not in verdict.OPERATIONS or stage != "begin":
         return 0
-    options, complaints = read_settings()
+    options, complaints = read_settings(file)
     xml = sys.stdin.buffer.read().decode()
     try:
         result = judge(operation, name, xml, options)

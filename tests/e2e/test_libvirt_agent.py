@@ -1,0 +1,121 @@
+"""Guest agents at idletimed: rights, restarts, floods. The guest's end is played by a shell."""
+
+from __future__ import annotations
+
+import signal
+import time
+from typing import Callable
+
+import libvirt
+import pytest
+
+from tests.e2e.libvirt_fixtures import (  # noqa: F401  (fixtures)
+    INTERVAL_US, compiled, domain, expect, foreground, host, idletimed, module_stack, set_policy, shared_disk,
+)
+from tests.framework.agent_port import AgentPort
+from tests.framework.domain import Domain
+from tests.framework.idletimed import Idletimed, wait_until
+from tests.framework.libvirtd import Libvirtd
+
+Make = Callable[..., Domain]
+
+BG = ("background", "slow", INTERVAL_US)
+FG = ("foreground", "slow", INTERVAL_US)
+
+DEMOTE = "<idletime:guest control='demote'/>"
+NONE = "<idletime:guest control='none'/>"
+
+
+@pytest.fixture(scope="module")
+def tenant(host: Libvirtd, idletimed: Idletimed, module_stack: object, shared_disk: object) -> Callable[..., AgentPort]:
+    """Define, compile, start and boot a domain, and open its agent's port."""
+
+    def start(make: Make, name: str, control: str = DEMOTE) -> AgentPort:
+        result = make(name, foreground(control))
+        result.define()
+        if control == DEMOTE:
+            compiled(result)
+        return AgentPort(result.start().booted()).open()
+
+    return start
+
+
+def test_a_guest_demotes_itself(idletimed: Idletimed, host: Libvirtd, domain: Make,
+                                tenant: Callable[..., AgentPort]) -> None:
+    """Down and up again; its wish outlives idletimed and libvirtd, and not a reset; without the right it is refused."""
+    agent = tenant(domain, "guest")
+    wait_until(lambda: bool(agent.heard()), "the host speaks first")
+    first = agent.heard()[0]
+    assert (first["type"], first["control"], first["class"], first["answers"]) == ("policy", "demote", "foreground", None)
+
+    answer = agent.answer(agent.ask("background"))
+    assert (answer["class"], answer["granted"]["class"], answer["refused"]) == ("background", "background", [])
+    expect(agent.domain, vda=BG)
+
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        idletimed.stop(number)
+        expect(agent.domain, vda=BG)
+        idletimed.start()
+        expect(agent.domain, vda=BG)
+    host.stop_libvirtd(signal.SIGKILL)
+    host.start_libvirtd()
+    expect(agent.domain, vda=BG)
+    wait_until(lambda: agent.heard()[-1]["session"] != first["session"], "a new session is announced")
+    assert agent.heard()[-1]["granted"]["class"] == "background"
+
+    set_policy(agent.domain, foreground(NONE))
+    expect(agent.domain, vda=FG)
+    answer = agent.answer(agent.ask("background"))
+    assert [refusal["code"] for refusal in answer["refused"]] == ["control-none"]
+    set_policy(agent.domain, foreground(DEMOTE))
+    agent.answer(agent.ask("background"))
+    expect(agent.domain, vda=BG)
+
+    assert agent.answer(agent.ask("foreground"))["granted"] == {"class": "foreground", "queues": []}
+    expect(agent.domain, vda=FG)
+    queues = [{"device": {"target": "vda"}, "queues": "0"}, {"device": {"serial": "none"}, "queues": "0"},
+              {"device": {"target": "vda", "kernel": "x"}, "queues": "7"}]
+    answer = agent.answer(agent.ask("foreground", queues[:2]))
+    assert [entry["queues"] for entry in answer["granted"]["queues"]] == ["0"]
+    assert [refusal["code"] for refusal in answer["refused"]] == ["unknown-device"]
+    assert next(iter(agent.domain.scheduler().values()))["queues"] == "0"
+    answer = agent.answer(agent.ask("background", queues[2:]))
+    assert [refusal["code"] for refusal in answer["refused"]] == ["no-such-queue"]
+    expect(agent.domain, vda=BG)
+
+    agent.domain.dom.reset()
+    expect(agent.domain, vda=FG)
+
+
+FLOODS = {
+    "zeroes": "cat /dev/zero",
+    "lines": "yes '{}'",
+    "newlines": "yes ''",
+    "states": """yes '{"version":1,"type":"state","session":"a","sequence":1,"request":{"class":"background"}}'""",
+    "flips": """while :; do for c in background foreground; do echo '{"version":1,"type":"state","session":"a",'"""
+             """'"sequence":1,"request":{"class":"'$c'"}}'; done; done""",
+    "depth": "yes '[' | tr -d '\\n' | fold -w 60000",
+}
+FLOOD_SECONDS = 4.0
+
+
+def test_floods(idletimed: Idletimed, domain: Make, tenant: Callable[..., AgentPort]) -> None:
+    """Whatever a guest pours into its port: at most 1 % of a processor, and another guest's answer is not late."""
+    flooder, other = (tenant(domain, name) for name in ("flooder", "other"))
+    other.answer(other.ask("foreground"))
+    used = {}
+    for name, command in FLOODS.items():
+        assert flooder.domain.guest is not None
+        flood = flooder.domain.guest.start(f"({command}) >/run/say & echo $! >/run/flood; wait")
+        time.sleep(1)  # the burst that everybody has is over
+        before, begin = idletimed.cpu_seconds(), time.monotonic()
+        other.answer(other.ask("background"))
+        late = time.monotonic() - begin
+        other.answer(other.ask("foreground"))
+        time.sleep(FLOOD_SECONDS)
+        used[name] = (idletimed.cpu_seconds() - before) / (time.monotonic() - begin)
+        flooder.domain.guest.run("kill $(cat /run/flood); killall yes cat tr fold 2>/dev/null; true")
+        flood.cancel()
+        print(f"{name}: {100 * used[name]:.2f} % of a processor, the other's answer after {1000 * late:.0f} ms")
+        assert late < 5, name
+    assert max(used.values()) < 0.03, used
