@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Pace, queue, agents, verdicts, comparison, settings, arenas: time is virtual, nothing sleeps."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from idletime.compiler import CompileResult, Plan, ResourcePlan
+from idletime.errors import Finding, Kind, PolicyError, Severity
+from idletime.hostd import arena, compare, domains, guests, owner, pace, rights, verdict
+from idletime.hostd import settings as settings_room
+from idletime.hostd.protocol import State, Wish
+from idletime.hostd.settings import Settings
+from idletime.hostd.settle import Looked, channel_path
+from idletime.policy import Class, Control, Policy
+
+# ---- pace
+
+
+def test_burst_then_rate() -> None:
+    """The burst is 128 KiB; then 16 KiB a second: 8 KiB of debt are paid in half a second."""
+    one = pace.Pace(0.0)
+    one.charge(0.0, pace.BURST)
+    assert one.wait_seconds(0.0) == 0
+    one.charge(0.0, 8192)
+    assert one.wait_seconds(0.0) == 0.5
+    assert one.wait_seconds(0.25) == 0.25
+    assert one.wait_seconds(1000.0) == 0 and one.credit == pace.BURST
+
+
+@given(st.lists(st.tuples(st.floats(0, 10), st.integers(1, 4096), st.integers(0, 2048)), min_size=1, max_size=60))
+def test_no_guest_gets_more_than_its_rate(reads: list[tuple[float, int, int]]) -> None:
+    """Bytes and lines read up to any time: at most burst + rate x time + one read."""
+    now, cost, one = 0.0, 0.0, pace.Pace(0.0)
+    for pause, data, lines in reads:
+        now += max(pause, one.wait_seconds(now))
+        assert cost <= pace.BURST + pace.RATE * now + 1
+        step = data + lines * pace.LINE_COST
+        one.charge(now, step)
+        cost += step
+
+
+def test_every_line_costs() -> None:
+    assert [pace.line_cost(line) for line in (b"{}", b"x" * 4000, None)] == [2046, 0, 2048]
+
+
+# ---- the queue of domains
+
+
+def test_a_thousand_events_are_one_look() -> None:
+    queue = domains.Queue()
+    for _ in range(1000):
+        queue.touch("a", 0.0)
+    assert queue.take(0.0) == "a"
+    for _ in range(1000):
+        queue.touch("a", 0.1)
+    assert queue.take(0.2) is None, "it is being settled"
+    queue.done("a", 0.3, True)
+    assert queue.take(0.3) == "a", "what happened meanwhile is looked at"
+    queue.done("a", 0.4, True)
+    assert queue.take(99.0) is None
+
+
+def test_first_come_first_served() -> None:
+    queue = domains.Queue()
+    for number, uuid in enumerate("cab"):
+        queue.touch(uuid, float(number))
+    queue.touch("c", 5.0)
+    assert [queue.take(9.0) for _ in range(4)] == ["c", "a", "b", None]
+
+
+def test_failures_wait_longer_each_time() -> None:
+    """2, 4, 8, ... 60 s; an event does not wait."""
+    queue, now, waits = domains.Queue(), 0.0, []
+    queue.touch("a", now)
+    for _ in range(7):
+        assert queue.take(now) == "a"
+        queue.done("a", now, False)
+        waits.append(queue.wait_seconds(now))
+        now += waits[-1] or 0
+    assert waits == [2, 4, 8, 16, 32, 60, 60]
+    queue.touch("a", now)
+    queue.take(now)
+    queue.done("a", now, False)
+    queue.touch("a", now + 1)
+    assert queue.wait_seconds(now + 1) == 0
+    queue.forget("a")
+    assert queue.known() == set()
+
+
+# ---- agents
+
+
+def agent(wish: Wish = Wish(), running: bool = True) -> guests.Agent:
+    policy = Policy(Class.FOREGROUND, control=Control.DEMOTE)
+    grant = rights.Grant(Plan(), wish.background)
+    return guests.Agent("host-1", 0.0, Looked("d", True, running, policy, (), grant, wish))
+
+
+def test_a_repeated_state_is_answered_at_once() -> None:
+    one = agent(Wish(True))
+    assert not one.hear(State("s", 1, Wish(True)), 10.0)
+    assert one.answers == ("s", 1)
+    assert one.hear(State("s", 2, Wish()), 20.0) and one.asked == Wish()
+    assert one.hear(State("s", 2, Wish()), 21.0), "it is not settled yet, so there is no answer yet"
+    one.see(agent().looked or Looked("d"), Wish())
+    assert one.asked is None and not one.hear(State("s", 3, Wish()), 22.0)
+
+
+def test_a_newer_wish_is_not_lost_while_the_last_is_settled() -> None:
+    one = agent()
+    one.hear(State("s", 1, Wish(True)), 0.0)
+    asked = one.asked
+    one.hear(State("s", 2, Wish()), 0.1)
+    one.see(agent(Wish(True)).looked or Looked("d"), asked)
+    assert one.asked == Wish()
+
+
+def test_silence() -> None:
+    """90 s, of which only those count in which the VM ran."""
+    one = agent(Wish(True))
+    assert not one.tick(90.0, 85.0)
+    assert one.tick(90.1, 90.0) and one.asked == Wish()
+    paused = agent(Wish(True), running=False)
+    for now in range(5, 500, 5):
+        assert not paused.tick(float(now), now - 5.0)
+    assert not agent().tick(1000.0, 995.0), "it asked for nothing"
+
+
+# ---- verdicts
+
+XML = "<domain type='kvm'><name>d</name></domain>"
+PLAN = Plan((ResourcePlan("idletime-sda", "sda", "/run/idletime/sda", {}),))
+POLICY = Policy(Class.BACKGROUND)
+MISFIT = PolicyError([Finding(Severity.ERROR, Kind.FIT, "no such disk", "name another")])
+
+
+def test_a_domain_without_policy_is_left_alone() -> None:
+    for operation in ("prepare", "migrate", "restore", "started"):
+        assert verdict.decide(operation, "d", XML, CompileResult(XML, None, Plan()), Settings()) == verdict.Verdict()
+
+
+@pytest.mark.parametrize("action, refuse", [("refuse", True), ("warn", False)])
+@pytest.mark.parametrize("operation", verdict.OPERATIONS)
+def test_misfit(operation: str, action: str, refuse: bool) -> None:
+    result = verdict.decide(operation, "d", XML, MISFIT, Settings(on_misfit=action))
+    assert (result.refuse, result.xml, result.arenas) == (refuse, None, ())
+    assert result.messages[0] == "domain 'd': error: no such disk; remedy: name another"
+    assert len(result.messages) == (2 if refuse else 1)
+
+
+def test_compiled_uncompiled_and_rewritten() -> None:
+    other = XML.replace("</name>", "</name><qemu/>")
+    arenas = ("/run/idletime/sda",)
+    result = CompileResult(XML, POLICY, PLAN)
+    assert verdict.decide("prepare", "d", XML, result, Settings()) == verdict.Verdict(arenas=arenas)
+    assert verdict.decide("prepare", "d", other, result, Settings()).refuse
+    warned = verdict.decide("prepare", "d", other, result, Settings(on_uncompiled="warn"))
+    assert not warned.refuse and "virt-idletime apply d --config" in warned.messages[0]
+    assert verdict.decide("migrate", "d", other, result, Settings()) == verdict.Verdict(xml=XML, arenas=arenas)
+
+
+@pytest.mark.parametrize("one, other, same", [
+    ("<d><a x='1'/><b/></d>", "<d>\n <b/><a x=\"1\"/> </d>", True),
+    ("<d><a x='1'/></d>", "<d><a x='2'/></d>", False),
+    ("<d><a/><a/></d>", "<d><a/></d>", False),
+    ("<d><a><b/></a></d>", "<d><a/><b/></d>", False),
+    ("<d><a>1</a></d>", "<d><a> 1 </a></d>", True),
+    ("<d><devices><channel><target name='org.idletime.agent.0'/></channel></devices></d>",
+     "<d><devices><channel><source path='/x'/><target name='org.idletime.agent.0' state='connected'/><alias name='c'/>"
+     "<address type='v'/></channel></devices></d>", True),
+    ("<d><devices><channel><target name='other'/></channel></devices></d>",
+     "<d><devices><channel><target name='other'/><address/></channel></devices></d>", False),
+])
+def test_same(one: str, other: str, same: bool) -> None:
+    assert compare.same(one, other) is same and compare.same(other, one) is same
+
+
+def test_channel_path() -> None:
+    xml = ("<domain><devices><channel type='unix'><source path='/a'/><target name='x'/></channel>"
+           "<channel type='unix'><source path='/b'/><target name='org.idletime.agent.0'/></channel></devices></domain>")
+    assert channel_path(xml) == "/b"
+    assert channel_path(xml.replace("agent", "other")) is None
+
+
+# ---- settings
+
+
+@pytest.mark.parametrize("text, complaint", [
+    ("on-misfit = 'ask'", "on-misfit is 'ask': use refuse or warn"),
+    ("on-misfits = 'warn'", "there is no setting 'on-misfits'; use uri, on-misfit"),
+    ("uri = 1", "uri is 1: it must be of type str"),
+    ("resync-seconds = true", "resync-seconds is True: it must be of type int"),
+    ("resync-seconds = 1", "resync-seconds is 1: use 10 to 86400"),
+    ("uri", "idletimed.toml: "),
+])
+def test_wrong_settings(tmp_path: Path, text: str, complaint: str) -> None:
+    file = tmp_path / "idletimed.toml"
+    file.write_text(text)
+    with pytest.raises(settings_room.SettingsError) as error:
+        settings_room.load(file)
+    assert complaint in str(error.value)
+
+
+def test_settings(tmp_path: Path) -> None:
+    assert settings_room.load(tmp_path / "none") == Settings()
+    shipped = Path(__file__).parents[1] / "etc" / "idletimed.toml"
+    assert settings_room.load(shipped) == Settings(), "the shipped file shows the defaults"
+
+
+# ---- arenas
+
+ME = arena.Owner(os.getuid(), os.getgid())
+
+
+def test_make_an_arena(tmp_path: Path) -> None:
+    path = tmp_path / "run" / "sda"
+    labelled: list[Path] = []
+    assert arena.make(str(path), ME, labelled.append)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o750 and stat.S_IMODE(path.parent.stat().st_mode) == 0o755
+    assert labelled == [path]
+    path.chmod(0o2775)
+    assert not arena.make(str(path), ME, labelled.append)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o2775, "an operator's rights stay"
+
+
+def test_what_is_no_arena(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("/etc")
+    (tmp_path / "file").touch()
+    for name in ("link", "file"):
+        with pytest.raises(arena.ArenaError, match="is no directory"):
+            arena.make(str(tmp_path / name), ME)
+    for path in ("relative", f"{tmp_path}/../x"):
+        with pytest.raises(arena.ArenaError, match="absolute, without"):
+            arena.make(path, ME)
+    assert not (tmp_path.parent / "x").exists()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="gives a directory away, which needs root")
+def test_an_arena_for_somebody_else(tmp_path: Path) -> None:
+    arena.make(str(tmp_path / "sda"), arena.Owner(65534, 65534))
+    status = (tmp_path / "sda").stat()
+    assert (status.st_uid, status.st_gid) == (65534, 65534)
+
+
+def test_owner(tmp_path: Path) -> None:
+    labelled = "<domain><seclabel model='dac'><label>+64055:+107</label></seclabel></domain>"
+    assert owner.of_domain(labelled) == arena.Owner(64055, 107)
+    assert owner.of_domain(labelled, "root:root") == arena.Owner(0, 0)
+    with pytest.raises(ValueError, match="nobody-there"):
+        owner.parse("nobody-there:root")
+    conf = tmp_path / "qemu.conf"
+    conf.write_text('#user = "a"\n  user = "root"\ngroup="+5"\n')
+    assert owner.of_host(conf) == arena.Owner(0, 5)

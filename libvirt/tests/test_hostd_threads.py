@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Threads that hang, and lines that do: what waits is waited for, nothing sleeps and hopes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from idletime.hostd import channel as channel_room
+from idletime.hostd.channel import Channel, Ears
+from idletime.hostd.hands import PATIENCE_SECONDS, Hands
+from idletime.hostd.pace import BURST
+from idletime.hostd.protocol import LINE_BYTES, State
+
+WAIT_SECONDS = 20
+
+
+def run(work: Callable[[], Awaitable[None]]) -> None:
+    asyncio.run(asyncio.wait_for(work(), WAIT_SECONDS))
+
+
+class Connection:
+    """A connection that may die."""
+
+    def __init__(self) -> None:
+        self.alive = True
+
+    def isAlive(self) -> bool:  # noqa: N802  libvirt's name
+        return self.alive
+
+    def close(self) -> None:
+        self.alive = False
+
+
+def test_hanging_threads_are_replaced() -> None:
+    """All threads hang; after the patience others do the work; when the first come back, they end."""
+
+    async def work() -> None:
+        gate, begun = threading.Event(), threading.Barrier(3)
+
+        def hang(_connection: Any) -> str:
+            begun.wait()
+            gate.wait()
+            return "late"
+
+        hands = Hands(Connection, size=2)
+        late = [hands.do(hang) for _ in range(2)]
+        await asyncio.to_thread(begun.wait)
+        assert hands.watch(time.monotonic()) == 0
+        other = hands.do(lambda _connection: "done")
+        assert hands.watch(time.monotonic() + PATIENCE_SECONDS + 1) == 2
+        assert await other == "done"
+        assert len(hands.threads) == 4
+        gate.set()
+        assert await asyncio.gather(*late) == ["late", "late"]
+        while len(hands.threads) > 2:
+            await asyncio.sleep(0)
+        hands.close()
+
+    run(work)
+
+
+def test_no_more_threads_than_the_limit() -> None:
+    async def work() -> None:
+        gate, begun = threading.Event(), threading.Barrier(2)
+
+        def hang(_connection: Any) -> None:
+            begun.wait()
+            gate.wait()
+
+        hands = Hands(Connection, size=1, most=1)
+        late = hands.do(hang)
+        await asyncio.to_thread(begun.wait)
+        assert hands.watch(time.monotonic() + PATIENCE_SECONDS + 1) == 1
+        assert len(hands.threads) == 1
+        gate.set()
+        await late
+        hands.close()
+
+    run(work)
+
+
+def test_a_dead_connection_is_made_anew_and_errors_are_handed_on() -> None:
+    async def work() -> None:
+        made: list[Connection] = []
+
+        def connect() -> Connection:
+            made.append(Connection())
+            return made[-1]
+
+        hands = Hands(connect, size=1)
+        first = await hands.do(lambda connection: connection)
+        assert await hands.do(lambda connection: connection) is first
+        first.alive = False
+        assert await hands.do(lambda connection: connection) is not first
+        with pytest.raises(ZeroDivisionError):
+            await hands.do(lambda _connection: 1 // 0)
+        hands.close()
+
+    run(work)
+
+
+# ---- channels
+
+
+class Guest:
+    """QEMU's end of a channel."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = str(folder / "socket")
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind(self.path)
+        self.listener.listen(1)
+        self.listener.setblocking(False)
+        self.states: list[State] = []
+        self.heard = asyncio.Event()
+
+    async def accept(self) -> socket.socket:
+        line, _ = await asyncio.get_running_loop().sock_accept(self.listener)
+        return line
+
+    def ears(self, message: bytes = b"hello\n") -> Ears:
+        def hear(state: State) -> None:
+            self.states.append(state)
+            self.heard.set()
+
+        return Ears(lambda: message, hear)
+
+
+async def read_line(line: socket.socket) -> bytes:
+    data = b""
+    while not data.endswith(b"\n") or data == b"\n":
+        data += await asyncio.get_running_loop().sock_recv(line, 1)
+    return data
+
+
+def state(sequence: int = 1) -> bytes:
+    message = {"version": 1, "type": "state", "session": "s", "sequence": sequence, "request": {}}
+    return json.dumps(message).encode() + b"\n"
+
+
+def test_a_line(tmp_path: Path) -> None:
+    """First an empty line and the policy; states are heard; rubbish is answered once a second."""
+
+    async def work() -> None:
+        guest = Guest(tmp_path)
+        one = Channel("d", guest.path, guest.ears())
+        line = await guest.accept()
+        assert await read_line(line) == b"\nhello\n"
+        line.send(b"half of an old li\n" + state(7))
+        assert json.loads(await read_line(line))["code"] == "malformed"
+        await guest.heard.wait()
+        assert [each.sequence for each in guest.states] == [7]
+        line.send(b"rubbish\nmore\n" + state(8))
+        guest.heard.clear()
+        await guest.heard.wait()
+        one.say(b"last\n")
+        assert await read_line(line) == b"last\n", "the second error within a second was dropped"
+        one.close()
+
+    run(work)
+
+
+def test_a_lost_line_is_connected_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channel_room, "RETRY_SECONDS", 0.01)
+
+    async def work() -> None:
+        guest = Guest(tmp_path)
+        one = Channel("d", guest.path, guest.ears())
+        (await guest.accept()).close()
+        line = await guest.accept()
+        assert await read_line(line) == b"\nhello\n"
+        one.close()
+        assert await asyncio.get_running_loop().sock_recv(line, 1) == b""
+
+    run(work)
+
+
+def test_nobody_listens(tmp_path: Path) -> None:
+    async def work() -> None:
+        one = Channel("d", str(tmp_path / "none"), Ears(lambda: b"", lambda _: None))
+        assert not one.open
+        one.say(b"into the void\n")
+        one.close()
+
+    run(work)
+
+
+def test_a_guest_that_does_not_read(tmp_path: Path) -> None:
+    """Of ten thousand messages, those in the socket's buffer and the last one arrive; nothing else is kept."""
+
+    async def work() -> None:
+        guest = Guest(tmp_path)
+        one = Channel("d", guest.path, guest.ears())
+        line = await guest.accept()
+        for number in range(10000):
+            one.say(b"%08d" % number * 100 + b"\n")
+        assert len(one._sending) + len(one._next) < 2000
+        one.say(b"last\n")
+        while (found := await read_line(line)) != b"last\n":
+            assert len(found.strip()) in (800, 5)
+        one.close()
+
+    run(work)
+
+
+def test_a_flood_is_not_read(tmp_path: Path) -> None:
+    """A guest that writes without end gets rid of its burst and a read or two, then it waits."""
+
+    async def work() -> None:
+        guest = Guest(tmp_path)
+        one = Channel("d", guest.path, guest.ears())
+        line = await guest.accept()
+        written, flood = 0, b"x" * LINE_BYTES
+        while one.pace.credit > 0:
+            try:
+                written += line.send(flood)
+            except BlockingIOError:
+                pass
+            await asyncio.sleep(0)
+        room = 2 * line.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
+        assert written <= BURST + room + LINE_BYTES
+        one.close()
+
+    run(work)
