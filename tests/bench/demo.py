@@ -79,8 +79,8 @@ def _collect(loads: dict[str, Load], folder: Path, stem: str) -> dict[str, Any]:
 class Demo:
     """One demo: where its results go, and how long it measures."""
 
-    def __init__(self, folder: Path, length: Length, quantum_ms: int) -> None:
-        self.folder, self.length, self.quantum_ms = folder, length, quantum_ms
+    def __init__(self, folder: Path, length: Length, quantum_ms: int, make_pair: type[pair.Pair] = pair.Pair) -> None:
+        self.folder, self.length, self.quantum_ms, self.make_pair = folder, length, quantum_ms, make_pair
         self.results = folder / "results.jsonl"
         self.finished = 0
 
@@ -96,11 +96,11 @@ class Demo:
         print("Preparing: guest kernel, load generator, accelerator ...", flush=True)
         boot = accel.prepare(wanted_qemu)
         print(f"Booting two guests under {boot.accel.upper()} ...", flush=True)
-        with pair.Pair(boot, DISK, self.quantum_ms) as machines, self.results.open("w") as results:
+        with self.make_pair(boot, DISK, self.quantum_ms) as machines, self.results.open("w") as results:
             if not machines.patched:
                 print(f"{boot.qemu} is an unpatched QEMU: only the phases that need no patch will run", flush=True)
             machines.warm_up()
-            _write(results, {"kind": "conditions", "program": "demo", **self._conditions(machines), **host.facts(boot)})
+            _write(results, {"kind": "conditions", "program": self.folder.name, **self._conditions(machines), **host.facts(boot)})
             self._run_phases(machines, results)
 
     def _conditions(self, machines: pair.Pair) -> dict[str, Any]:
@@ -133,20 +133,21 @@ class Demo:
             print(f"  {self.folder / name}")
 
 
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python3 -m tests.bench.demo", description="A foreground VM keeps its disk.")
+def _arguments(name: str) -> argparse.Namespace:
+    program = f"python3 -m tests.bench.{name.replace('-', '_')}"
+    parser = argparse.ArgumentParser(prog=program, description="A foreground VM keeps its disk.")
     parser.add_argument("--quick", action="store_true", help="about a minute instead of five, and noisier")
-    parser.add_argument("--output", type=Path, default=paths.BUILD / "demo", help="folder of the results (build/demo)")
+    parser.add_argument("--output", type=Path, default=paths.BUILD / name, help=f"folder of the results (build/{name})")
     parser.add_argument("--qemu", metavar="PATH", help="the QEMU to run (the one that `make qemu` staged)")
     parser.add_argument("--quantum-ms", type=int, default=pair.QUANTUM_MS, metavar="N",
                         help="the foreground is busy for 30 %% of each N ms (100)")
     return parser.parse_args()
 
 
-def main() -> int:
+def main(name: str = "demo", make_pair: type[pair.Pair] = pair.Pair) -> int:
     """Exit status: 0 done, 1 failed, 130 interrupted."""
-    arguments = _arguments()
-    demo = Demo(arguments.output, QUICK if arguments.quick else FULL, arguments.quantum_ms)
+    arguments = _arguments(name)
+    demo = Demo(arguments.output, QUICK if arguments.quick else FULL, arguments.quantum_ms, make_pair)
     unwind_on_signals()
     try:
         demo.prepare()

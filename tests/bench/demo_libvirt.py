@@ -1,0 +1,85 @@
+"""The demo on libvirt: the same disk, loads and table; two domains with policies, and only virt-idletime to control them.
+
+    python3 -m tests.bench.demo_libvirt [--quick] [--output build/demo-libvirt] [--qemu PATH]
+
+Needs root: it starts a libvirtd of its own, in namespaces of its own.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from tests.bench import demo, pair
+from tests.bench.pair import Pair
+from tests.framework.domain import Domain, disk_xml, policy
+from tests.framework.idletimed import Idletimed, virt_idletime, wait_until
+from tests.framework.libvirtd import Libvirtd, quiet_libvirt
+from tests.framework.qemu import Boot
+from tests.testbed.disk import Disk, Model
+
+FOREGROUND, BACKGROUND = "web", "batch"
+
+DISK = "<idletime:disk target='vda' resource='slow'/>"
+"""What is behind a test disk's socket cannot be found out, so the policy names it; on a host 'auto' does."""
+
+
+class LibvirtPair(Pair):
+    """The demo's two guests as domains. The class and the interval are set by virt-idletime."""
+
+    def __init__(self, boot: Boot, model: Model, quantum_ms: int = pair.QUANTUM_MS) -> None:
+        super().__init__(boot, model, quantum_ms)
+        if not self.patched:
+            raise ValueError(f"{boot.qemu} is an unpatched QEMU: the policy of a domain needs a patched one")
+        self._set: int | None = -1
+
+    def __enter__(self) -> LibvirtPair:
+        with ExitStack() as stack:
+            self.disk = stack.enter_context(Disk(self._model))
+            self.host = stack.enter_context(Libvirtd(self._boot, "demo", hook=True))
+            stack.enter_context(Idletimed(self.host))
+            self.foreground, self.background = (self._tenant(*each) for each in (
+                (FOREGROUND, "foreground"), (BACKGROUND, "background")))
+            for domain in (self.foreground, self.background):
+                stack.callback(domain.detach)
+            self._stack = stack.pop_all()
+        return self
+
+    def _tenant(self, name: str, device_class: str) -> Any:
+        """Define a domain without a policy, apply one, start it."""
+        domain = Domain(self.host, name, "", [disk_xml(self.disk, device_class)])
+        domain.define()
+        with tempfile.NamedTemporaryFile("w", dir=self.host.run, suffix=".xml") as file:
+            file.write(policy(device_class, DISK))
+            file.flush()
+            virt_idletime(self.host, "apply", name, "--policy", f"/run/{Path(file.name).name}")
+        return domain.start().booted()
+
+    def control(self, interval_us: int | None) -> None:
+        """As an operator does it."""
+        if interval_us == self._set:
+            return
+        self._set = interval_us
+        if interval_us is None:
+            virt_idletime(self.host, "unmark", BACKGROUND)
+        else:
+            virt_idletime(self.host, "mark", BACKGROUND)
+            virt_idletime(self.host, "set", BACKGROUND, f"interval-us={interval_us}")
+        wanted = "foreground" if interval_us is None else "background"
+        wait_until(lambda: self._is(wanted, interval_us), "the scheduler does as it was told")
+
+    def _is(self, device_class: str, interval_us: int | None) -> bool:
+        return all(device["class"] == device_class and interval_us in (None, device["resource"]["interval-us"])
+                   for device in self.background.scheduler().values())
+
+    def counters(self) -> Any:
+        """The background's query-idletime, through libvirt."""
+        return self.background.qmp("query-idletime")
+
+
+if __name__ == "__main__":
+    quiet_libvirt()
+    sys.exit(demo.main("demo-libvirt", LibvirtPair))

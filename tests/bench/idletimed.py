@@ -1,0 +1,96 @@
+"""What idletimed costs with 50 idle domains of a real libvirtd: python3 -m tests.bench.idletimed [--domains 50]
+
+The domains are real QEMUs with a policy, a disk and an agent's channel, but without a guest: their firmware finds
+nothing to boot and halts. libvirt's test driver would not do: its domains are no QEMU, so a policy does not fit them.
+Prints one JSON line; asserts nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from typing import Any
+
+from tests.bench.demo_libvirt import DISK
+from tests.framework import accel, host
+from tests.framework.domain import Domain, disk_xml, policy
+from tests.framework.idletimed import Idletimed, virt_idletime, wait_until
+from tests.framework.libvirtd import Libvirtd, quiet_libvirt
+from tests.testbed.disk import Disk, Model
+
+START_SECONDS = 120.0
+"""For idletimed to look at all domains after its start."""
+
+
+class Bare(Domain):
+    """A domain without a kernel."""
+
+    def xml(self) -> str:
+        lines = super().xml().splitlines()
+        return "\n".join(line for line in lines if not any(
+            f"<{tag}>" in line for tag in ("kernel", "initrd", "cmdline")))
+
+
+def measure(domains: int, seconds: float) -> dict[str, Any]:
+    """Start the domains, then idletimed, and look at it for a while."""
+    boot = accel.prepare()
+    with Disk(Model(service_us=0)) as disk, Libvirtd(boot, "bench", hook=True) as libvirtd:
+        for number in range(domains):
+            start(Bare(libvirtd, f"d{number}", policy("background", DISK + "<idletime:guest control='demote'/>"),
+                       [disk_xml(disk, f"d{number}")], memory_mib=16))
+        with Idletimed(libvirtd) as daemon:
+            # All have been looked at when all channels are connected.
+            begin = time.monotonic()
+            wait_until(lambda: connected(libvirtd) == domains, "all agents' channels are connected", START_SECONDS)
+            settled, started = time.monotonic() - begin, daemon.cpu_seconds()
+            time.sleep(5)
+            before = daemon.cpu_seconds()
+            time.sleep(seconds)
+            idle = (daemon.cpu_seconds() - before) / seconds
+            status = [timed(libvirtd) for _ in range(5)]
+            return {
+                "kind": "idletimed", "domains": domains, "seconds": seconds, "rss_mib": round(daemon.rss_mib(), 1),
+                "idle_core_percent": round(100 * idle, 3), "settled_seconds": round(settled, 2),
+                "start_cpu_seconds": round(started, 2), "status_seconds": round(statistics.median(status), 3),
+                **host.facts(boot),
+            }
+
+
+def start(domain: Bare) -> None:
+    """Define, compile and start one."""
+    domain.define()
+    virt_idletime(domain.host, "apply", domain.name, "--config")
+    domain.dom.create()
+    print(f"\r{domain.name} runs ", end="", file=sys.stderr, flush=True)
+
+
+def connected(libvirtd: Libvirtd) -> int:
+    """How many agents' channels have idletimed at the host's end."""
+    sockets = libvirtd.call("cat", "/proc/net/unix").stdout.splitlines()
+    # State 03 is connected; the listening socket of each channel is 01.
+    return sum("org.idletime.agent.0" in line and line.split()[5] == "03" for line in sockets)
+
+
+def timed(libvirtd: Libvirtd) -> float:
+    """Seconds of one `virt-idletime status`."""
+    begin = time.monotonic()
+    virt_idletime(libvirtd, "status")
+    return time.monotonic() - begin
+
+
+def main() -> int:
+    """Exit status: 0."""
+    parser = argparse.ArgumentParser(prog="python3 -m tests.bench.idletimed", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--domains", type=int, default=50)
+    parser.add_argument("--seconds", type=float, default=60, help="how long to look at the idle daemon")
+    arguments = parser.parse_args()
+    quiet_libvirt()
+    print(json.dumps(measure(arguments.domains, arguments.seconds)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
