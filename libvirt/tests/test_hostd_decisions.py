@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from idletime.compiler import CompileResult, Plan, ResourcePlan
 from idletime.errors import Finding, Kind, PolicyError, Severity
-from idletime.hostd import arena, compare, domains, guests, owner, pace, rights, verdict
+from idletime.hostd import arena, domains, guests, owner, pace, rights, verdict
 from idletime.hostd import settings as settings_room
 from idletime.hostd.protocol import State, Wish
 from idletime.hostd.settings import Settings
@@ -163,22 +163,6 @@ def test_compiled_uncompiled_and_rewritten() -> None:
     warned = verdict.decide("prepare", "d", other, result, Settings(on_uncompiled="warn"))
     assert not warned.refuse and "virt-idletime apply d --config" in warned.messages[0]
     assert verdict.decide("migrate", "d", other, result, Settings()) == verdict.Verdict(xml=XML, arenas=arenas)
-
-
-@pytest.mark.parametrize("one, other, same", [
-    ("<d><a x='1'/><b/></d>", "<d>\n <b/><a x=\"1\"/> </d>", True),
-    ("<d><a x='1'/></d>", "<d><a x='2'/></d>", False),
-    ("<d><a/><a/></d>", "<d><a/></d>", False),
-    ("<d><a><b/></a></d>", "<d><a/><b/></d>", False),
-    ("<d><a>1</a></d>", "<d><a> 1 </a></d>", True),
-    ("<d><devices><channel><target name='org.idletime.agent.0'/></channel></devices></d>",
-     "<d><devices><channel><source path='/x'/><target name='org.idletime.agent.0' state='connected'/><alias name='c'/>"
-     "<address type='v'/></channel></devices></d>", True),
-    ("<d><devices><channel><target name='other'/></channel></devices></d>",
-     "<d><devices><channel><target name='other'/><address/></channel></devices></d>", False),
-])
-def test_same(one: str, other: str, same: bool) -> None:
-    assert compare.same(one, other) is same and compare.same(other, one) is same
 
 
 def test_channel_path() -> None:

@@ -8,7 +8,6 @@
     rights      what a guest may ask for, and what its VM gets                    none
     verdict     whether a domain may start, and which arenas it needs             none
     owner       who runs a domain's QEMU                                        reads qemu.conf
-    compare     whether two domain XMLs say the same                                none
     arena       makes the directories of arenas                                   files
     wish        what a guest was granted, kept in the live domain                 libvirt
     settle      brings one domain to what its policy says                         libvirt

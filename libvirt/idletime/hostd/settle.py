@@ -25,7 +25,6 @@ from ..policy import Policy
 from ..policy import parse as parse_policy
 from ..qmp import Monitor
 from . import arena, owner, rights, wish
-from .compare import same
 from .protocol import Wish
 from .settings import Settings
 
@@ -116,7 +115,7 @@ def _config(job: _Job, uuid: str) -> None:
     _note(job, result.findings)
     if result.plan.resources:
         _arenas(job, xml, result.plan)
-    if not job.settings.compile_on_define or same(xml, result.xml):
+    if not job.settings.compile_on_define or xml == result.xml:
         return
     if job.memory.defined.get(uuid) == result.xml:
         job.problems.append("libvirt does not keep what was compiled; remedy: compare 'virsh dumpxml --inactive' with "

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 
 from ..compiler import CompileResult
 from ..errors import PolicyError, Severity
-from .compare import same
 from .settings import Settings
 
 REWRITES = ("migrate", "restore")
@@ -49,7 +48,7 @@ def decide(operation: str, name: str, xml: str, outcome: CompileResult | PolicyE
                      if finding.severity is not Severity.NOTE)
     if operation in REWRITES:
         return Verdict(False, warnings, outcome.xml, arenas)
-    if same(xml, outcome.xml):
+    if xml == outcome.xml:  # the compiler leaves alone what is compiled, however libvirt has put it
         return Verdict(False, warnings, None, arenas)
     stale = (f"domain '{name}': its policy is not, or not as it is now on this host, in the XML that starts; remedy: "
              f"'virt-idletime apply {name} --config', or 'virt-idletime compile' for a transient domain",)
