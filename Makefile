@@ -91,11 +91,16 @@ demo-quick: deps qemu ## The demo with shorter runs.
 	@$(heading) 'Demo, short'
 	$(python) -m tests.bench.demo --quick
 
+.PHONY: demo-libvirt
+demo-libvirt: deps qemu ## The demo on a libvirtd of its own: two tenants of the examples (as root); results in build/demo-libvirt.
+	@$(heading) 'Demo on libvirt'
+	$(python) -m tests.bench.demo_libvirt
+
 # ---- tests: each a step of its own; "make test" stops at the first failure
 
 .PHONY: test
 test: deps qemu ## Run everything that CI runs.
-	@for step in check-patches unit agent-check libvirt fuzz-quick machine e2e; do $(MAKE) --no-print-directory $$step; done
+	@for step in check-patches unit agent-check libvirt confinement fuzz-quick machine e2e; do $(MAKE) --no-print-directory $$step; done
 	$(heading) 'All tests passed'
 
 .PHONY: check-patches
@@ -113,6 +118,18 @@ unit: ## Run the unit and property tests of the scheduler, and the simulator aga
 libvirt: venv ## Run the tests of the libvirt room: policy, compiler, resolution, virt-idletime.
 	@$(heading) 'Policy in domain XML'
 	$(MAKE) -C libvirt check PYTHON=$(abspath $(python))
+
+.PHONY: confinement
+confinement: ## Check the AppArmor abstractions, the SELinux module and the units; nothing is loaded.
+	@$(heading) 'Confinement'
+	libvirt/confinement/check
+
+.PHONY: test-libvirt-full
+test-libvirt-full: deps qemu ## The longer tests of idletimed: all floods, long fuzzing, 50 domains (10 minutes).
+	@$(heading) 'idletimed, long'
+	IDLETIME_FULL=1 $(MAKE) libvirt
+	IDLETIME_FULL=1 $(python) -m pytest tests/e2e -k libvirt $(PYTEST_ARGS)
+	$(python) -m tests.bench.idletimed
 
 .PHONY: machine
 machine: ## Run the machine tests (qtest, virtual time) against the built QEMU.

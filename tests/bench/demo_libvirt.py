@@ -1,4 +1,7 @@
-"""The demo on libvirt: the same disk, loads and table; two domains with policies, and only virt-idletime to control them.
+"""The demo on libvirt: the same disk, loads and table; two tenants of the examples, and only virt-idletime to control them.
+
+The foreground is examples/libvirt/mixed-tenant.xml, whose class is `guest`: it marks nothing, so all it does is foreground.
+The background is background-tenant.xml. Their policies are applied to domains that boot the test guests.
 
     python3 -m tests.bench.demo_libvirt [--quick] [--output build/demo-libvirt] [--qemu PATH]
 
@@ -8,23 +11,21 @@ Needs root: it starts a libvirtd of its own, in namespaces of its own.
 from __future__ import annotations
 
 import sys
-import tempfile
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 from tests.bench import demo, pair
 from tests.bench.pair import Pair
-from tests.framework.domain import Domain, disk_xml, policy
+from tests.framework import paths
+from tests.framework.domain import Domain, disk_xml
 from tests.framework.idletimed import Idletimed, virt_idletime, wait_until
 from tests.framework.libvirtd import Libvirtd, quiet_libvirt
 from tests.framework.qemu import Boot
 from tests.testbed.disk import Disk, Model
 
-FOREGROUND, BACKGROUND = "web", "batch"
+FOREGROUND, BACKGROUND = "mixed-tenant", "background-tenant"
 
-DISK = "<idletime:disk target='vda' resource='slow'/>"
-"""What is behind a test disk's socket cannot be found out, so the policy names it; on a host 'auto' does."""
+EXAMPLES = paths.ROOT / "examples" / "libvirt"
 
 
 class LibvirtPair(Pair):
@@ -52,10 +53,7 @@ class LibvirtPair(Pair):
         """Define a domain without a policy, apply one, start it."""
         domain = Domain(self.host, name, "", [disk_xml(self.disk, device_class)])
         domain.define()
-        with tempfile.NamedTemporaryFile("w", dir=self.host.run, suffix=".xml") as file:
-            file.write(policy(device_class, DISK))
-            file.flush()
-            virt_idletime(self.host, "apply", name, "--policy", f"/run/{Path(file.name).name}")
+        virt_idletime(self.host, "apply", name, "--policy", str(EXAMPLES / f"{name}.xml"))
         return domain.start().booted()
 
     def control(self, interval_us: int | None) -> None:

@@ -14,7 +14,6 @@ import sys
 import time
 from typing import Any
 
-from tests.bench.demo_libvirt import DISK
 from tests.framework import accel, host
 from tests.framework.domain import Domain, disk_xml, policy
 from tests.framework.idletimed import Idletimed, virt_idletime, wait_until
@@ -39,7 +38,7 @@ def measure(domains: int, seconds: float) -> dict[str, Any]:
     boot = accel.prepare()
     with Disk(Model(service_us=0)) as disk, Libvirtd(boot, "bench", hook=True) as libvirtd:
         for number in range(domains):
-            start(Bare(libvirtd, f"d{number}", policy("background", DISK + "<idletime:guest control='demote'/>"),
+            start(Bare(libvirtd, f"d{number}", policy("background", "<idletime:guest control='demote'/>"),
                        [disk_xml(disk, f"d{number}")], memory_mib=16))
         with Idletimed(libvirtd) as daemon:
             # All have been looked at when all channels are connected.
