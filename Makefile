@@ -64,6 +64,10 @@ qemu: venv ## Build the patched QEMU: build/stage/bin/qemu-system-x86_64.
 qemu-unpatched: venv ## Build the same QEMU without our changes, for comparisons: build/unpatched/stage.
 	@$(scripts)/qemu unpatched
 
+.PHONY: qemu-sanitized
+qemu-sanitized: venv ## Build the patched QEMU with sanitizers and coverage (10 minutes): build/sanitized/stage.
+	@$(scripts)/qemu sanitized
+
 # ---- the guest agent
 
 .PHONY: agent
@@ -150,6 +154,16 @@ fuzz-quick: ## Fuzz for half a minute, as CI does.
 fuzz: ## Fuzz what is read from shared memory, for longer than the tests do.
 	@$(heading) 'Fuzzing'
 	$(MAKE) -C tests/fuzz run
+
+.PHONY: sanitize
+sanitize: qemu qemu-sanitized ## Run the machine tests and QEMU's own of virtio-blk with sanitizers; prints coverage.
+	@$(heading) 'Machine tests with sanitizers'
+	tests/machine/sanitize
+
+.PHONY: upstream-tests
+upstream-tests: qemu qemu-unpatched ## Run QEMU's own block, drain and migration tests on both trees; 30 minutes.
+	@$(heading) "QEMU's own tests, unpatched and patched"
+	tests/upstream/run
 
 .PHONY: bench
 bench: deps qemu qemu-unpatched ## Run the benchmarks, for hours; they print series and assert nothing. Resumable.

@@ -4,6 +4,7 @@
 # Two source trees are made from one store (build/qemu/git):
 #   patched    build/qemu/src        all patches and the overlay
 #   unpatched  build/unpatched/src   only patches marked "Also-unpatched: yes", for comparisons
+# A third build, "sanitized", compiles the patched source once more, in build/sanitized.
 
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd -P)
 room=$top/qemu-patches
@@ -60,10 +61,10 @@ store_git() {
 }
 
 # Both trees keep their own index; the patched one has the store's default index.
-tree_src()   { case $1 in patched) echo "$build/qemu/src";; unpatched) echo "$build/unpatched/src";; *) die "no tree is called '$1': use patched or unpatched";; esac; }
-tree_obj()   { echo "$(dirname "$(tree_src "$1")")/obj"; }
-tree_stage() { case $1 in patched) echo "$build/stage";; unpatched) echo "$build/unpatched/stage";; *) die "no tree is called '$1': use patched or unpatched";; esac; }
-tree_ref()   { case $1 in patched) echo refs/heads/series;; *) echo "refs/idletime/$1";; esac; }
+tree_src()   { case $1 in patched|sanitized) echo "$build/qemu/src";; unpatched) echo "$build/unpatched/src";; *) die "no tree is called '$1': use patched, unpatched or sanitized";; esac; }
+tree_obj()   { case $1 in sanitized) echo "$build/sanitized/obj";; *) echo "$(dirname "$(tree_src "$1")")/obj";; esac; }
+tree_stage() { case $1 in patched) echo "$build/stage";; *) echo "$build/$1/stage";; esac; }
+tree_ref()   { case $1 in patched|sanitized) echo refs/heads/series;; *) echo "refs/idletime/$1";; esac; }
 tree_git() {
     local tree=$1; shift
     GIT_INDEX_FILE=$store/index$([ "$tree" = patched ] || echo ".$tree") GIT_WORK_TREE=$(tree_src "$tree") store_git "$@"
