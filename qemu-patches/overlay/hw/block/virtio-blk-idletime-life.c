@@ -39,6 +39,7 @@ static void part_park(void *opaque)
     VirtIOBlockReq *req;
 
     while ((req = QSIMPLEQ_FIRST(&part->held))) {
+        req->idletime.waited_ns = idletime_now_ns() - req->idletime.held_ns;
         idletime_blk_held_remove(part, req);
         idletime_blk_join_rq(req);
     }

@@ -18,6 +18,7 @@ struct IdletimeBlkPieces {
     uint64_t done_bytes;
     uint64_t piece_bytes;
     unsigned urges;             /* of the part when it was issued */
+    int ignored;                /* the first error that the policy ignores */
     bool is_write;
 };
 
@@ -69,6 +70,13 @@ static void release_urged(IdletimeBlkPart *part)
     }
 }
 
+/* With rerror or werror=ignore the next piece is as good as any. */
+static bool is_ignored(const VirtIOBlockReq *req, int ret)
+{
+    return blk_get_error_action(req->dev->blk, !req->idletime.pieces->is_write,
+                                -ret) == BLOCK_ERROR_ACTION_IGNORE;
+}
+
 static void piece_complete(void *opaque, int ret)
 {
     VirtIOBlockReq *req = opaque;
@@ -79,9 +87,13 @@ static void piece_complete(void *opaque, int ret)
 
     qemu_iovec_destroy(&pieces->qiov);
     pieces->done_bytes += pieces->piece_bytes;
-    if (ret < 0 || pieces->done_bytes == req->qiov.size) {
+    if (ret < 0 && !pieces->ignored && is_ignored(req, ret)) {
+        pieces->ignored = ret;
+    }
+    if ((ret < 0 && !pieces->ignored) ||
+        pieces->done_bytes == req->qiov.size) {
         /* The lease, or the foreground's end, goes with the completion. */
-        pieces_finish(req, ret);
+        pieces_finish(req, pieces->ignored ?: ret);
         return;
     }
     if (qatomic_read(&part->owner->parked)) {

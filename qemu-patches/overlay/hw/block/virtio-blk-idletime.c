@@ -244,7 +244,8 @@ bool idletime_blk_hold_slow(VirtIOBlockReq *req)
         return true;
     }
     first = QSIMPLEQ_EMPTY(&part->held);
-    req->idletime.held_ns = idletime_now_ns();
+    /* It goes on waiting where a stop interrupted it. */
+    req->idletime.held_ns = idletime_now_ns() - req->idletime.waited_ns;
     held_add(part, req);
     if (first) {
         idletime_blk_pump(part);

@@ -100,6 +100,30 @@ static void test_kick_while_stopped(void)
     machine_free(m);
 }
 
+/* A deadline counts the time in which the VM runs. */
+static void test_stop_deadline(void)
+{
+    TestDisk *fg, *bg;
+    TestMachine *m = machine_pair("interval-us=60000000,max-hold-ms=1000",
+                                  &fg, &bg);
+    TestRequest *r[HELD];
+
+    hold_some(fg, bg, r);
+    for (int i = 0; i < 3; i++) {
+        machine_step_us(m, 300 * MS);
+        machine_stop(m);
+        machine_step_us(m, 10 * 1000 * MS);
+        machine_cont(m);
+        disk_await(bg, "held", HELD);
+    }
+    machine_step_us(m, 100 * MS - 1);
+    assert_held(bg, HELD);
+    machine_step_us(m, 1);
+    all_ok(bg, r);
+    g_assert_cmpint(disk_number(bg, "promotions.deadline"), ==, HELD);
+    machine_free(m);
+}
+
 static TestMachine *throttled_pair(TestDisk **fg, TestDisk **bg)
 {
     TestMachine *m = machine_new();
@@ -335,6 +359,7 @@ int main(int argc, char **argv)
     qtest_add_func("idletime/stop/once", test_stop);
     qtest_add_func("idletime/stop/hundred", test_stop_100);
     qtest_add_func("idletime/stop/kick", test_kick_while_stopped);
+    qtest_add_func("idletime/stop/deadline", test_stop_deadline);
     qtest_add_func("idletime/stop/half-way", test_stop_half_way);
     qtest_add_func("idletime/stop/any-layout", test_stop_any_layout);
     qtest_add_data_func("idletime/reset/system", by_system, test_reset);

@@ -110,6 +110,19 @@ TestDisk *machine_disk(TestMachine *m, const char *id, const char *options)
     return machine_disk_on(m, id, blockdev, options);
 }
 
+TestDisk *machine_failing(TestMachine *m, const char *id, const char *rule,
+                          const char *options)
+{
+    g_autofree char *image = g_strdup_printf("%s/%s.img", m->dir, id);
+    g_autofree char *blockdev =
+        g_strdup_printf("driver=raw,file.driver=blkdebug,"
+                        "file.image.driver=file,file.image.locking=off,"
+                        "file.image.filename=%s,%s", image, rule);
+
+    image_create(image);
+    return machine_disk_on(m, id, blockdev, options);
+}
+
 TestDisk *machine_throttled(TestMachine *m, const char *id,
                             const char *options)
 {

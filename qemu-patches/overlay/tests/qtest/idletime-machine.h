@@ -84,6 +84,12 @@ TestDisk *machine_disk(TestMachine *m, const char *id, const char *options);
 /** machine_disk_on: the same on a block device of the test's own. */
 TestDisk *machine_disk_on(TestMachine *m, const char *id,
                           const char *blockdev, const char *options);
+/**
+ * machine_failing: what @rule of blkdebug describes fails, such as
+ * "file.inject-error.0.event=read_aio,file.inject-error.0.errno=5"
+ */
+TestDisk *machine_failing(TestMachine *m, const char *id, const char *rule,
+                          const char *options);
 /** machine_throttled: two requests a second of real time; drains let go */
 TestDisk *machine_throttled(TestMachine *m, const char *id,
                             const char *options);

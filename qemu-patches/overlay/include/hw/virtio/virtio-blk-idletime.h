@@ -29,6 +29,8 @@ typedef struct IdletimeBlkReq {
     uint8_t state;              /* IdletimeBlkState */
     /* When the guest submitted it; of foreground: when it was issued. */
     int64_t held_ns;
+    /* How long it was held before the VM was stopped. */
+    int64_t waited_ns;
     IdletimeLease lease;
     IdletimeBlkPieces *pieces;  /* a large request being issued in pieces */
 } IdletimeBlkReq;

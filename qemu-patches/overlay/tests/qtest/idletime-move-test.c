@@ -1,5 +1,5 @@
 /*
- * Idletime machine tests: I/O errors and migration with held requests.
+ * Idletime machine tests: migration with held requests.
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  */
@@ -10,137 +10,7 @@
 #define HELD    3
 #define ON_R0   "idletime=" RESOURCE ",idletime-class="
 
-/* ---- I/O errors */
-
-/* The first write event @event of the image fails with EIO, once. */
-static TestDisk *faulty(TestMachine *m, const char *id, const char *rule,
-                        const char *options)
-{
-    g_autofree char *image = g_strdup_printf("%s/%s.img", m->dir, id);
-    g_autofree char *blockdev =
-        g_strdup_printf("driver=raw,file.driver=blkdebug,"
-                        "file.image.driver=file,file.image.locking=off,"
-                        "file.image.filename=%s,"
-                        "file.inject-error.0.event=write_aio,"
-                        "file.inject-error.0.errno=5,"
-                        "file.inject-error.0.once=on%s", image, rule);
-    int fd = open(image, O_RDWR | O_CREAT, 0600);
-
-    g_assert_cmpint(ftruncate(fd, DISK_BYTES), ==, 0);
-    close(fd);
-    return machine_disk_on(m, id, blockdev, options);
-}
-
-static TestMachine *faulty_pair(const char *rule, const char *policy,
-                                TestDisk **fg, TestDisk **bg)
-{
-    g_autofree char *options =
-        g_strdup_printf(ON_R0 "background,werror=%s", policy);
-    TestMachine *m = machine_new();
-
-    machine_resource(m, RESOURCE, "");
-    *fg = machine_disk(m, "fg", "idletime=" RESOURCE);
-    *bg = faulty(m, "bg", rule, options);
-    machine_start(m);
-    return m;
-}
-
-/* With werror=stop it is tried again after cont, and nothing is lost. */
-static void error_stop(const char *rule, size_t size)
-{
-    TestDisk *fg, *bg;
-    TestMachine *m = faulty_pair(rule, "stop", &fg, &bg);
-    TestRequest *r[HELD];
-
-    foreground(fg);
-    for (int i = 0; i < HELD; i++) {
-        r[i] = disk_write(bg, i * size, size, 0x5a);
-    }
-    machine_step_us(m, INTERVAL_US);
-    qtest_qmp_eventwait(m->qts, "STOP");
-    assert_held(bg, 0);
-    assert_in_service(bg, 0);
-    /* The neighbour has the resource to itself meanwhile. */
-    machine_cont(m);
-    for (int i = 0; i < HELD; i++) {
-        request_ok(r[i]);
-    }
-    g_assert_true(disk_holds(bg, 0, HELD * size, 0x5a));
-    machine_free(m);
-}
-
-static void test_error_stop(void)
-{
-    error_stop("", BLOCK_BYTES);
-}
-
-/* 128 KiB into a request of 512 KiB: its second piece; all of it anew. */
-static void test_error_stop_piece(void)
-{
-    error_stop(",file.inject-error.0.sector=256", 512 * KiB);
-}
-
-static void test_error_report(const void *opaque)
-{
-    const char *rule = opaque;
-    TestDisk *fg, *bg;
-    TestMachine *m = faulty_pair(rule, "report", &fg, &bg);
-    TestRequest *bad, *good;
-
-    foreground(fg);
-    bad = disk_write(bg, 0, 512 * KiB, 0x5a);
-    good = disk_write(bg, MiB, BLOCK_BYTES, 0x5a);
-    machine_step_us(m, INTERVAL_US);
-    g_assert_cmpint(request_wait(bad), ==, VIRTIO_BLK_S_IOERR);
-    request_ok(good);
-    assert_in_service(bg, 0);
-    request_ok(disk_write(bg, 0, 512 * KiB, 0x5a));
-    g_assert_true(disk_holds(bg, 0, 512 * KiB, 0x5a));
-    machine_free(m);
-}
-
-static void test_error_ignore(void)
-{
-    TestDisk *fg, *bg;
-    TestMachine *m = faulty_pair("", "ignore", &fg, &bg);
-
-    request_ok(disk_write(bg, 0, BLOCK_BYTES, 0x5a));
-    assert_in_service(bg, 0);
-    request_ok(disk_write(bg, 0, BLOCK_BYTES, 0x5a));
-    g_assert_true(disk_holds(bg, 0, BLOCK_BYTES, 0x5a));
-    machine_free(m);
-}
-
-/* A foreground request that fails is not in service any more. */
-static void test_error_foreground(const void *opaque)
-{
-    const char *policy = opaque;
-    g_autofree char *options = g_strdup_printf(ON_R0 "foreground,werror=%s",
-                                               policy);
-    TestMachine *m = machine_new();
-    TestRequest *r, *f;
-    TestDisk *fg, *bg;
-
-    machine_resource(m, RESOURCE, "max-hold-ms=0");
-    fg = faulty(m, "fg", "", options);
-    bg = machine_disk(m, "bg", ON_R0 "background");
-    machine_start(m);
-    f = disk_write(fg, 0, BLOCK_BYTES, 0x5a);
-    if (g_str_equal(policy, "stop")) {
-        qtest_qmp_eventwait(m->qts, "STOP");
-        machine_cont(m);
-        request_ok(f);
-    } else {
-        g_assert_cmpint(request_wait(f), ==, VIRTIO_BLK_S_IOERR);
-    }
-    r = disk_read(bg);
-    assert_held(bg, 1);
-    machine_step_us(m, INTERVAL_US);
-    request_ok(r);
-    machine_free(m);
-}
-
-/* ---- migration: through a file, the image is shared storage */
+/* Through a file; the image is shared storage. */
 
 typedef struct MoveCase {
     const char *name;
@@ -288,7 +158,9 @@ static void move_from_stock(const char *binary)
     TestRequest *r;
 
     src->binary = binary;
-    from = faulty(src, "d", "", "werror=stop");
+    from = machine_failing(src, "d", "file.inject-error.0.event=write_aio,"
+                           "file.inject-error.0.errno=5,"
+                           "file.inject-error.0.once=on", "werror=stop");
     dst = mover(src, ON_R0 "background", &to);
     machine_start(src);
     r = disk_write(from, 0, MiB, 0x5a);
@@ -327,16 +199,6 @@ static void test_move_from_unpatched(void)
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
-    qtest_add_func("idletime/error/stop", test_error_stop);
-    qtest_add_func("idletime/error/stop-piece", test_error_stop_piece);
-    qtest_add_data_func("idletime/error/report", "", test_error_report);
-    qtest_add_data_func("idletime/error/report-piece",
-                        ",file.inject-error.0.sector=256", test_error_report);
-    qtest_add_func("idletime/error/ignore", test_error_ignore);
-    qtest_add_data_func("idletime/error/foreground-report", "report",
-                        test_error_foreground);
-    qtest_add_data_func("idletime/error/foreground-stop", "stop",
-                        test_error_foreground);
     for (unsigned i = 0; i < ARRAY_SIZE(move_case); i++) {
         g_autofree char *path = g_strdup_printf("idletime/move/%s",
                                                 move_case[i].name);
