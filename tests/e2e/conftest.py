@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Callable, Iterator
+from typing import Callable, Iterator, Sequence
 
 import pytest
 
@@ -63,10 +63,17 @@ def disk(stack: ExitStack) -> Callable[..., Disk]:
 
 @pytest.fixture
 def machine(stack: ExitStack, boot: Boot, arena: Path) -> Callable[..., Machine]:
-    """Boot a participant: machine(disk, "bg1", "background", interval_us=5000, weight=200)."""
+    """Boot a participant: machine(disk, "bg1", "background", interval_us=5000, weight=200).
 
-    def start(shared: Disk, name: str, device_class: str, cpus: int = 1, **parameters: object) -> Machine:
-        arguments = attach(shared, name, arena, device_class, **parameters)  # type: ignore[arg-type]
-        return stack.enter_context(Machine(boot, name, arguments, cpus=cpus))
+    `extra` are QEMU options that come before those of the disk.
+    """
+
+    def start(
+        shared: Disk, name: str, device_class: str, cpus: int = 1, machine: str = "q35",
+        extra: Sequence[str] = (), **parameters: object,
+    ) -> Machine:
+        # What the device refers to comes before it.
+        arguments = [*extra, *attach(shared, name, arena, device_class, **parameters)]  # type: ignore[arg-type]
+        return stack.enter_context(Machine(boot, name, arguments, machine=machine, cpus=cpus))
 
     return start

@@ -63,6 +63,10 @@ class Guest:
         self._reader.join()
         self._channel.close()
 
+    def expect_hello(self) -> None:
+        """The guest is about to boot again; wait_ready() waits for that. Pending commands never answer."""
+        self._hello = Future()
+
     def wait_ready(self, timeout_seconds: float) -> None:
         """Return once the guest's init listens."""
         self._wait(self._hello, timeout_seconds, "boot")

@@ -59,6 +59,7 @@ def _entries(kernel: Kernel, extra_modules: list[str], programs: Sequence[Path])
         _file("bin/busybox", BUSYBOX.read_bytes()),
         Entry("bin/sh", stat.S_IFLNK | 0o777, b"busybox"),
         _file("bin/idleload", paths.find_tool("idleload", "loadgen").read_bytes()),
+        _file("bin/idleverify", paths.find_tool("idleverify", "loadgen").read_bytes()),
         *(_file(f"lib/modules/{name}.ko", data) for name, data in loaded),
         *(_file(f"bin/{program.name}", program.read_bytes()) for program in programs),
         _file("etc/modules", order),

@@ -56,6 +56,10 @@ class Disk:
     """A context manager: enter starts the disk, leave ends it and removes its files."""
 
     model: Model = Model()
+    image: Path | None = None
+    """The file with the content; None: memory, gone with the disk."""
+    keep_data: bool = False
+    """Whether data_log gets the data of each write."""
     process: Process = field(init=False)
     folder: Path = field(init=False)
 
@@ -93,12 +97,31 @@ class Disk:
         """The file with one record a request."""
         return self.folder / "log"
 
-    def blockdev(self, node: str, client: str) -> str:
-        """The value of -blockdev for a QEMU that comes as `client` (at most 16 bytes)."""
+    @property
+    def data_log(self) -> Path:
+        """The file with the data of each write, in the order of the log."""
+        return self.folder / "data"
+
+    def blockdev(self, node: str, client: str, reconnect_seconds: int = 0) -> str:
+        """The value of -blockdev for a QEMU that comes as `client` (at most 16 bytes).
+
+        `reconnect_seconds`: how long requests wait for a disk that went away.
+        """
         return (
             f"driver=nbd,node-name={node},server.type=unix,server.path={self.socket},"
-            f"export={client},cache.direct=on"
+            f"export={client},cache.direct=on,reconnect-delay={reconnect_seconds}"
         )
+
+    def kill(self) -> None:
+        """End the disk as a crash of its server does; revive() starts it again on the same image."""
+        self.process.kill()
+        self.process.stop()
+
+    def revive(self) -> None:
+        """Start it again after kill(), on the same socket."""
+        self.socket.unlink()
+        self._launch()
+        self._await_greeting()
 
     def mark(self) -> int:
         """The number of requests logged so far; read(mark) starts there."""
@@ -130,10 +153,14 @@ class Disk:
             # The protocol wants fd 3 and our own pid, which only the child knows.
             script = 'exec 3<&0 </dev/null; export LISTEN_FDS=1 LISTEN_PID=$$; exec "$@"'
             argv = ["sh", "-c", script, "sh", "nbdkit", "-f", "-t", str(THREADS), str(plugin),
-                    f"log={self.log}", *self.model.arguments()]
+                    f"log={self.log}", *self._files(), *self.model.arguments()]
             self.process = Process(argv, self.folder / "nbdkit.log", stdin=listener.fileno())
             self.process.name = "nbdkit"
         self._started = True
+
+    def _files(self) -> list[str]:
+        image = [f"image={self.image}"] if self.image else []
+        return image + ([f"data-log={self.data_log}"] if self.keep_data else [])
 
     def _await_greeting(self) -> None:
         with socket.socket(socket.AF_UNIX) as client:

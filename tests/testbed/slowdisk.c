@@ -21,7 +21,9 @@
  * Clients are told apart by the name of the NBD export that they ask for;
  * every name leads to the same disk. log=FILE gets one Record per request,
  * written at arrival, when all its times are known; a reader may read the file
- * at any moment.
+ * at any moment. data-log=FILE gets the data of each write, in the same order:
+ * from both, every state can be made that a loss of power may leave. With
+ * image=FILE the disk's content is that file, and outlives this process.
  */
 #define _GNU_SOURCE
 #define NBDKIT_API_VERSION 2
@@ -82,10 +84,10 @@ static Model model = {
 static bool rate_is_set;
 static int64_t channels = 1;
 static int64_t spin_us = 300;
-static const char *log_path;
+static const char *log_path, *data_log_path, *image_path;
 
 static uint8_t *data;
-static int log_fd = -1;
+static int log_fd = -1, data_log_fd = -1;
 
 /* Guards all below: one decision at a time, in order of arrival. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -151,9 +153,23 @@ static void write_record(const Client *client, Operation operation,
     }
 }
 
-/* Take the request's place in the queue; returns when it is finished. */
+/* One write() a request: whoever reads while we run sees whole ones. */
+static void write_data(const void *buffer, uint32_t bytes)
+{
+    if (buffer && data_log_fd >= 0 &&
+        write(data_log_fd, buffer, bytes) != (ssize_t)bytes) {
+        nbdkit_error("data-log=%s: %m", data_log_path);
+        close(data_log_fd);
+        data_log_fd = -1;
+    }
+}
+
+/*
+ * Take the request's place in the queue; returns when it will be finished.
+ * buffer: the data of a write, else NULL.
+ */
 static int64_t admit(const Client *client, Operation operation, uint32_t bytes,
-                     uint64_t offset)
+                     uint64_t offset, const void *buffer)
 {
     Times times;
     int64_t *server;
@@ -167,6 +183,7 @@ static int64_t admit(const Client *client, Operation operation, uint32_t bytes,
     *server = times.finish_ns;
     position.head = offset + bytes;
     position.served++;
+    write_data(buffer, bytes);
     write_record(client, operation, bytes, offset, times);
     pthread_mutex_unlock(&lock);
     return times.finish_ns;
@@ -209,7 +226,7 @@ static int disk_pread(void *handle, void *buffer, uint32_t count,
                       uint64_t offset, uint32_t flags)
 {
     (void)flags;
-    sleep_until(admit(handle, OP_READ, count, offset));
+    sleep_until(admit(handle, OP_READ, count, offset, NULL));
     memcpy(buffer, data + offset, count);
     return 0;
 }
@@ -218,7 +235,7 @@ static int disk_pwrite(void *handle, const void *buffer, uint32_t count,
                        uint64_t offset, uint32_t flags)
 {
     (void)flags;
-    sleep_until(admit(handle, OP_WRITE, count, offset));
+    sleep_until(admit(handle, OP_WRITE, count, offset, buffer));
     memcpy(data + offset, buffer, count);
     return 0;
 }
@@ -247,6 +264,16 @@ static const struct {
     { "channels", &channels, 1, CHANNELS_MAX },
     { "spin-us", &spin_us, 0, 10000 },
     { "seed", &model.seed, 0, INT64_MAX },
+};
+
+/* Absolute: nbdkit may have changed its working directory when they are opened. */
+static const struct {
+    const char *key;
+    const char **path;
+} files[] = {
+    { "log", &log_path },
+    { "data-log", &data_log_path },
+    { "image", &image_path },
 };
 
 static int config_number(size_t i, const char *text)
@@ -303,9 +330,11 @@ static int disk_config(const char *key, const char *value)
     if (strcmp(key, "rotation") == 0) {
         return config_word(key, value, "random", "half", &model.rotation_is_half);
     }
-    if (strcmp(key, "log") == 0) {
-        log_path = value;
-        return 0;
+    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
+        if (strcmp(key, files[i].key) == 0) {
+            *files[i].path = value;
+            return 0;
+        }
     }
     nbdkit_error("%s: unknown parameter; see nbdkit --help of this plugin",
                  key);
@@ -330,23 +359,42 @@ static int disk_config_complete(void)
 }
 
 /* Pages that nobody wrote stay the kernel's zero page: a sparse disk. */
-static int disk_get_ready(void)
+static int map_data(void)
 {
-    data = mmap(NULL, model.size_bytes, PROT_READ | PROT_WRITE,
-                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    int fd = -1, flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+
+    if (image_path) {
+        flags = MAP_SHARED;
+        fd = open(image_path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+        if (fd < 0 || ftruncate(fd, model.size_bytes) != 0) {
+            nbdkit_error("image=%s: %m", image_path);
+            return -1;
+        }
+    }
+    data = mmap(NULL, model.size_bytes, PROT_READ | PROT_WRITE, flags, fd, 0);
     if (data == MAP_FAILED) {
         nbdkit_error("size=%" PRId64 ": %m", model.size_bytes);
         return -1;
     }
-    if (log_path) {
-        log_fd = open(log_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC,
-                      0644);
-        if (log_fd < 0) {
-            nbdkit_error("log=%s: %m", log_path);
+    return 0;
+}
+
+static int open_log(const char *key, const char *path, int *fd)
+{
+    if (path) {
+        *fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+        if (*fd < 0) {
+            nbdkit_error("%s=%s: %m", key, path);
             return -1;
         }
     }
     return 0;
+}
+
+static int disk_get_ready(void)
+{
+    return map_data() == 0 && open_log("log", log_path, &log_fd) == 0 &&
+           open_log("data-log", data_log_path, &data_log_fd) == 0 ? 0 : -1;
 }
 
 #define CONFIG_HELP \
@@ -361,7 +409,9 @@ static int disk_get_ready(void)
     "channels=N        requests served at a time (1)\n" \
     "seed=N            of the rotation (1)\n" \
     "spin-us=N         awake for so long before each answer (300)\n" \
-    "log=FILE          one binary record per request"
+    "log=FILE          one binary record per request\n" \
+    "data-log=FILE     the data of each write, in the order of the log\n" \
+    "image=FILE        the disk's content (none: memory)"
 
 static struct nbdkit_plugin plugin = {
     .name = "slowdisk",
