@@ -72,6 +72,7 @@ int count_files(const char *directory, const char *marks, unsigned files,
 {
     int64_t end_us = clock_us() + (int64_t)(seconds * 1e6);
     uint64_t *sequence = calloc(files, sizeof(*sequence)), done = 0;
+    int64_t longest_us = 0;
     int fd = open(marks, O_WRONLY | O_DIRECT);
     void *block;
 
@@ -80,12 +81,17 @@ int count_files(const char *directory, const char *marks, unsigned files,
          "memory");
     while (!stop_requested && clock_us() < end_us) {
         unsigned file = random_number(&seed) % files;
+        int64_t start_us = clock_us();
 
         write_file(directory, file, ++sequence[file]);
+        if (clock_us() - start_us > longest_us) {
+            longest_us = clock_us() - start_us;
+        }
         mark(fd, block, file, sequence[file]);
         done++;
     }
-    printf("{\"counted\": %" PRIu64 "}\n", done);
+    printf("{\"counted\": %" PRIu64 ", \"longest_us\": %" PRId64 "}\n", done,
+           longest_us);
     return 0;
 }
 

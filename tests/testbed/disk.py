@@ -6,7 +6,9 @@ import shutil
 import socket
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import chain
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Callable
@@ -60,6 +62,10 @@ class Disk:
     """The file with the content; None: memory, gone with the disk."""
     keep_data: bool = False
     """Whether data_log gets the data of each write."""
+    filters: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """nbdkit's filters, each with its arguments: {"error": ["error-rate=10%"]}."""
+    reconnect_seconds: int = 0
+    """How long a client's requests wait for a disk that went away."""
     process: Process = field(init=False)
     folder: Path = field(init=False)
 
@@ -102,14 +108,11 @@ class Disk:
         """The file with the data of each write, in the order of the log."""
         return self.folder / "data"
 
-    def blockdev(self, node: str, client: str, reconnect_seconds: int = 0) -> str:
-        """The value of -blockdev for a QEMU that comes as `client` (at most 16 bytes).
-
-        `reconnect_seconds`: how long requests wait for a disk that went away.
-        """
+    def blockdev(self, node: str, client: str) -> str:
+        """The value of -blockdev for a QEMU that comes as `client` (at most 16 bytes)."""
         return (
             f"driver=nbd,node-name={node},server.type=unix,server.path={self.socket},"
-            f"export={client},cache.direct=on,reconnect-delay={reconnect_seconds}"
+            f"export={client},cache.direct=on,reconnect-delay={self.reconnect_seconds}"
         )
 
     def kill(self) -> None:
@@ -152,8 +155,9 @@ class Disk:
             listener.listen(64)
             # The protocol wants fd 3 and our own pid, which only the child knows.
             script = 'exec 3<&0 </dev/null; export LISTEN_FDS=1 LISTEN_PID=$$; exec "$@"'
-            argv = ["sh", "-c", script, "sh", "nbdkit", "-f", "-t", str(THREADS), str(plugin),
-                    f"log={self.log}", *self._files(), *self.model.arguments()]
+            argv = ["sh", "-c", script, "sh", "nbdkit", "-f", "-t", str(THREADS),
+                    *(f"--filter={name}" for name in self.filters), str(plugin), f"log={self.log}",
+                    *self._files(), *self.model.arguments(), *chain(*self.filters.values())]
             self.process = Process(argv, self.folder / "nbdkit.log", stdin=listener.fileno())
             self.process.name = "nbdkit"
         self._started = True
