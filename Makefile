@@ -165,6 +165,13 @@ upstream-tests: qemu qemu-unpatched ## Run QEMU's own block, drain and migration
 	@$(heading) "QEMU's own tests, unpatched and patched"
 	tests/upstream/run
 
+HOURS ?= 0.5
+.PHONY: soak
+soak: qemu qemu-unpatched ## Run the tests of life, faults and neighbours in random order: HOURS=0.5, SOAK_ARGS=--seed=N.
+	@$(heading) 'Soak'
+	tests/machine/run race
+	$(python) -m tests.soak --hours '$(HOURS)' $(SOAK_ARGS)
+
 .PHONY: bench
 bench: deps qemu qemu-unpatched ## Run the benchmarks, for hours; they print series and assert nothing. Resumable.
 	@$(heading) 'Benchmarks'

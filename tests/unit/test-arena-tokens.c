@@ -208,6 +208,34 @@ static void test_wrap(void)
     arena_remove(&arena);
 }
 
+/*
+ * The clock jumps by an hour while a token is out: its lease is over, so it
+ * is taken back from a living owner; what that one gives back then is not
+ * the new owner's.
+ */
+static void test_jump(void)
+{
+    const int64_t hour = 3600 * SEC;
+    Arena arena = arena_new();
+    IdletimeGrant old, fresh;
+    Peer a, b;
+
+    peer_join(&a, &arena, "a");
+    peer_join(&b, &arena, "b");
+    g_assert_true(idletime_token_take(&a.scan, &one, SEC, &old));
+    g_assert_false(idletime_token_take(&b.scan, &one, SEC + MS, &fresh));
+    /* The look takes it back. */
+    g_assert_cmpuint(taken(&b, SEC + hour), ==, 0);
+    g_assert_true(idletime_token_take(&b.scan, &one, SEC + hour, &fresh));
+    idletime_token_give(&a.scan, old);
+    g_assert_cmpuint(taken(&a, SEC + hour), ==, 1);
+    idletime_token_give(&b.scan, fresh);
+    g_assert_cmpuint(taken(&a, SEC + hour), ==, 0);
+    peer_leave(&a);
+    peer_leave(&b);
+    arena_remove(&arena);
+}
+
 static void test_lease(void)
 {
     IdletimeRule rule = one;
@@ -255,6 +283,7 @@ int main(int argc, char **argv)
     g_test_add_func("/tokens/stopped", test_stopped);
     g_test_add_func("/tokens/clock-read-before", test_clock_read_before);
     g_test_add_func("/tokens/wrap", test_wrap);
+    g_test_add_func("/tokens/jump", test_jump);
     g_test_add_func("/tokens/lease", test_lease);
     g_test_add_func("/tokens/all", test_all);
     return g_test_run();

@@ -192,6 +192,31 @@ static void test_saturation(void)
                 INT64_MAX);
 }
 
+/* A host that was suspended: between two looks the clock jumps by an hour. */
+static void test_jump(void)
+{
+    const int64_t hour = 3600 * SEC;
+    IdletimeView view = { .fg_started = 1, .fg_last_ns = SEC };
+
+    /* Idle since before the jump: the interval of 20 ms is over. */
+    assert_wait(ask(&rule20, &view, SEC + 1 * MS, SEC),
+                IDLETIME_WAIT_INTERVAL, SEC + 20 * MS);
+    g_assert_cmpint(ask(&rule20, &view, SEC + hour, SEC).kind, ==,
+                    IDLETIME_START);
+    /* In service across it: past its deadline of 5 s, so it is promoted. */
+    view.fg_in_service = 1;
+    g_assert_cmpint(ask(&rule20, &view, SEC + hour, SEC).kind, ==,
+                    IDLETIME_PROMOTE);
+    /* But within the cap: all deadlines are over, and one leaves at a time. */
+    view.bg_in_service = 1;
+    g_assert_cmpint(ask(&rule20, &view, SEC + hour, SEC).kind, ==,
+                    IDLETIME_WAIT_INFLIGHT);
+    /* Back by an hour: an event in the future counts as now. */
+    view = (IdletimeView) { .fg_started = 1, .fg_last_ns = SEC + hour };
+    assert_wait(ask(&rule20, &view, SEC, SEC), IDLETIME_WAIT_INTERVAL,
+                SEC + 20 * MS);
+}
+
 static void test_future(void)
 {
     IdletimeView view = { .fg_last_ns = 10 * SEC };
@@ -287,6 +312,7 @@ int main(int argc, char **argv)
     g_test_add_func("/core/deadlines", test_deadlines);
     g_test_add_func("/core/interval-zero", test_interval_zero);
     g_test_add_func("/core/saturation", test_saturation);
+    g_test_add_func("/core/jump", test_jump);
     g_test_add_func("/core/future", test_future);
     g_test_add_func("/core/arrivals", test_arrivals);
     g_test_add_func("/core/collision", test_collision);

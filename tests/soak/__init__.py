@@ -1,0 +1,1 @@
+"""Everything that may happen to a VM, in random order, for hours."""

@@ -1,0 +1,98 @@
+"""Run the tests of life, faults and neighbours in random order with random seeds: python3 -m tests.soak --hours 0.5.
+
+One line a scenario; the failed ones leave their output in build/soak. At the end, and after Ctrl-C, the reliability
+table of all that the ledger (build/soak/ledger.jsonl) holds. Exit status 1 if a scenario failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from tests.framework import paths
+from tests.report import reliability
+
+FOLDER = paths.BUILD / "soak"
+LEDGER = FOLDER / "ledger.jsonl"
+LIMIT_SECONDS = 900
+"""For one scenario on a loaded machine."""
+
+RACE_STEPS = 1500
+
+E2E = {
+    "test_life.py": ["test_events_under_load[main-loop]", "test_events_under_load[iothread]",
+                     "test_stop_and_cont_hundred_times", "test_unbind_and_bind", "test_system_reset",
+                     "test_unplug_and_plug"],
+    "test_migration.py": [f"test_migration[{way}-{threads}]" for threads in ("main-loop", "iothread") for way in
+                          ("patched to patched", "patched to unpatched", "unpatched to patched")],
+    "test_faults.py": ["test_server_killed_and_restarted", *(f"test_errors[{policy}]" for policy in
+                                                            ("report", "stop", "enospc"))],
+    "test_power.py": ["test_power_cut[patched]", "test_power_cut[stock]"],
+    "test_arena.py": ["test_full_filesystem", "test_read_only"],
+    "test_inversion.py": ["test_fsync_beside_held_writes[guest]", "test_fsync_beside_held_writes[background]"],
+    "test_neighbours.py": ["test_killed_foreground_holds_nobody", "test_stopped_foreground_leaves_promotions",
+                           "test_lost_arena[delete]", "test_lost_arena[truncate]", "test_lost_arena[scribble]"],
+    "test_random_neighbours.py": ["test_random_signals"],
+}
+RACE = "race"
+SCENARIOS = [f"{file}::{test}" for file, tests in E2E.items() for test in tests] + [RACE] * 4
+
+
+def command(scenario: str) -> list[str]:
+    """What runs it."""
+    if scenario == RACE:
+        return [str(paths.ROOT / "tests" / "machine" / "run"), RACE]
+    return [sys.executable, "-m", "pytest", "-q", "-x", "--no-header", f"{paths.ROOT}/tests/e2e/{scenario}"]
+
+
+def run(scenario: str, seed: int, number: int) -> bool:
+    """Run one scenario; tells whether it passed, and keeps its output if not."""
+    log = FOLDER / f"{number:04}.log"
+    environment = os.environ | {
+        "IDLETIME_SEED": str(seed), "IDLETIME_LEDGER": str(LEDGER), "IDLETIME_RACE_SEED": str(seed),
+        "IDLETIME_RACE_STEPS": str(RACE_STEPS), "IDLETIME_ROUNDS": "20", "IDLETIME_POWER_STATES": "40",
+        "IDLETIME_LOGS": str(FOLDER / "machine"),
+    }
+    begin = time.monotonic()
+    with log.open("w") as output:
+        status = subprocess.run(["timeout", "--kill-after=10", str(LIMIT_SECONDS), *command(scenario)],
+                                cwd=paths.ROOT, env=environment, stdout=output, stderr=subprocess.STDOUT).returncode
+    if status == 0:
+        log.unlink()
+        if scenario == RACE:
+            reliability.note_race(FOLDER / "machine" / "race.log", LEDGER)
+    verdict = "ok    " if status == 0 else f"FAILED ({log})"
+    print(f"{verdict} {time.monotonic() - begin:5.0f} s  seed {seed:10}  {scenario}", flush=True)
+    return status == 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python3 -m tests.soak", description=__doc__.split(":")[0])
+    parser.add_argument("--hours", type=float, default=0.5)
+    parser.add_argument("--seed", type=int, default=random.randrange(2**31))
+    arguments = parser.parse_args()
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    dice = random.Random(arguments.seed)
+    print(f"soak of {arguments.hours} h, seed {arguments.seed}", flush=True)
+    end, number, failed = time.monotonic() + arguments.hours * 3600, 0, 0
+    deck: list[str] = []
+    try:
+        while time.monotonic() < end:
+            # Every scenario once before any comes again.
+            deck = deck or dice.sample(SCENARIOS, len(SCENARIOS))
+            number += 1
+            failed += not run(deck.pop(), dice.randrange(2**31), number)
+    except KeyboardInterrupt:
+        print("stopped")
+    print(f"{number} scenarios, {failed} failed\n")
+    print(reliability.table(LEDGER))
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
