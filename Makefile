@@ -151,9 +151,18 @@ fuzz-quick: ## Fuzz for half a minute, as CI does.
 	$(MAKE) -C tests/fuzz check
 
 .PHONY: fuzz
-fuzz: ## Fuzz what is read from shared memory, for longer than the tests do.
+fuzz: ## Fuzz what is read from shared memory, and virtio-blk with racing and malformed requests, longer than the tests do.
 	@$(heading) 'Fuzzing'
 	$(MAKE) -C tests/fuzz run
+	seed=$${IDLETIME_RACE_SEED:-$$RANDOM}
+	echo "   virtio-blk: seed $$seed, 4000 steps"
+	IDLETIME_RACE_SEED=$$seed IDLETIME_RACE_STEPS=4000 tests/machine/run race
+	grep -h 'bytes verified' $(build)/tests/machine/race.log | sed 's/^# /   /'
+
+.PHONY: coverage
+coverage: ## Show how much of core and arena the unit tests and the fuzz corpora reach.
+	@$(heading) 'Coverage of core and arena'
+	tests/unit/coverage
 
 .PHONY: sanitize
 sanitize: qemu qemu-sanitized ## Run the machine tests and QEMU's own of virtio-blk with sanitizers; prints coverage.

@@ -16,6 +16,7 @@
  */
 #include "qemu/osdep.h"
 #include "qemu/bswap.h"
+#include "qemu/cutils.h"
 #include "qemu/units.h"
 #include "idletime-machine.h"
 
@@ -480,8 +481,12 @@ static void race_start(Race *race)
 static unsigned number_from(const char *name, unsigned otherwise)
 {
     const char *text = g_getenv(name);
+    unsigned value = otherwise;
 
-    return text ? strtoul(text, NULL, 10) : otherwise;
+    if (text && qemu_strtoui(text, NULL, 10, &value) < 0) {
+        g_error("%s=%s: use a whole number", name, text);
+    }
+    return value;
 }
 
 static void test_race(void)

@@ -19,7 +19,6 @@ static void all_ok(TestRequest **r)
 {
     for (int i = 0; i < HELD; i++) {
         request_ok(r[i]);
-        g_assert_cmpint(r[i]->order, ==, i + 1);
     }
 }
 
