@@ -19,7 +19,9 @@ SETUP = """
 mkdir -p /sys/fs/cgroup /mnt
 mount -t cgroup2 cgroup2 /sys/fs/cgroup
 ifconfig lo 127.0.0.1 up
+chmod 666 /dev/null
 printf 'root:x:0:0::/:/bin/sh\\nuser:x:1000:1000::/:/bin/sh\\nother:x:1001:1001::/:/bin/sh\\n' >/etc/passwd
+chmod 666 /dev/null
 printf 'root:x:0:\\nuser:x:1000:\\nother:x:1001:\\n' >/etc/group
 """
 
@@ -39,6 +41,11 @@ def boot_with_agent(boot: qemu.Boot, guest_kernel: kernel.Kernel) -> qemu.Boot:
     programs = [folder / name for name in ("idletime", "idletime-agent", "dscp.test", "marks.test")]
     image = initramfs.get_initramfs(guest_kernel, MODULES, programs)
     return replace(boot, kernel=guest_kernel.image, initramfs=image)
+
+
+def as_user(user: str, command: str) -> str:
+    """A shell command that runs another one as a user of the guest."""
+    return f"({command})" if user == "root" else f"su {user} -c {shlex.quote(command)}"
 
 
 class AgentGuest:
@@ -67,9 +74,7 @@ class AgentGuest:
     def call(self, *words: str, user: str = "root", check: bool = True, timeout_seconds: float = 60) -> Result:
         """Run `idletime` with these words, as a user."""
         command = shlex.join(["idletime", *words])
-        if user != "root":
-            command = f"setuidgid {user} {command}"
-        return self.guest.run(command, timeout_seconds, check)
+        return self.guest.run(as_user(user, command), timeout_seconds, check)
 
     def status(self) -> dict[str, Any]:
         """What `idletime status --json` says."""
@@ -77,7 +82,11 @@ class AgentGuest:
 
     def begin(self, command: str, user: str = "root") -> int:
         """Start a process in the background of the guest; returns its pid."""
-        prefix = "" if user == "root" else f"setuidgid {user} "
-        return int(self.guest.run(f"{prefix}{command} </dev/null >/dev/null 2>&1 & echo $!").text)
+        return int(self.guest.run(f"{as_user(user, f'exec {command}')} </dev/null >/dev/null 2>&1 & echo $!").text)
+
+    def end(self, *pids: int) -> None:
+        """Kill processes of the guest, and wait until they are gone."""
+        for pid in pids:
+            self.guest.run(f"kill -KILL {pid}; while [ -d /proc/{pid} ]; do usleep 10000; done", check=False)
 
 

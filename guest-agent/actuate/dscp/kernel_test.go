@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/nftables"
 	"golang.org/x/sys/unix"
 )
 
@@ -132,4 +133,29 @@ func oneDatagram(t *testing.T, sender net.Conn, receiver *net.UDPConn) int {
 		t.Fatalf("%d control messages (%v)", len(messages), err)
 	}
 	return int(messages[0].Data[0])
+}
+
+// TestKernelTable tells whether our table is there; IDLETIME_TEST_TABLE is what is expected, "present" or "absent".
+func TestKernelTable(t *testing.T) {
+	wanted := os.Getenv("IDLETIME_TEST_TABLE")
+	if wanted == "" {
+		t.Skip("IDLETIME_TEST_TABLE is not set: this test belongs into a guest")
+	}
+	conn, err := nftables.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	tables, err := conn.ListTablesOfFamily(nftables.TableFamilyINet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := "absent"
+	for _, table := range tables {
+		if table.Name == Table {
+			found = "present"
+		}
+	}
+	if found != wanted {
+		t.Errorf("the table is %s, not %s", found, wanted)
+	}
 }
