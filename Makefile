@@ -145,6 +145,32 @@ e2e: ## Run the end-to-end tests with real guests.
 	@$(heading) 'End-to-end tests with real guests'
 	$(python) -m pytest tests/e2e $(PYTEST_ARGS)
 
+# ---- Ansible: packages, collection, test cluster
+
+ansible_tools := $(build)/ansible/venv
+ansible_stamp := $(ansible_tools)/.made-for-$(notdir $(realpath /usr/bin/python3))
+
+$(ansible_stamp): ansible/requirements.txt
+	@echo '== Making the Ansible environment (1 to 2 minutes, 600 MB)'
+	rm -rf $(ansible_tools)
+	mkdir -p $(build)/ansible
+	/usr/bin/python3 -m venv $(ansible_tools)
+	$(ansible_tools)/bin/pip install --quiet --disable-pip-version-check --requirement ansible/requirements.txt ||
+	    { echo "error: pip could not install ansible/requirements.txt, see above: is the network up?" >&2; exit 1; }
+	touch $@
+
+.PHONY: deb
+deb: qemu ## Make Debian packages of what is built: build/deb.
+	@ansible/packages/build
+
+.PHONY: cluster
+cluster: deb $(ansible_stamp) ## Raise the test cluster: nodes in namespaces of this machine (as root).
+	@$(ansible_tools)/bin/python -m tests.cluster up
+
+.PHONY: cluster-down
+cluster-down: $(ansible_stamp) ## End the test cluster and check that nothing is left of it.
+	@$(ansible_tools)/bin/python -m tests.cluster down
+
 .PHONY: fuzz-quick
 fuzz-quick: ## Fuzz for half a minute, as CI does.
 	@$(heading) 'Fuzzing, short'

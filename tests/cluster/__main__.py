@@ -1,0 +1,119 @@
+"""Raise, use and end the test cluster.
+
+    python3 -m tests.cluster up [--nodes N]     (make cluster)
+    python3 -m tests.cluster play PLAYBOOK ...  ansible-playbook with the cluster's inventory
+    python3 -m tests.cluster ssh NODE [COMMAND ...]
+    python3 -m tests.cluster kill NODE          a power failure
+    python3 -m tests.cluster start NODE         power on again
+    python3 -m tests.cluster status
+    python3 -m tests.cluster down               (make cluster-down)
+
+Exit status: 0 done, 1 failed, 130 interrupted; `play` and `ssh` pass on that of their program.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import subprocess
+import sys
+from types import FrameType
+
+from tests.cluster import cluster, inventory, place, state
+
+DISKS = {"mail": "1G", "batch": "1G", "bench-foreground": "1G", "bench-background": "1G"}
+"""The shared storage's disks, and so its exports."""
+
+
+class Interrupted(Exception):
+    """A signal asked for the end."""
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    """The first signal unwinds; later ones must not disturb the cleaning up."""
+    for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(each, signal.SIG_IGN)
+    raise Interrupted(signal.Signals(number).name)
+
+
+def _up(arguments: argparse.Namespace) -> int:
+    current = cluster.up(arguments.nodes, DISKS)
+    names = [name for name in current.spaces if name != cluster.FABRIC]
+    print(f"The cluster is up: {', '.join(names)}. Inventory: {place.INVENTORY}")
+    return 0
+
+
+def _down(arguments: argparse.Namespace) -> int:
+    cluster.down()
+    return 0
+
+
+def _kill(arguments: argparse.Namespace) -> int:
+    cluster.kill(arguments.node)
+    return 0
+
+
+def _start(arguments: argparse.Namespace) -> int:
+    cluster.start(arguments.node)
+    return 0
+
+
+def _status(arguments: argparse.Namespace) -> int:
+    current = state.load()
+    for space in current.spaces.values() if current else []:
+        print(f"{space.name:10} {'up' if space.alive() else 'down':5} pid {space.pid}")
+    return 0 if current else 1
+
+
+def _play(arguments: argparse.Namespace) -> int:
+    return _tool(["ansible-playbook", *arguments.words])
+
+
+def _ssh(arguments: argparse.Namespace) -> int:
+    return _tool(["ssh", "-F", str(inventory.SSH_CONFIG), *arguments.words])
+
+
+def _tool(argv: list[str]) -> int:
+    """A program with the cluster's environment; it gets the terminal's Ctrl-C itself."""
+    if not state.load():
+        raise place.ClusterError("no cluster is up: `make cluster` raises one")
+    with subprocess.Popen(argv, env=inventory.environment()) as child:
+        return child.wait()
+
+
+COMMANDS = {
+    "up": (_up, None), "down": (_down, None), "status": (_status, None),
+    "kill": (_kill, "node"), "start": (_start, "node"), "play": (_play, "words"), "ssh": (_ssh, "words"),
+}
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python3 -m tests.cluster", description="The test cluster of one machine.")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    for name, (function, operand) in COMMANDS.items():
+        command = commands.add_parser(name)
+        command.set_defaults(function=function)
+        if name == "up":
+            command.add_argument("--nodes", type=int, default=2, metavar="N", help="hypervisor nodes (2)")
+        if operand:
+            command.add_argument(operand, nargs=argparse.REMAINDER if operand == "words" else None)
+    return parser.parse_args()
+
+
+def main() -> int:
+    """See the exit status above."""
+    arguments = _arguments()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
+    try:
+        return arguments.function(arguments)
+    except Interrupted as reason:
+        print(f"\nStopped by {reason}", file=sys.stderr)
+        return 130
+    except (OSError, subprocess.TimeoutExpired, place.ClusterError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,88 @@
+"""The cluster as Ansible sees it: an inventory, SSH settings and an ansible.cfg, all made for this one."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from pathlib import Path
+
+import yaml
+
+from tests.cluster.node import Node
+from tests.cluster.place import COLLECTIONS, INVENTORY, ROLES, RUN, TOOLS
+from tests.cluster.space import Space
+
+CONFIG = RUN / "ansible.cfg"
+SSH_CONFIG = RUN / "ssh_config"
+
+MODEL = Path(__file__).with_name("group_vars.yml")
+"""What the cluster's operator decides; the same variables as in any inventory."""
+
+
+def _ssh_config(fabric: Space) -> str:
+    """Connections start in the fabric's network namespace; the machine's own network has no part in it."""
+    return (
+        "Host *\n"
+        "  User root\n"
+        f"  IdentityFile {RUN}/keys/cluster\n"
+        "  IdentitiesOnly yes\n"
+        f"  UserKnownHostsFile {RUN}/keys/known_hosts\n"
+        "  StrictHostKeyChecking yes\n"
+        f"  ProxyCommand nsenter --net=/proc/{fabric.pid}/ns/net nc %h %p\n"
+    )
+
+
+def _ansible_cfg(sockets: str) -> str:
+    return (
+        "[defaults]\n"
+        f"inventory = {INVENTORY}\n"
+        f"collections_path = {COLLECTIONS}:{TOOLS.parent}/lib/python3/site-packages\n"
+        f"home = {RUN}/ansible-home\n"
+        f"local_tmp = {RUN}/ansible-home/tmp\n"
+        "gathering = smart\n"
+        "fact_caching = memory\n"
+        "interpreter_python = /usr/bin/python3\n"
+        "forks = 8\n"
+        "host_key_checking = true\n"
+        "inject_facts_as_vars = false\n"
+        "display_skipped_hosts = false\n"
+        "callback_result_format = yaml\n"
+        "[ssh_connection]\n"
+        "pipelining = true\n"
+        f"ssh_args = -F {SSH_CONFIG} -o ControlMaster=auto -o ControlPersist=60s\n"
+        f"control_path_dir = {sockets}\n"
+    )
+
+
+def _hosts(nodes: list[Node]) -> dict[str, object]:
+    hosts = {}
+    for node in nodes:
+        hosts[node.name] = {
+            "ansible_host": node.address,
+            # All nodes have this machine's firmware, and libvirt takes a host's identity from there.
+            "idletime_host_uuid": str(uuid.uuid5(uuid.NAMESPACE_DNS, f"{node.name}.idletime.test")),
+        }
+    return {"idletime_hosts": {"hosts": hosts}}
+
+
+def write(nodes: list[Node], fabric: Space, sockets: str) -> None:
+    """All files that a controller needs."""
+    (INVENTORY / "group_vars").mkdir(parents=True, exist_ok=True)
+    (INVENTORY / "hosts.yml").write_text(yaml.safe_dump(_hosts(nodes), sort_keys=False))
+    (INVENTORY / "group_vars" / "idletime_hosts.yml").write_text(MODEL.read_text())
+    SSH_CONFIG.write_text(_ssh_config(fabric))
+    CONFIG.write_text(_ansible_cfg(sockets))
+    link_collection()
+
+
+def link_collection() -> None:
+    """The collection under the name by which playbooks call it, without installing it."""
+    link = COLLECTIONS / "ansible_collections" / "idletime" / "kvm"
+    link.parent.mkdir(parents=True, exist_ok=True)
+    if not link.exists():
+        link.symlink_to(ROLES.parent)
+
+
+def environment() -> dict[str, str]:
+    """For ansible-playbook and its relatives."""
+    return {**os.environ, "ANSIBLE_CONFIG": str(CONFIG), "PATH": f"{TOOLS}:{os.environ['PATH']}", "LC_ALL": "C.UTF-8"}
