@@ -81,9 +81,12 @@ def _tool(argv: list[str]) -> int:
         return child.wait()
 
 
+WORDS = "words"
+"""The operand of commands that pass all their words to another program."""
+
 COMMANDS = {
     "up": (_up, None), "down": (_down, None), "status": (_status, None),
-    "kill": (_kill, "node"), "start": (_start, "node"), "play": (_play, "words"), "ssh": (_ssh, "words"),
+    "kill": (_kill, "node"), "start": (_start, "node"), "play": (_play, WORDS), "ssh": (_ssh, WORDS),
 }
 
 
@@ -92,12 +95,16 @@ def _arguments() -> argparse.Namespace:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for name, (function, operand) in COMMANDS.items():
         command = commands.add_parser(name)
-        command.set_defaults(function=function)
+        command.set_defaults(function=function, operand=operand)
         if name == "up":
             command.add_argument("--nodes", type=int, default=2, metavar="N", help="hypervisor nodes (2)")
-        if operand:
-            command.add_argument(operand, nargs=argparse.REMAINDER if operand == "words" else None)
-    return parser.parse_args()
+        if operand and operand != WORDS:
+            command.add_argument(operand)
+    arguments, words = parser.parse_known_args()
+    if words and arguments.operand != WORDS:
+        parser.error(f"{words[0]}: not known here")
+    arguments.words = words
+    return arguments
 
 
 def main() -> int:

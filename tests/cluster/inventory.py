@@ -11,6 +11,7 @@ import yaml
 from tests.cluster.node import Node
 from tests.cluster.place import COLLECTIONS, INVENTORY, ROLES, RUN, TOOLS
 from tests.cluster.space import Space
+from tests.framework.paths import BUILD
 
 CONFIG = RUN / "ansible.cfg"
 SSH_CONFIG = RUN / "ssh_config"
@@ -62,7 +63,7 @@ def _hosts(nodes: list[Node]) -> dict[str, object]:
             # All nodes have this machine's firmware, and libvirt takes a host's identity from there.
             "idletime_host_uuid": str(uuid.uuid5(uuid.NAMESPACE_DNS, f"{node.name}.idletime.test")),
         }
-    return {"idletime_hosts": {"hosts": hosts}}
+    return {"idletime_hosts": {"hosts": hosts, "vars": {"idletime_packages": str(BUILD / "deb")}}}
 
 
 def write(nodes: list[Node], fabric: Space, sockets: str) -> None:
