@@ -8,6 +8,7 @@ from pathlib import Path
 
 import yaml
 
+from tests.cluster.guest import get_images
 from tests.cluster.node import Node
 from tests.cluster.place import COLLECTIONS, INVENTORY, ROLES, RUN, TOOLS
 from tests.cluster.space import Space
@@ -63,7 +64,12 @@ def _hosts(nodes: list[Node]) -> dict[str, object]:
             # All nodes have this machine's firmware, and libvirt takes a host's identity from there.
             "idletime_host_uuid": str(uuid.uuid5(uuid.NAMESPACE_DNS, f"{node.name}.idletime.test")),
         }
-    return {"idletime_hosts": {"hosts": hosts, "vars": {"idletime_packages": str(BUILD / "deb")}}}
+    return {"idletime_hosts": {"hosts": hosts, "vars": _variables()}}
+
+
+def _variables() -> dict[str, str]:
+    """Where things are on the controller."""
+    return {"idletime_packages": str(BUILD / "deb"), "idletime_guest": str(get_images())}
 
 
 def write(nodes: list[Node], fabric: Space, sockets: str) -> None:

@@ -1,0 +1,37 @@
+#!/bin/sh
+# SPDX-License-Identifier: GPL-2.0-or-later
+# Init of a guest of the test cluster: puts the load that its kernel command line names on its disk, for ever.
+#
+#   idletime.load=intensity=30,seconds=2   options of idleload, as name=value
+#
+# Each run's report is one line on the console, a JSON object. Without the option the guest is idle.
+
+export PATH=/bin
+/bin/busybox --install -s /bin
+mount -t proc proc /proc
+mount -t sysfs sysfs /sys
+mount -t devtmpfs devtmpfs /dev
+while read -r module; do
+    insmod "/lib/modules/$module.ko" || echo "init: module $module does not load"
+done </etc/modules
+
+options() {
+    for word in $(cat /proc/cmdline); do
+        case $word in
+        idletime.load=*) echo "${word#idletime.load=}" | tr ',' '\n' | sed 's/^/--/' ;;
+        esac
+    done
+}
+
+# The disk arrives some time after its driver; nothing announces it.
+for _ in $(seq 500); do
+    [ -b /dev/vda ] && break
+    usleep 10000
+done
+echo '{"guest": "ready"}'
+load=$(options)
+while [ -n "$load" ]; do
+    # shellcheck disable=SC2086  # options are words
+    idleload --device /dev/vda --pattern random --operation read --block-bytes 4096 $load || sleep 1
+done
+exec sleep 1000000
