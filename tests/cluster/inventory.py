@@ -10,7 +10,7 @@ import yaml
 
 from tests.cluster.guest import get_images
 from tests.cluster.node import Node
-from tests.cluster.place import COLLECTIONS, INVENTORY, ROLES, RUN, TOOLS
+from tests.cluster.place import COLLECTIONS, INVENTORY, RESULTS, ROLES, RUN, TOOLS
 from tests.cluster.space import Space
 from tests.framework.paths import BUILD
 
@@ -69,7 +69,10 @@ def _hosts(nodes: list[Node]) -> dict[str, object]:
 
 def _variables() -> dict[str, str]:
     """Where things are on the controller."""
-    return {"idletime_packages": str(BUILD / "deb"), "idletime_guest": str(get_images())}
+    return {
+        "idletime_packages": str(BUILD / "deb"), "idletime_guest": str(get_images()),
+        "idletime_results": str(RESULTS), "idletime_plot_python": str(BUILD / "venv" / "bin" / "python3"),
+    }
 
 
 def write(nodes: list[Node], fabric: Space, sockets: str) -> None:

@@ -20,6 +20,9 @@ INVENTORY = RUN / "inventory"
 COLLECTIONS = paths.BUILD / "ansible" / "collections"
 TOOLS = paths.BUILD / "ansible" / "venv" / "bin"
 
+RESULTS = CACHE / "results"
+"""What was measured on the cluster; stays when it goes down."""
+
 HERE = Path(__file__).parent
 ROLES = paths.ROOT / "ansible" / "roles"
 
