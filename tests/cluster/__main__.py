@@ -2,13 +2,14 @@
 
     python3 -m tests.cluster up [--nodes N]     (make cluster)
     python3 -m tests.cluster play PLAYBOOK ...  ansible-playbook with the cluster's inventory
+    python3 -m tests.cluster molecule test -s tenant
     python3 -m tests.cluster ssh NODE [COMMAND ...]
     python3 -m tests.cluster kill NODE          a power failure
     python3 -m tests.cluster start NODE         power on again
     python3 -m tests.cluster status
     python3 -m tests.cluster down               (make cluster-down)
 
-Exit status: 0 done, 1 failed, 130 interrupted; `play` and `ssh` pass on that of their program.
+Exit status: 0 done, 1 failed, 130 interrupted; `play`, `molecule` and `ssh` pass on that of their program.
 """
 
 from __future__ import annotations
@@ -17,12 +18,16 @@ import argparse
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from types import FrameType
 
 from tests.cluster import cluster, inventory, place, state
 
 DISKS = {"mail": "1G", "batch": "1G", "bench-foreground": "1G", "bench-background": "1G"}
 """The shared storage's disks, and so its exports."""
+
+
+DEFAULT_NODES = 2
 
 
 class Interrupted(Exception):
@@ -73,11 +78,17 @@ def _ssh(arguments: argparse.Namespace) -> int:
     return _tool(["ssh", "-F", str(inventory.SSH_CONFIG), *arguments.words])
 
 
-def _tool(argv: list[str]) -> int:
+def _molecule(arguments: argparse.Namespace) -> int:
+    """Molecule raises and ends the cluster itself."""
+    inventory.write(cluster.nodes(DEFAULT_NODES))
+    return _tool(["molecule", *arguments.words], cwd=place.ROLES.parent, need_cluster=False)
+
+
+def _tool(argv: list[str], cwd: Path | None = None, need_cluster: bool = True) -> int:
     """A program with the cluster's environment; it gets the terminal's Ctrl-C itself."""
-    if not state.load():
+    if need_cluster and not state.load():
         raise place.ClusterError("no cluster is up: `make cluster` raises one")
-    with subprocess.Popen(argv, env=inventory.environment()) as child:
+    with subprocess.Popen(argv, env=inventory.environment(), cwd=cwd) as child:
         return child.wait()
 
 
@@ -86,7 +97,7 @@ WORDS = "words"
 
 COMMANDS = {
     "up": (_up, None), "down": (_down, None), "status": (_status, None),
-    "kill": (_kill, "node"), "start": (_start, "node"), "play": (_play, WORDS), "ssh": (_ssh, WORDS),
+    "kill": (_kill, "node"), "start": (_start, "node"), "play": (_play, WORDS), "ssh": (_ssh, WORDS), "molecule": (_molecule, WORDS),
 }
 
 
@@ -97,7 +108,7 @@ def _arguments() -> argparse.Namespace:
         command = commands.add_parser(name)
         command.set_defaults(function=function, operand=operand)
         if name == "up":
-            command.add_argument("--nodes", type=int, default=2, metavar="N", help="hypervisor nodes (2)")
+            command.add_argument("--nodes", type=int, default=DEFAULT_NODES, metavar="N", help="hypervisor nodes (2)")
         if operand and operand != WORDS:
             command.add_argument(operand)
     arguments, words = parser.parse_known_args()

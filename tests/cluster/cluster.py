@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import tempfile
 import time
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from tests.cluster import inventory, node as nodes_of, place, space, state
 from tests.cluster.base import get_base
 from tests.cluster.node import BITS, BRIDGE, STORAGE, Node
 from tests.cluster.packages import get_repository
-from tests.cluster.place import HERE, RUN, ClusterError, need_root
+from tests.cluster.place import HERE, RUN, SOCKETS, ClusterError, need_root
 from tests.cluster.state import State
 
 FABRIC = "fabric"
@@ -29,25 +28,32 @@ def up(count: int, disks: dict[str, str]) -> State:
     packages = get_repository(base)
     shutil.rmtree(RUN, ignore_errors=True)
     RUN.mkdir(parents=True)
-    current = State(sockets=tempfile.mkdtemp(prefix="idletime-ssh-"))
+    SOCKETS.mkdir(mode=0o700, exist_ok=True)
+    current = State()
     current.save()
     try:
-        _raise_all(current, [Node(number + 1) for number in range(count)], disks, base, packages)
+        _raise_all(current, nodes(count), disks, base, packages)
     except BaseException:
         down()
         raise
     return current
 
 
-def _raise_all(current: State, nodes: list[Node], disks: dict[str, str], base: Path, packages: Path) -> None:
+def nodes(count: int) -> list[Node]:
+    """node1, node2, ..."""
+    return [Node(number + 1) for number in range(count)]
+
+
+def _raise_all(current: State, members: list[Node], disks: dict[str, str], base: Path, packages: Path) -> None:
     _make_disks(disks)
     _start_fabric(current)
     keys = RUN / "keys"
-    nodes_of.make_keys(keys, nodes)
-    for each in nodes:
-        nodes_of.create(each, nodes, keys)
+    nodes_of.make_keys(keys, members)
+    for each in members:
+        nodes_of.create(each, members, keys)
         _start_node(current, each, base, packages)
-    inventory.write(nodes, current.get(FABRIC), current.sockets)
+    inventory.write_ssh(current.get(FABRIC))
+    inventory.write(members)
 
 
 def _make_disks(disks: dict[str, str]) -> None:
@@ -99,20 +105,20 @@ def down() -> None:
     """End all of it; an error names what is left. Does nothing where nothing is up."""
     current = state.load()
     if current:
-        _close_connections(Path(current.sockets))
+        _close_connections()
         for each in reversed(list(current.spaces.values())):
             each.end()
         _await_gone(current.history)
-        shutil.rmtree(current.sockets, ignore_errors=True)
+    shutil.rmtree(SOCKETS, ignore_errors=True)
     shutil.rmtree(RUN, ignore_errors=True)
     left = leftovers(current)
     if left:
         raise ClusterError("left behind: " + "; ".join(left))
 
 
-def _close_connections(sockets: Path) -> None:
+def _close_connections() -> None:
     """Ansible's SSH connections stay open for a minute after a play: end them by their own means."""
-    for path in sockets.glob("*"):
+    for path in SOCKETS.glob("*"):
         if path.is_socket():
             argv = ["ssh", "-o", f"ControlPath={path}", "-O", "exit", "cluster"]
             subprocess.run(argv, capture_output=True, timeout=place.COMMAND_SECONDS)
@@ -130,7 +136,7 @@ def leftovers(before: State | None) -> list[str]:
     for inodes in before.history if before else []:
         found += [f"process {text}" for text in space.left_of(inodes)]
     found += [f"mount {text}" for text in _mounts()]
-    found += [f"file {path}" for path in (RUN, Path(before.sockets) if before else RUN) if path.exists()]
+    found += [f"file {path}" for path in (RUN, SOCKETS) if path.exists()]
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import uuid
 from pathlib import Path
 
@@ -10,12 +11,14 @@ import yaml
 
 from tests.cluster.guest import get_images
 from tests.cluster.node import Node
-from tests.cluster.place import COLLECTIONS, INVENTORY, RESULTS, ROLES, RUN, TOOLS
+from tests.cluster.place import COLLECTIONS, CONTROLLER, INVENTORY, RESULTS, ROLES, RUN, SOCKETS, TOOLS
 from tests.cluster.space import Space
-from tests.framework.paths import BUILD
+from tests.framework.paths import BUILD, ROOT
 
-CONFIG = RUN / "ansible.cfg"
+CONFIG = CONTROLLER / "ansible.cfg"
 SSH_CONFIG = RUN / "ssh_config"
+
+SSH_ARGS = f"-F {SSH_CONFIG} -o ControlMaster=auto -o ControlPersist=60s"
 
 MODEL = Path(__file__).with_name("group_vars.yml")
 """What the cluster's operator decides; the same variables as in any inventory."""
@@ -34,13 +37,13 @@ def _ssh_config(fabric: Space) -> str:
     )
 
 
-def _ansible_cfg(sockets: str) -> str:
+def _ansible_cfg() -> str:
     return (
         "[defaults]\n"
         f"inventory = {INVENTORY}\n"
         f"collections_path = {COLLECTIONS}:{TOOLS.parent}/lib/python3/site-packages\n"
-        f"home = {RUN}/ansible-home\n"
-        f"local_tmp = {RUN}/ansible-home/tmp\n"
+        f"home = {CONTROLLER}/home\n"
+        f"local_tmp = {CONTROLLER}/home/tmp\n"
         "gathering = smart\n"
         "fact_caching = memory\n"
         "interpreter_python = /usr/bin/python3\n"
@@ -51,8 +54,8 @@ def _ansible_cfg(sockets: str) -> str:
         "callback_result_format = yaml\n"
         "[ssh_connection]\n"
         "pipelining = true\n"
-        f"ssh_args = -F {SSH_CONFIG} -o ControlMaster=auto -o ControlPersist=60s\n"
-        f"control_path_dir = {sockets}\n"
+        f"ssh_args = {SSH_ARGS}\n"
+        f"control_path_dir = {SOCKETS}\n"
     )
 
 
@@ -75,14 +78,18 @@ def _variables() -> dict[str, str]:
     }
 
 
-def write(nodes: list[Node], fabric: Space, sockets: str) -> None:
-    """All files that a controller needs."""
+def write(nodes: list[Node]) -> None:
+    """Inventory and settings."""
     (INVENTORY / "group_vars").mkdir(parents=True, exist_ok=True)
     (INVENTORY / "hosts.yml").write_text(yaml.safe_dump(_hosts(nodes), sort_keys=False))
     (INVENTORY / "group_vars" / "idletime_hosts.yml").write_text(MODEL.read_text())
-    SSH_CONFIG.write_text(_ssh_config(fabric))
-    CONFIG.write_text(_ansible_cfg(sockets))
+    CONFIG.write_text(_ansible_cfg())
     link_collection()
+
+
+def write_ssh(fabric: Space) -> None:
+    """How SSH reaches the nodes of this cluster."""
+    SSH_CONFIG.write_text(_ssh_config(fabric))
 
 
 def link_collection() -> None:
@@ -94,5 +101,10 @@ def link_collection() -> None:
 
 
 def environment() -> dict[str, str]:
-    """For ansible-playbook and its relatives."""
-    return {**os.environ, "ANSIBLE_CONFIG": str(CONFIG), "PATH": f"{TOOLS}:{os.environ['PATH']}", "LC_ALL": "C.UTF-8"}
+    """For ansible-playbook and its relatives. Molecule writes an ansible.cfg of its own: it needs the rest."""
+    return {
+        **os.environ, "ANSIBLE_CONFIG": str(CONFIG), "PATH": f"{TOOLS}:{os.environ['PATH']}", "LC_ALL": "C.UTF-8",
+        "ANSIBLE_COLLECTIONS_PATH": str(COLLECTIONS), "ANSIBLE_HOME": str(CONTROLLER / "home"),
+        "ANSIBLE_SSH_ARGS": SSH_ARGS, "ANSIBLE_SSH_CONTROL_PATH_DIR": str(SOCKETS), "ANSIBLE_PIPELINING": "true",
+        "IDLETIME_INVENTORY": str(INVENTORY), "IDLETIME_PYTHON": sys.executable, "IDLETIME_ROOT": str(ROOT),
+    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
 from pathlib import Path
@@ -16,7 +17,15 @@ RUN = CACHE / "run"
 """Everything of a raised cluster; `down` removes it whole."""
 
 STATE = RUN / "state.json"
-INVENTORY = RUN / "inventory"
+
+CONTROLLER = CACHE / "controller"
+"""Inventory and settings of Ansible; they depend on nothing but the number of nodes, so they may be made first."""
+
+INVENTORY = CONTROLLER / "inventory"
+
+SOCKETS = Path(f"/tmp/idletime-ssh-{hashlib.sha256(str(CACHE).encode()).hexdigest()[:8]}")
+"""Folder of the SSH connections that Ansible keeps open: in /tmp, since the path of a socket is short."""
+
 COLLECTIONS = paths.BUILD / "ansible" / "collections"
 TOOLS = paths.BUILD / "ansible" / "venv" / "bin"
 

@@ -15,8 +15,6 @@ class State:
 
     spaces: dict[str, Space] = field(default_factory=dict)
     history: list[dict[str, int]] = field(default_factory=list)
-    sockets: str = ""
-    """Folder of the SSH connections that Ansible keeps open: in /tmp, since a socket's path is short."""
 
     def add(self, space: Space) -> None:
         """Record a started space."""
@@ -44,4 +42,4 @@ def load() -> State | None:
     except FileNotFoundError:
         return None
     spaces = {name: Space(**fields) for name, fields in data["spaces"].items()}
-    return State(spaces, data["history"], data["sockets"])
+    return State(spaces, data["history"])
