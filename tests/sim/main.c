@@ -1,36 +1,52 @@
 /*
- * idletime-sim: options in, one table out.
+ * idletime-sim: options in; a table, or JSON lines, out.
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  */
 #include "sim.h"
 #include <getopt.h>
 
-#define INTERVALS_MAX 32
+#define POLICIES_MAX 64
 #define MS 1e6
 
 typedef struct Options {
     SimParams params;
-    int64_t interval_ns[INTERVALS_MAX];
-    int intervals;
+    SimPolicy policy[POLICIES_MAX];
+    int policies;
+    bool json;
+    const char *name;
 } Options;
 
 static const char usage[] =
 "usage: idletime-sim [options]\n"
-"  --interval-ms LIST    intervals to try (0,4,20,80); 'off' has no scheduler\n"
+"  --interval-ms LIST    schedulers to try (off,0,4,20,80):\n"
+"                          NUMBER        preemption interval, milliseconds\n"
+"                          off           no scheduler\n"
+"                          auto:PERCENT  learned, with this budget\n"
+"                          clairvoyant   knows the foreground's next request\n"
 "  --service-ms MS       service time of the device (5)\n"
+"  --spread PERCENT      of service times, uniform (0)\n"
+"  --channels N          requests that the device serves at a time (1)\n"
+"  --foregrounds N       out of phase (1)\n"
 "  --quantum-ms MS       one foreground burst in each (100)\n"
 "  --intensity PERCENT   of each quantum, foreground (30)\n"
 "  --jitter PERCENT      of the gap between bursts (0)\n"
 "  --exponential         gaps between bursts are memoryless\n"
+"  --poisson             no bursts: arrivals on their own, at the intensity\n"
+"  --change-s S          then the foreground is another one: (0, never)\n"
+"  --after-quantum-ms MS   of this quantum\n"
+"  --after-intensity PERCENT  and this intensity\n"
 "  --fg-think-ms MS      between two foreground requests of a burst (0.3)\n"
 "  --bg-think-ms MS      between two background requests (0.2)\n"
 "  --participants N      background participants (1)\n"
 "  --outstanding N       background requests of each (1)\n"
 "  --max-inflight N      background requests in service (1)\n"
 "  --max-hold-ms MS      deadline of a held request, 0 is never (5000)\n"
+"  --safe-ms MS          interval while auto knows too little (20)\n"
+"  --warm-up-s S         not in the results (0)\n"
 "  --duration-s S        virtual time (60)\n"
-"  --seed N              of jitter and exponential gaps (1)\n";
+"  --seed N              of everything random (1)\n"
+"  --json NAME           one JSON line each instead of a table\n";
 
 static void die(const char *option, const char *value)
 {
@@ -51,37 +67,67 @@ static double number(const char *option, const char *text, double low,
     return value;
 }
 
-static void parse_intervals(Options *o, char *list)
+static SimPolicy parse_policy(const char *one)
 {
-    o->intervals = 0;
+    if (strcmp(one, "off") == 0) {
+        return (SimPolicy) { .kind = SIM_UNCONTROLLED };
+    }
+    if (strcmp(one, "clairvoyant") == 0) {
+        return (SimPolicy) { .kind = SIM_CLAIRVOYANT };
+    }
+    if (strncmp(one, "auto:", 5) == 0) {
+        return (SimPolicy) {
+            .kind = SIM_AUTO,
+            .budget = number("interval-ms", one + 5, 0, 1000) / 100,
+        };
+    }
+    return (SimPolicy) {
+        .kind = SIM_INTERVAL,
+        .interval_ns = number("interval-ms", one, 0, 1e6) * MS,
+    };
+}
+
+static void parse_policies(Options *o, char *list)
+{
+    o->policies = 0;
     for (char *one = strtok(list, ","); one; one = strtok(NULL, ",")) {
-        if (o->intervals == INTERVALS_MAX) {
+        if (o->policies == POLICIES_MAX) {
             die("interval-ms", one);
         }
-        o->interval_ns[o->intervals++] = strcmp(one, "off") ?
-            (int64_t)(number("interval-ms", one, 0, 1e6) * MS) :
-            SIM_UNCONTROLLED;
+        o->policy[o->policies++] = parse_policy(one);
     }
 }
 
 static const struct option options[] = {
     { "interval-ms", required_argument, NULL, 'i' },
     { "service-ms", required_argument, NULL, 's' },
+    { "spread", required_argument, NULL, 'S' },
+    { "channels", required_argument, NULL, 'C' },
+    { "foregrounds", required_argument, NULL, 'F' },
     { "quantum-ms", required_argument, NULL, 'q' },
     { "intensity", required_argument, NULL, 'p' },
     { "jitter", required_argument, NULL, 'j' },
     { "exponential", no_argument, NULL, 'e' },
+    { "poisson", no_argument, NULL, 'o' },
+    { "change-s", required_argument, NULL, 'g' },
+    { "after-quantum-ms", required_argument, NULL, 'Q' },
+    { "after-intensity", required_argument, NULL, 'P' },
     { "fg-think-ms", required_argument, NULL, 'f' },
     { "bg-think-ms", required_argument, NULL, 'b' },
     { "participants", required_argument, NULL, 'm' },
     { "outstanding", required_argument, NULL, 'n' },
     { "max-inflight", required_argument, NULL, 'c' },
     { "max-hold-ms", required_argument, NULL, 'h' },
+    { "safe-ms", required_argument, NULL, 'a' },
+    { "warm-up-s", required_argument, NULL, 'w' },
     { "duration-s", required_argument, NULL, 'd' },
     { "seed", required_argument, NULL, 'r' },
+    { "json", required_argument, NULL, 'J' },
     { "help", no_argument, NULL, '?' },
     { 0 },
 };
+
+static int64_t safe_ns = 20 * 1000 * 1000;
 
 static void set_option(Options *o, int c, const char *name)
 {
@@ -89,20 +135,30 @@ static void set_option(Options *o, int c, const char *name)
 
 #define NUMBER(low, high) number(name, optarg, low, high)
     switch (c) {
-    case 'i': parse_intervals(o, optarg); break;
+    case 'i': parse_policies(o, optarg); break;
     case 's': p->service_ns = NUMBER(0.001, 1e5) * MS; break;
-    case 'q': p->quantum_ns = NUMBER(0.01, 1e6) * MS; break;
-    case 'p': p->intensity = NUMBER(0, 100) / 100; break;
-    case 'j': p->jitter = NUMBER(0, 100) / 100; break;
-    case 'e': p->exponential = true; break;
+    case 'S': p->spread = NUMBER(0, 99) / 100; break;
+    case 'C': p->channels = NUMBER(1, SIM_CHANNELS_MAX); break;
+    case 'F': p->foregrounds = NUMBER(1, SIM_FOREGROUNDS_MAX); break;
+    case 'q': p->load.quantum_ns = NUMBER(0.01, 1e6) * MS; break;
+    case 'p': p->load.intensity = NUMBER(0, 100) / 100; break;
+    case 'j': p->load.jitter = NUMBER(0, 100) / 100; break;
+    case 'e': p->load.gaps = SIM_GAPS_EXPONENTIAL; break;
+    case 'o': p->load.gaps = SIM_POISSON; break;
+    case 'g': p->change_ns = NUMBER(0, 1e6) * 1e9; break;
+    case 'Q': p->after.quantum_ns = NUMBER(0.01, 1e6) * MS; break;
+    case 'P': p->after.intensity = NUMBER(0, 100) / 100; break;
     case 'f': p->fg_think_ns = NUMBER(0, 1e5) * MS; break;
     case 'b': p->bg_think_ns = NUMBER(0, 1e5) * MS; break;
     case 'm': p->participants = NUMBER(0, SIM_PARTICIPANTS_MAX); break;
     case 'n': p->outstanding = NUMBER(1, SIM_OUTSTANDING_MAX); break;
     case 'c': p->rule.max_inflight = NUMBER(1, 64); break;
     case 'h': p->rule.max_hold_ns = NUMBER(0, 1e7) * MS; break;
-    case 'd': p->duration_ns = NUMBER(0.1, 1e5) * 1e9; break;
+    case 'a': safe_ns = NUMBER(0, 1e6) * MS; break;
+    case 'w': p->warm_up_ns = NUMBER(0, 1e6) * 1e9; break;
+    case 'd': p->duration_ns = NUMBER(0.1, 1e6) * 1e9; break;
     case 'r': p->seed = NUMBER(0, 9e15); break;
+    case 'J': o->json = true; o->name = optarg; break;
     default: fputs(usage, stderr); exit(2);
     }
 #undef NUMBER
@@ -110,27 +166,43 @@ static void set_option(Options *o, int c, const char *name)
 
 static Options parse(int argc, char **argv)
 {
-    static char intervals[] = "off,0,4,20,80";
+    static char policies[] = "off,0,4,20,80";
     Options o = { .params = {
-        .seed = 1, .duration_ns = 60e9, .quantum_ns = 100 * MS,
-        .service_ns = 5 * MS, .fg_think_ns = 0.3 * MS,
-        .bg_think_ns = 0.2 * MS, .intensity = 0.3,
-        .participants = 1, .outstanding = 1,
+        .seed = 1, .duration_ns = 60e9, .service_ns = 5 * MS, .channels = 1,
+        .load = { .quantum_ns = 100 * MS, .intensity = 0.3 },
+        .after = { .quantum_ns = 100 * MS, .intensity = 0.3 },
+        .fg_think_ns = 0.3 * MS, .bg_think_ns = 0.2 * MS,
+        .foregrounds = 1, .participants = 1, .outstanding = 1,
         .rule = { .max_hold_ns = 5000 * MS, .max_inflight = 1 },
     } };
     int c, index = 0;
 
-    parse_intervals(&o, intervals);
+    parse_policies(&o, policies);
     while ((c = getopt_long(argc, argv, "", options, &index)) != -1) {
         set_option(&o, c, options[index].name);
     }
+    o.params.after.gaps = o.params.load.gaps;
+    o.params.after.jitter = o.params.load.jitter;
     return o;
+}
+
+/* ---- output */
+
+static void policy_name(const SimPolicy *p, char *name, size_t size)
+{
+    switch (p->kind) {
+    case SIM_ALONE: snprintf(name, size, "alone"); break;
+    case SIM_UNCONTROLLED: snprintf(name, size, "off"); break;
+    case SIM_CLAIRVOYANT: snprintf(name, size, "clairvoyant"); break;
+    case SIM_AUTO: snprintf(name, size, "auto %g%%", p->budget * 100); break;
+    default: snprintf(name, size, "%g ms", p->interval_ns / MS); break;
+    }
 }
 
 static void print_head(void)
 {
-    printf("%-10s %8s %6s %6s %6s %8s %8s ", "interval", "fg op/s", "kept%",
-           "mean", "p99", "bg op/s", "promoted");
+    printf("%-11s %8s %6s %6s %6s %6s %8s %8s ", "scheduler", "fg op/s",
+           "kept%", "mean", "p99", "p99.9", "bg op/s", "promoted");
     for (int s = 0; s < IDLETIME_STATE__MAX; s++) {
         for (int e = 0; e < IDLETIME_EVENT__MAX; e++) {
             printf("  %4c[%c]", "IFPB"[s], "fbti"[e]);
@@ -147,33 +219,74 @@ static double ratio(double value, double base)
 static void print_row(const char *name, const SimResult *r,
                       const SimResult *alone)
 {
-    printf("%-10s %8.1f %6.1f %6.2f %6.2f %8.1f %8" PRIu64 " ", name,
+    printf("%-11s %8.1f %6.1f %6.3f %6.2f %6.2f %8.1f %8" PRIu64 " ", name,
            r->fg_rate, 100 * ratio(r->fg_rate, alone->fg_rate),
            ratio(r->fg_mean_ns, alone->fg_mean_ns),
-           ratio(r->fg_p99_ns, alone->fg_p99_ns), r->bg_rate, r->promoted);
+           ratio(r->fg_p99_ns, alone->fg_p99_ns),
+           ratio(r->fg_p999_ns, alone->fg_p999_ns), r->bg_rate, r->promoted);
     for (int n = 0; n < IDLETIME_STATE__MAX * IDLETIME_EVENT__MAX; n++) {
         printf(" %7" PRIu64, r->count[n / 4][n % 4]);
     }
     printf("\n");
 }
 
+static void print_json(const Options *o, const char *name, const SimPolicy *p,
+                       const SimResult *r)
+{
+    const SimParams *q = &o->params;
+
+    printf("{\"workload\": \"%s\", \"scheduler\": \"%s\", \"kind\": %d, "
+           "\"interval_ms\": %g, \"budget\": %g, ", o->name, name, p->kind,
+           p->interval_ns / MS, p->budget);
+    printf("\"service_ms\": %g, \"spread\": %g, \"channels\": %d, "
+           "\"foregrounds\": %d, \"quantum_ms\": %g, \"intensity\": %g, "
+           "\"jitter\": %g, \"gaps\": %d, \"outstanding\": %d, "
+           "\"max_inflight\": %u, \"duration_s\": %g, \"warm_up_s\": %g, "
+           "\"seed\": %" PRIu64 ", ", q->service_ns / MS, q->spread,
+           q->channels, q->foregrounds, q->load.quantum_ns / MS,
+           q->load.intensity, q->load.jitter, q->load.gaps, q->outstanding,
+           q->rule.max_inflight, q->duration_ns / 1e9, q->warm_up_ns / 1e9,
+           q->seed);
+    printf("\"fg_rate\": %.3f, \"fg_mean_ms\": %.5f, \"fg_p99_ms\": %.5f, "
+           "\"fg_p999_ms\": %.5f, \"bg_rate\": %.3f, \"promoted\": %" PRIu64
+           ", \"slowdown_seen\": %.5f, \"factor\": %.3f, \"changes\": %" PRIu64
+           ", \"steps\": %" PRIu64 "}\n", r->fg_rate, r->fg_mean_ns / MS,
+           r->fg_p99_ns / MS, r->fg_p999_ns / MS, r->bg_rate, r->promoted,
+           r->predicted, r->factor, r->changes, r->steps);
+}
+
+static SimResult run(const Options *o, SimPolicy policy, const SimResult *alone)
+{
+    SimParams p = o->params;
+    SimResult result;
+    char name[32];
+
+    p.policy = policy;
+    result = sim_run(&p);
+    policy_name(&policy, name, sizeof(name));
+    if (o->json) {
+        print_json(o, name, &policy, &result);
+    } else {
+        print_row(name, &result, alone ? alone : &result);
+    }
+    fflush(stdout);
+    return result;
+}
+
 int main(int argc, char **argv)
 {
     Options o = parse(argc, argv);
-    SimParams p = o.params;
-    SimResult alone, result;
-    char name[32];
+    SimResult alone;
 
-    p.participants = 0;
-    alone = sim_run(&p);
-    print_head();
-    print_row("alone", &alone, &alone);
-    for (int i = 0; i < o.intervals; i++) {
-        p = o.params;
-        p.rule.interval_ns = o.interval_ns[i];
-        result = sim_run(&p);
-        snprintf(name, sizeof(name), "%g ms", o.interval_ns[i] / MS);
-        print_row(o.interval_ns[i] < 0 ? "off" : name, &result, &alone);
+    if (!o.json) {
+        print_head();
+    }
+    alone = run(&o, (SimPolicy) { .kind = SIM_ALONE }, NULL);
+    for (int i = 0; i < o.policies; i++) {
+        if (o.policy[i].kind == SIM_AUTO) {
+            o.policy[i].interval_ns = safe_ns;
+        }
+        run(&o, o.policy[i], &alone);
     }
     return 0;
 }

@@ -1,16 +1,14 @@
 /*
- * The events of the simulator.  The core decides, unchanged; everything
- * around it (device, boards, turns) is modelled here in virtual time.
+ * The events of the simulator.  Core and learner decide, unchanged; all that
+ * is around them is modelled here in virtual time.
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  */
 #include "sim.h"
-#include <math.h>
-
-#define FOREGROUND (-1)
 
 typedef struct Part {
     IdletimeCore core;
+    IdletimeLearner learner;
     int held;                           /* requests, all alike */
     int64_t since_ns[SIM_OUTSTANDING_MAX];
     int64_t back_ns[SIM_OUTSTANDING_MAX];   /* when the next one is held */
@@ -20,83 +18,66 @@ typedef struct Part {
 typedef struct Sim {
     SimParams p;
     uint64_t random;
-    int64_t now_ns, done_ns;
-    int queue[SIM_QUEUE];               /* owners, in order of issue */
-    int head, length;
-    int64_t fg_next_ns, fg_issued_ns, burst_ns, fg_last_ns;
-    uint64_t fg_started, fg_done, bg_done, promoted;
+    int64_t now_ns;
+    SimDevice device;
+    SimForeground fg[SIM_FOREGROUNDS_MAX];
+    IdletimeFgBoard *board;
+    int64_t fg_last_ns, change_ns;
+    uint64_t fg_started, fg_done, bg_started, bg_done, promoted;
+    uint64_t bg_cost_ns, steps;
     uint32_t fg_in_service, bg_in_service;
+    int64_t bg_service_ns;              /* of the next one */
     int64_t *latency_ns;
-    size_t latencies;
+    size_t latencies, latencies_max;
     Part part[SIM_PARTICIPANTS_MAX];
 } Sim;
 
-/* splitmix64, public domain algorithm by S. Vigna; 0 <= x < 1 */
-static double uniform(Sim *s)
+static int64_t service_ns(Sim *s)
 {
-    uint64_t z = s->random += 0x9e3779b97f4a7c15ULL;
-
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
-    return (double)((z ^ (z >> 31)) >> 11) / 9007199254740992.0;
-}
-
-/* ---- device */
-
-static void device_issue(Sim *s, int owner)
-{
-    s->queue[(s->head + s->length) % SIM_QUEUE] = owner;
-    if (s->length++ == 0) {
-        s->done_ns = s->now_ns + s->p.service_ns;
-    }
-}
-
-static int device_done(Sim *s)
-{
-    int owner = s->queue[s->head];
-
-    s->head = (s->head + 1) % SIM_QUEUE;
-    s->done_ns = --s->length ? s->now_ns + s->p.service_ns : INT64_MAX;
-    return owner;
+    return s->p.spread > 0 ? s->p.service_ns *
+           (1 + s->p.spread * (2 * sim_uniform(&s->random) - 1)) :
+           s->p.service_ns;
 }
 
 /* ---- foreground */
 
-static void next_burst(Sim *s)
+static void foreground_issue(Sim *s, int index)
 {
-    double busy = s->p.intensity * s->p.quantum_ns;
-    double gap = s->p.quantum_ns - busy;
+    SimForeground *f = &s->fg[index];
 
-    if (s->p.exponential) {
-        gap *= -log(1.0 - uniform(s));
-    } else {
-        gap *= 1.0 + s->p.jitter * (2.0 * uniform(s) - 1.0);
-    }
-    s->burst_ns = MAX(s->burst_ns + (int64_t)(busy + gap), s->now_ns);
-    s->fg_next_ns = s->burst_ns;
-}
-
-static void foreground_issue(Sim *s)
-{
-    s->fg_next_ns = INT64_MAX;
-    s->fg_issued_ns = s->fg_last_ns = s->now_ns;
-    s->fg_started++;
-    s->fg_in_service = 1;
-    device_issue(s, FOREGROUND);
-}
-
-static void foreground_done(Sim *s)
-{
-    int64_t busy_ns = s->p.intensity * s->p.quantum_ns;
-
-    s->fg_in_service = 0;
+    sim_load_issued(f, &s->p);
     s->fg_last_ns = s->now_ns;
-    s->latency_ns[s->latencies++] = s->now_ns - s->fg_issued_ns;
-    s->fg_done++;
-    s->fg_next_ns = s->now_ns + s->p.fg_think_ns;
-    if (s->fg_next_ns >= s->burst_ns + busy_ns) {
-        next_burst(s);
+    s->fg_started++;
+    s->fg_in_service++;
+    idletime_fg_begin(&f->writer, s->now_ns, 4096);
+    sim_device_issue(&s->device, (SimRequest) {
+        .owner = ~index, .issued_ns = s->now_ns, .service_ns = service_ns(s),
+    }, s->now_ns);
+}
+
+static void note_latency(Sim *s, int64_t ns)
+{
+    if (s->now_ns < s->p.warm_up_ns) {
+        return;
     }
+    if (s->latencies == s->latencies_max) {
+        s->latencies_max = s->latencies_max * 2 + 4096;
+        s->latency_ns = realloc(s->latency_ns,
+                                s->latencies_max * sizeof(int64_t));
+    }
+    s->latency_ns[s->latencies++] = ns;
+    s->fg_done++;
+}
+
+static void foreground_done(Sim *s, const SimRequest *request)
+{
+    SimForeground *f = &s->fg[~request->owner];
+
+    s->fg_in_service--;
+    s->fg_last_ns = s->now_ns;
+    note_latency(s, s->now_ns - request->issued_ns);
+    idletime_fg_end(&f->writer, s->now_ns);
+    sim_load_done(f, &s->p, s->now_ns);
 }
 
 /* ---- background */
@@ -119,53 +100,144 @@ static IdletimeView look(const Sim *s, const Part *self)
     };
 }
 
+static IdletimeGoal goal_of(const Sim *s)
+{
+    return (IdletimeGoal) { .share = s->p.policy.budget,
+                            .interval_ns = s->p.policy.interval_ns };
+}
+
+static void learn(Sim *s, Part *part)
+{
+    IdletimeGoal goal = goal_of(s);
+    IdletimeTotals totals = {
+        .fg_done = s->fg_started - s->fg_in_service,
+        .bg_started = s->bg_started, .bg_cost_ns = s->bg_cost_ns,
+        .bg_in_service = s->bg_in_service > 0,
+        .quiet = !s->fg_in_service && !s->bg_in_service,
+    };
+
+    for (int i = 0; i < s->p.foregrounds; i++) {
+        totals.fg_request_ns += s->board->line[i].request_ns;
+    }
+    idletime_learner_look(&part->learner, &goal, s->board, s->p.foregrounds,
+                          &totals, s->now_ns);
+}
+
 static void release(Sim *s, Part *part)
 {
     memmove(part->since_ns, part->since_ns + 1,
             --part->held * sizeof(part->since_ns[0]));
     s->bg_in_service++;
-    device_issue(s, part - s->part);
+    s->bg_started++;
+    sim_device_issue(&s->device, (SimRequest) {
+        .owner = part - s->part, .issued_ns = s->now_ns,
+        .service_ns = s->bg_service_ns,
+    }, s->now_ns);
+    s->bg_service_ns = service_ns(s);
+}
+
+/* Will a channel be free for each foreground request while this one runs? */
+static bool foreseen_free(const Sim *s)
+{
+    int64_t end_ns = s->now_ns + s->bg_service_ns;
+    int index[SIM_FOREGROUNDS_MAX] = { 0 };
+    int coming = 0;
+
+    if (s->device.busy >= s->device.channels) {
+        return false;
+    }
+    for (;;) {
+        int64_t at_ns = INT64_MAX;
+        int who = 0, busy = 0;
+
+        for (int i = 0; i < s->p.foregrounds; i++) {
+            int64_t next_ns = sim_load_ahead(&s->fg[i], index[i]);
+
+            if (next_ns < at_ns) {
+                at_ns = next_ns;
+                who = i;
+            }
+        }
+        if (at_ns >= end_ns) {
+            return true;
+        }
+        for (int i = 0; i < s->device.busy; i++) {
+            busy += s->device.serving[i].done_ns > at_ns;
+        }
+        if (busy + coming + 1 >= s->device.channels) {
+            return false;
+        }
+        coming++;
+        index[who]++;
+    }
+}
+
+static IdletimeVerdict decide(Sim *s, Part *part)
+{
+    IdletimeView view = look(s, part);
+    IdletimeRule rule = s->p.rule;
+
+    if (s->p.policy.kind == SIM_UNCONTROLLED ||
+        (s->p.policy.kind == SIM_CLAIRVOYANT && foreseen_free(s))) {
+        return (IdletimeVerdict) { .kind = IDLETIME_START };
+    }
+    if (s->p.policy.kind == SIM_CLAIRVOYANT) {
+        return (IdletimeVerdict) { .kind = IDLETIME_WAIT_FOREGROUND,
+                                   .again_ns = s->now_ns +
+                                               s->p.service_ns / 50 };
+    }
+    rule.interval_ns = s->p.policy.interval_ns;
+    if (s->p.policy.kind == SIM_AUTO) {
+        IdletimeGoal goal = goal_of(s);
+        IdletimePermit permit;
+
+        learn(s, part);
+        permit = idletime_learner_permit(&part->learner, &goal, 4096,
+                                         s->fg_last_ns, s->now_ns);
+        rule.interval_ns = permit.interval_ns;
+        view.closed_until_ns = permit.closed_until_ns;
+    }
+    return idletime_core_ask(&part->core, &rule, &view, s->now_ns,
+                             part->since_ns[0]);
 }
 
 static void ask(Sim *s, Part *part)
 {
     part->timer_ns = INT64_MAX;
     while (part->held) {
-        IdletimeView view = look(s, part);
-        IdletimeVerdict verdict;
+        IdletimeVerdict verdict = decide(s, part);
 
-        if (s->p.rule.interval_ns == SIM_UNCONTROLLED) {
-            release(s, part);
-            continue;
-        }
-        verdict = idletime_core_ask(&part->core, &s->p.rule, &view, s->now_ns,
-                                    part->since_ns[0]);
         if (verdict.kind > IDLETIME_PROMOTE) {
-            part->timer_ns = verdict.again_ns;
+            part->timer_ns = MAX(verdict.again_ns, s->now_ns + 1);
             return;
         }
         s->promoted += verdict.kind == IDLETIME_PROMOTE;
         idletime_core_started(&part->core);
+        idletime_learner_started(&part->learner, s->now_ns);
         release(s, part);
     }
 }
 
-static void background_done(Sim *s, Part *part)
+static void background_done(Sim *s, const SimRequest *request)
 {
+    Part *part = &s->part[request->owner];
+    IdletimeView view;
     int stream = 0;
 
     while (part->back_ns[stream] != INT64_MAX) {
         stream++;
     }
     part->back_ns[stream] = s->now_ns + s->p.bg_think_ns;
-    part->vtime_ns += s->p.service_ns;
+    part->vtime_ns += s->now_ns - request->issued_ns;
     s->bg_in_service--;
-    s->bg_done++;
-    if (s->p.rule.interval_ns != SIM_UNCONTROLLED) {
-        IdletimeView view = look(s, part);
-
-        idletime_core_done(&part->core, &s->p.rule, &view, s->now_ns,
-                           part->held > 0);
+    s->bg_done += s->now_ns >= s->p.warm_up_ns;
+    view = look(s, part);
+    idletime_core_done(&part->core, &s->p.rule, &view, s->now_ns,
+                       part->held > 0);
+    if (s->p.policy.kind == SIM_AUTO) {
+        learn(s, part);
+        s->bg_cost_ns += idletime_learner_done(&part->learner, 4096, true,
+                                               request->issued_ns, s->now_ns);
     }
     for (int i = 0; i < s->p.participants; i++) {
         ask(s, &s->part[i]);
@@ -192,8 +264,11 @@ static void background_step(Sim *s, Part *part)
 
 static int64_t next_ns(const Sim *s)
 {
-    int64_t next = MIN(s->done_ns, s->fg_next_ns);
+    int64_t next = MIN(sim_device_next_ns(&s->device), s->change_ns);
 
+    for (int i = 0; i < s->p.foregrounds; i++) {
+        next = MIN(next, s->fg[i].next_ns);
+    }
     for (int i = 0; i < s->p.participants; i++) {
         next = MIN(next, s->part[i].timer_ns);
         for (int k = 0; k < s->p.outstanding; k++) {
@@ -205,22 +280,33 @@ static int64_t next_ns(const Sim *s)
 
 static void step(Sim *s)
 {
-    if (s->done_ns <= s->now_ns) {
-        int owner = device_done(s);
+    SimRequest request;
 
-        if (owner == FOREGROUND) {
-            foreground_done(s);
-        } else {
-            background_done(s, &s->part[owner]);
+    s->steps++;
+    if (s->change_ns <= s->now_ns) {
+        s->change_ns = INT64_MAX;
+        for (int i = 0; i < s->p.foregrounds; i++) {
+            sim_load_begin(&s->fg[i], &s->p, s->now_ns, i);
         }
     }
-    if (s->fg_next_ns <= s->now_ns) {
-        foreground_issue(s);
+    while (sim_device_done(&s->device, s->now_ns, &request)) {
+        if (request.owner < 0) {
+            foreground_done(s, &request);
+        } else {
+            background_done(s, &request);
+        }
+    }
+    for (int i = 0; i < s->p.foregrounds; i++) {
+        if (s->fg[i].next_ns <= s->now_ns) {
+            foreground_issue(s, i);
+        }
     }
     for (int i = 0; i < s->p.participants; i++) {
         background_step(s, &s->part[i]);
     }
 }
+
+/* ---- results */
 
 static int by_value(const void *a, const void *b)
 {
@@ -229,25 +315,40 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static SimResult summarise(Sim *s)
+static void summarise_latency(Sim *s, SimResult *r)
 {
-    double seconds = s->p.duration_ns / 1e9, sum = 0;
-    SimResult r = { .fg_rate = s->fg_done / seconds,
-                    .bg_rate = s->bg_done / seconds,
-                    .promoted = s->promoted };
+    double sum = 0;
 
     qsort(s->latency_ns, s->latencies, sizeof(int64_t), by_value);
     for (size_t i = 0; i < s->latencies; i++) {
         sum += s->latency_ns[i];
     }
     if (s->latencies) {
-        r.fg_mean_ns = sum / s->latencies;
-        r.fg_p99_ns = s->latency_ns[s->latencies * 99 / 100];
+        r->fg_mean_ns = sum / s->latencies;
+        r->fg_p99_ns = s->latency_ns[s->latencies * 99 / 100];
+        r->fg_p999_ns = s->latency_ns[s->latencies * 999 / 1000];
     }
+}
+
+static SimResult summarise(Sim *s)
+{
+    double seconds = (s->p.duration_ns - s->p.warm_up_ns) / 1e9;
+    SimResult r = { .fg_rate = s->fg_done / seconds,
+                    .bg_rate = s->bg_done / seconds,
+                    .promoted = s->promoted, .steps = s->steps };
+
+    summarise_latency(s, &r);
     for (int i = 0; i < s->p.participants; i++) {
         for (int n = 0; n < IDLETIME_STATE__MAX * IDLETIME_EVENT__MAX; n++) {
             r.count[n / 4][n % 4] += s->part[i].core.count[n / 4][n % 4];
         }
+    }
+    if (s->p.policy.kind == SIM_AUTO && s->p.participants) {
+        const IdletimeLearner *l = &s->part[0].learner;
+
+        r.predicted = idletime_budget_slowdown(&l->budget);
+        r.factor = idletime_budget_factor(&l->budget);
+        r.changes = l->changes;
     }
     return r;
 }
@@ -256,14 +357,25 @@ static void begin(Sim *s)
 {
     IdletimeView nothing = { .fg_last_ns = INT64_MIN };
 
-    s->done_ns = INT64_MAX;
+    s->device.channels = s->p.channels;
     s->fg_last_ns = INT64_MIN;
-    s->fg_next_ns = s->p.intensity > 0 ? 0 : INT64_MAX;
+    s->change_ns = s->p.change_ns ? s->p.change_ns : INT64_MAX;
+    s->bg_service_ns = service_ns(s);
+    for (int i = 0; i < s->p.foregrounds; i++) {
+        SimForeground *f = &s->fg[i];
+
+        /* A schedule of its own: the same whatever the background does. */
+        f->random = s->p.seed * 1000 + i;
+        f->writer.line = &s->board->line[i];
+        f->writer.page = &s->board->page[i];
+        sim_load_begin(f, &s->p, 0, i);
+    }
     for (int i = 0; i < s->p.participants; i++) {
         s->part[i].timer_ns = INT64_MAX;
         idletime_core_init(&s->part[i].core, &nothing);
+        idletime_learner_init(&s->part[i].learner, 0);
         for (int k = 0; k < s->p.outstanding; k++) {
-            s->part[i].back_ns[k] = uniform(s) * s->p.service_ns;
+            s->part[i].back_ns[k] = sim_uniform(&s->random) * s->p.service_ns;
         }
     }
 }
@@ -274,15 +386,17 @@ SimResult sim_run(const SimParams *params)
     SimResult result;
 
     s->p = *params;
+    s->p.participants *= params->policy.kind != SIM_ALONE;
     s->random = params->seed;
-    s->latency_ns = calloc(params->duration_ns / params->service_ns + 2,
-                           sizeof(int64_t));
+    s->board = aligned_alloc(IDLETIME_PAGE_BYTES, sizeof(*s->board));
+    memset(s->board, 0, sizeof(*s->board));
     begin(s);
     while (next_ns(s) < s->p.duration_ns) {
         s->now_ns = next_ns(s);
         step(s);
     }
     result = summarise(s);
+    free(s->board);
     free(s->latency_ns);
     free(s);
     return result;

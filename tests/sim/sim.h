@@ -1,38 +1,119 @@
 /*
- * idletime-sim: one device, a bursty foreground, a greedy background.
+ * idletime-sim: one device, foregrounds of several kinds, a greedy background.
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
+ *
+ * The core, the learner and the foreground's writer are the product's own,
+ * unchanged; the device, the boards and time are modelled.
  */
 #ifndef IDLETIME_SIM_H
 #define IDLETIME_SIM_H
 
 #include "qemu/osdep.h"
 #include "idletime/core.h"
+#include "idletime/learner.h"
 
 #define SIM_PARTICIPANTS_MAX    16
 #define SIM_OUTSTANDING_MAX     64
-#define SIM_QUEUE               (SIM_PARTICIPANTS_MAX * SIM_OUTSTANDING_MAX + 1)
-#define SIM_UNCONTROLLED        (-1)    /* interval: no scheduler at all */
+#define SIM_FOREGROUNDS_MAX     16
+#define SIM_CHANNELS_MAX        64
+#define SIM_AHEAD               64      /* arrivals known to the clairvoyant */
+#define SIM_QUEUE               65536
+
+typedef enum SimPolicyKind {
+    SIM_ALONE,                  /* no background at all */
+    SIM_UNCONTROLLED,           /* no scheduler at all */
+    SIM_INTERVAL,
+    SIM_AUTO,
+    SIM_CLAIRVOYANT,            /* knows when the foreground comes next */
+} SimPolicyKind;
+
+typedef struct SimPolicy {
+    SimPolicyKind kind;
+    int64_t interval_ns;        /* SIM_INTERVAL; SIM_AUTO: the safe start */
+    double budget;              /* SIM_AUTO: share, 0.05 is 5 % */
+} SimPolicy;
+
+typedef enum SimGaps {
+    SIM_GAPS_EVEN,              /* between bursts, with jitter */
+    SIM_GAPS_EXPONENTIAL,
+    SIM_POISSON,                /* no bursts: arrivals on their own */
+} SimGaps;
+
+typedef struct SimLoad {
+    SimGaps gaps;
+    int64_t quantum_ns;
+    double intensity;           /* of each quantum, or of the device; 0 to 1 */
+    double jitter;              /* of the gap, 0 to 1 */
+} SimLoad;
 
 typedef struct SimParams {
     uint64_t seed;
-    int64_t duration_ns, quantum_ns, service_ns;
+    int64_t duration_ns;
+    int64_t warm_up_ns;         /* not in the results */
+    int channels;
+    int64_t service_ns;
+    double spread;              /* of service times: uniform, +- this share */
+    SimLoad load;
+    int64_t change_ns;          /* then the load becomes: (0: never) */
+    SimLoad after;
     int64_t fg_think_ns, bg_think_ns;
-    double intensity;           /* of each quantum, 0 to 1 */
-    double jitter;              /* of the gap, 0 to 1 */
-    bool exponential;           /* gaps between bursts */
-    int participants, outstanding;
+    int foregrounds, participants, outstanding;
     IdletimeRule rule;
+    SimPolicy policy;
 } SimParams;
 
 typedef struct SimResult {
     double fg_rate, bg_rate;    /* operations a second */
-    double fg_mean_ns, fg_p99_ns;
-    uint64_t promoted;
+    double fg_mean_ns, fg_p99_ns, fg_p999_ns;
+    double predicted;           /* SIM_AUTO: slowdown as the learner saw it */
+    double factor;
+    uint64_t promoted, changes, steps;
     uint64_t count[IDLETIME_STATE__MAX][IDLETIME_EVENT__MAX];
 } SimResult;
 
 /* Same parameters, same result. */
 SimResult sim_run(const SimParams *params);
+
+/* ---- device.c: some channels behind one queue, first come, first served */
+
+typedef struct SimRequest {
+    int owner;                  /* participant, or ~foreground */
+    int64_t issued_ns;
+    int64_t service_ns;
+    int64_t done_ns;            /* once in service */
+} SimRequest;
+
+typedef struct SimDevice {
+    int channels, busy, head, length;
+    SimRequest serving[SIM_CHANNELS_MAX];
+    SimRequest queue[SIM_QUEUE];
+} SimDevice;
+
+void sim_device_issue(SimDevice *d, SimRequest request, int64_t now_ns);
+int64_t sim_device_next_ns(const SimDevice *d);
+/* The request that is done at @now_ns, if there is one. */
+bool sim_device_done(SimDevice *d, int64_t now_ns, SimRequest *request);
+
+/* ---- load.c: one foreground */
+
+typedef struct SimForeground {
+    SimLoad load;
+    uint64_t random;
+    int64_t next_ns;            /* its next request; INT64_MAX: not known yet */
+    int64_t burst_ns;           /* begin of the present burst */
+    int64_t ahead[SIM_AHEAD];   /* Poisson: arrivals after next_ns */
+    IdletimeFgWriter writer;
+} SimForeground;
+
+void sim_load_begin(SimForeground *f, const SimParams *p, int64_t now_ns,
+                    int index);
+void sim_load_issued(SimForeground *f, const SimParams *p);
+void sim_load_done(SimForeground *f, const SimParams *p, int64_t now_ns);
+/* Arrival number @index from now on, as far as it is determined. */
+int64_t sim_load_ahead(const SimForeground *f, int index);
+
+/* 0 <= x < 1 */
+double sim_uniform(uint64_t *random);
 
 #endif

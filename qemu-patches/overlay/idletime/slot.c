@@ -184,6 +184,8 @@ void idletime_fg_move(IdletimeFgWriter *w, IdletimeBoard *board,
     idletime_fg_attach(w, board, slot);
     w->started = old.started;
     w->bytes = old.bytes;
+    w->request_ns = old.request_ns;
+    w->last_ns = now_ns;
     if (old.in_service) {
         /* Begin and end keep the order of stores that readers rely on. */
         w->started = old.started - 1;

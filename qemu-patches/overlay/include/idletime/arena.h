@@ -54,6 +54,7 @@ typedef struct IdletimeFgLine {
     uint64_t started;           /* requests */
     uint64_t bytes;
     uint64_t ring_head;         /* transitions ever written */
+    uint64_t request_ns;        /* sum of the requests' times in service */
 } __attribute__((aligned(IDLETIME_LINE_BYTES))) IdletimeFgLine;
 
 /* The rest of a foreground slot: a page of its own. */
@@ -73,7 +74,12 @@ typedef struct IdletimeBgLine {
     uint64_t started;           /* requests */
     uint64_t bytes;
     uint32_t pid;
+    uint64_t cost_ns;           /* foreground waited so long for our requests */
 } __attribute__((aligned(IDLETIME_LINE_BYTES))) IdletimeBgLine;
+
+_Static_assert(sizeof(IdletimeFgLine) == IDLETIME_LINE_BYTES &&
+               sizeof(IdletimeBgLine) == IDLETIME_LINE_BYTES,
+               "a scan reads one cache line a slot");
 
 /*
  * A token is the right to have one background request in service: 0 is free,
@@ -191,6 +197,8 @@ typedef struct IdletimeFgWriter {
     uint64_t started;
     uint64_t bytes;
     uint64_t ring_head;
+    uint64_t request_ns;
+    int64_t last_ns;
 } IdletimeFgWriter;
 
 void idletime_fg_attach(IdletimeFgWriter *w, IdletimeBoard *board,
@@ -213,6 +221,18 @@ static inline void idletime_fg_transition(IdletimeFgWriter *w, int64_t now_ns,
     __atomic_store_n(&w->line->ring_head, ++w->ring_head, __ATOMIC_RELEASE);
 }
 
+/*
+ * The sum over all requests of the time each was in service, kept without a
+ * time stamp for each: as many as there are, for as long as there are.
+ */
+static inline void idletime_fg_account(IdletimeFgWriter *w, int64_t now_ns)
+{
+    w->request_ns += (uint64_t)(now_ns - w->last_ns) * w->in_service;
+    w->last_ns = now_ns;
+    __atomic_store_n(&w->line->request_ns, w->request_ns, __ATOMIC_RELAXED);
+    __atomic_store_n(&w->line->last_ns, now_ns, __ATOMIC_RELAXED);
+}
+
 /**
  * idletime_fg_begin: a foreground request is being issued.
  * @now_ns: CLOCK_MONOTONIC, as read by block accounting
@@ -224,7 +244,7 @@ static inline void idletime_fg_begin(IdletimeFgWriter *w, int64_t now_ns,
     IdletimeFgLine *line = w->line;
 
     w->bytes += bytes;
-    __atomic_store_n(&line->last_ns, now_ns, __ATOMIC_RELAXED);
+    idletime_fg_account(w, now_ns);
     __atomic_store_n(&line->started, ++w->started, __ATOMIC_RELAXED);
     __atomic_store_n(&line->bytes, w->bytes, __ATOMIC_RELAXED);
     if (w->in_service++ == 0) {
@@ -238,7 +258,7 @@ static inline void idletime_fg_end(IdletimeFgWriter *w, int64_t now_ns)
 {
     IdletimeFgLine *line = w->line;
 
-    __atomic_store_n(&line->last_ns, now_ns, __ATOMIC_RELAXED);
+    idletime_fg_account(w, now_ns);
     if (--w->in_service == 0) {
         idletime_fg_transition(w, now_ns, false);
     }

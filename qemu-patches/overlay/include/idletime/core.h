@@ -35,6 +35,7 @@ typedef struct IdletimeView {
     uint32_t bg_in_service;     /* background in service, all participants */
     bool others_first;          /* it is another participant's turn */
     bool blind;                 /* the arena is lost: nothing above is known */
+    int64_t closed_until_ns;    /* the budget allows no start before; 0: open */
 } IdletimeView;
 
 /* What the operator wants. */
@@ -49,6 +50,7 @@ typedef enum IdletimeVerdictKind {
     IDLETIME_PROMOTE,           /* start it although it is not its time */
     IDLETIME_WAIT_FOREGROUND,   /* foreground is in service */
     IDLETIME_WAIT_INTERVAL,     /* the preemption interval runs */
+    IDLETIME_WAIT_BUDGET,       /* the budget allows no start at this time */
     IDLETIME_WAIT_INFLIGHT,     /* the in-flight cap is reached */
     IDLETIME_WAIT_TURN,         /* another background participant's turn */
     IDLETIME_WAIT_ARENA,        /* blind: only deadlines release */

@@ -1,0 +1,314 @@
+/*
+ * Idletime learner: the interval that sets itself.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ */
+#include "qemu/osdep.h"
+#include "idletime/learner.h"
+
+/* Less is no distribution. */
+#define READY_GAPS          24
+#define READY_SERVICES      3
+/*
+ * Long memory for precision, short memory to notice a change: with bursts of
+ * six requests these are 170 and 8 bursts.
+ */
+static const IdletimeHalfLife slow_life = { 1024, 120e9 };
+static const IdletimeHalfLife fast_life = { 48, 2e9 };
+/*
+ * The short memory explains what comes better than the long one by a factor
+ * of e^8 = 3,000 in total: the workload has changed.
+ */
+#define DOUBT_MAX           8
+/* Memory of service times, requests. */
+#define SERVICE_MEMORY      64
+/* Foreground time per gap is averaged over so many gaps. */
+#define REQUEST_MEMORY      256
+/* Windows are built anew after 1/16 more gaps, or this time; 30 us each. */
+#define BUILD_PART          16
+#define BUILD_MIN_NS        (10 * 1000 * 1000LL)
+#define BUILD_MAX_NS        (1000 * 1000 * 1000LL)
+/* Below this nobody seems to wait for anybody. */
+#define FACTOR_MIN          (1.0 / 16)
+/* No open window in sight: look again after so many service times. */
+#define LOOK_SERVICES       0.5
+#define LOOK_MAX_NS         (20 * 1000 * 1000LL)
+
+void idletime_learner_init(IdletimeLearner *l, int64_t now_ns)
+{
+    memset(l, 0, sizeof(*l));
+    idletime_gaps_init(&l->gaps, now_ns);
+    idletime_histogram_init(&l->slow);
+    idletime_histogram_init(&l->fast);
+    idletime_budget_init(&l->budget);
+    l->gap_ns = now_ns;
+    l->start_ns = INT64_MIN;
+    l->arrival_ns = INT64_MAX;
+}
+
+/* ---- service times */
+
+static unsigned size_of(uint32_t bytes)
+{
+    uint32_t pages = bytes >> 12;
+    unsigned size = pages > 1 ? 32 - __builtin_clz(pages - 1) : 0;
+
+    return MIN(size, IDLETIME_SIZES - 1);
+}
+
+static void note_service(IdletimeSizeClass *c, double ns)
+{
+    double off = ns - c->mean_ns, part;
+
+    c->count = MIN(c->count + 1, SERVICE_MEMORY);
+    part = 1 / c->count;
+    c->mean_ns += part * off;
+    c->square += part * (off * (ns - c->mean_ns) - c->square);
+}
+
+static double root(double x)
+{
+    double r = x > 1 ? x : 1;
+
+    for (int i = 0; i < 40 && x > 0; i++) {
+        double better = (r + x / r) / 2;
+
+        if (better >= r) {
+            break;
+        }
+        r = better;
+    }
+    return x > 0 ? r : 0;
+}
+
+IdletimeService idletime_learner_service(const IdletimeLearner *l,
+                                         uint32_t bytes)
+{
+    unsigned size = size_of(bytes);
+    const IdletimeSizeClass *c = &l->size[size];
+
+    /* Never seen: the next larger one that was, else any. */
+    while (c->count < READY_SERVICES && ++size < IDLETIME_SIZES) {
+        c = &l->size[size];
+    }
+    if (c->count < READY_SERVICES) {
+        c = &l->any;
+    }
+    return (IdletimeService) { MAX(c->mean_ns, 1000), root(c->square) };
+}
+
+/* ---- gaps */
+
+static double logarithm(double x)
+{
+    union { double d; uint64_t u; } v = { x };
+    int exponent = (int)(v.u >> 52) - 1023;
+    double m, y;
+
+    v.u = (v.u & 0xfffffffffffffULL) | 0x3ff0000000000000ULL;
+    m = v.d;
+    y = (m - 1) / (m + 1);
+    /* ln m = 2 artanh y, y at most 1/3: 1e-4. */
+    return exponent * 0.69314718 + 2 * y * (1 + y * y * (1 / 3.0 +
+                                                        y * y / 5.0));
+}
+
+/*
+ * Page's cumulative sum test (E. Page, Biometrika 1954) of the short against
+ * the long memory, each judged by what it said before it saw the gap.
+ */
+static void doubt(IdletimeLearner *l, int64_t gap_ns)
+{
+    double evidence = logarithm(idletime_histogram_near(&l->fast, gap_ns) /
+                                idletime_histogram_near(&l->slow, gap_ns));
+
+    l->doubt = MAX(l->doubt + evidence, 0);
+    if (l->doubt > DOUBT_MAX) {
+        l->slow = l->fast;
+        l->doubt = 0;
+        l->changes++;
+        l->built_gaps = 0;
+        idletime_budget_doubt(&l->budget);
+    }
+}
+
+static void note_gap(IdletimeLearner *l, const IdletimeGap *gap)
+{
+    int64_t length_ns = gap->end_ns - gap->begin_ns;
+    int64_t since_ns = gap->end_ns - l->gap_ns;
+
+    doubt(l, length_ns);
+    idletime_histogram_add(&l->slow, slow_life, length_ns, since_ns);
+    idletime_histogram_add(&l->fast, fast_life, length_ns, since_ns);
+    l->gap_ns = gap->end_ns;
+    l->gap_count++;
+}
+
+static void note_requests(IdletimeLearner *l, double request_ns, double gaps)
+{
+    l->request_ns += request_ns;
+    l->request_gaps += gaps;
+    if (l->request_gaps > REQUEST_MEMORY) {
+        l->request_ns *= REQUEST_MEMORY / l->request_gaps;
+        l->request_gaps = REQUEST_MEMORY;
+    }
+}
+
+/* ---- windows */
+
+bool idletime_learner_ready(const IdletimeLearner *l)
+{
+    return l->gap_count >= READY_GAPS && l->any.count >= READY_SERVICES;
+}
+
+static bool build_is_due(const IdletimeLearner *l, int64_t now_ns)
+{
+    if (!idletime_learner_ready(l)) {
+        return false;
+    }
+    if (!l->built_gaps) {
+        return true;
+    }
+    return now_ns - l->built_ns >= BUILD_MAX_NS ||
+           (now_ns - l->built_ns >= BUILD_MIN_NS &&
+            l->gap_count - l->built_gaps >=
+            idletime_histogram_count(&l->slow) / BUILD_PART);
+}
+
+static void build(IdletimeLearner *l, const IdletimeGoal *goal, int64_t now_ns)
+{
+    IdletimeService service = {
+        MAX(l->any.mean_ns, 1000), root(l->any.square)
+    };
+    double factor = MAX(idletime_budget_factor(&l->budget), FACTOR_MIN);
+    /* In units of the first request's delay, as the windows count. */
+    double request_ns = l->request_ns / MAX(l->request_gaps, 1) / factor;
+
+    idletime_windows_build(&l->windows, &l->slow, service, goal->share *
+                           idletime_budget_haste(&l->budget) * request_ns,
+                           request_ns);
+    l->built_gaps = l->gap_count;
+    l->built_ns = now_ns;
+}
+
+void idletime_learner_look(IdletimeLearner *l, const IdletimeGoal *goal,
+                           const IdletimeFgBoard *fg, uint32_t slots,
+                           const IdletimeTotals *totals, int64_t now_ns)
+{
+    double before_ns = l->budget.request_ns - l->budget.cost_ns;
+
+    idletime_gaps_look(&l->gaps, fg, slots, now_ns);
+    for (uint32_t i = 0; i < l->gaps.count; i++) {
+        note_gap(l, &l->gaps.gap[i]);
+        if (l->gaps.gap[i].end_ns > l->start_ns) {
+            l->arrival_ns = MIN(l->arrival_ns, l->gaps.gap[i].end_ns);
+        }
+    }
+    idletime_budget_look(&l->budget, goal->share, l->any.mean_ns, totals,
+                         l->gaps.busy ? 0 : now_ns - l->gaps.idle_since_ns,
+                         now_ns);
+    note_requests(l, l->budget.request_ns - l->budget.cost_ns - before_ns,
+                  l->gaps.count);
+    if (build_is_due(l, now_ns)) {
+        build(l, goal, now_ns);
+    }
+}
+
+/* ---- permits */
+
+static IdletimePermit closed(IdletimePermit permit, int64_t until_ns)
+{
+    permit.closed_until_ns = until_ns;
+    return permit;
+}
+
+/* Delay per service time that a start may have now. */
+static double limit_now(const IdletimeLearner *l, IdletimeService service)
+{
+    double credit_ns = l->budget.credit_ns /
+                       MAX(idletime_budget_factor(&l->budget), FACTOR_MIN);
+
+    return MIN(l->windows.limit, credit_ns / service.mean_ns);
+}
+
+static int64_t look_again(IdletimeService service, int64_t now_ns)
+{
+    return now_ns + (int64_t)MIN(LOOK_SERVICES * service.mean_ns,
+                                 LOOK_MAX_NS);
+}
+
+/* The age is wrong for it: when is it right? */
+static int64_t opens_at(const IdletimeLearner *l, IdletimeService service,
+                        int64_t fg_last_ns, int64_t now_ns)
+{
+    int64_t age_ns = now_ns - fg_last_ns;
+    int64_t next_ns = idletime_windows_next(&l->windows, age_ns);
+
+    if (next_ns == INT64_MAX || next_ns <= age_ns ||
+        __builtin_add_overflow(fg_last_ns, next_ns, &next_ns)) {
+        return look_again(service, now_ns);
+    }
+    return MIN(next_ns, now_ns + LOOK_MAX_NS);
+}
+
+static int64_t brake_until(const IdletimeLearner *l, IdletimeService service)
+{
+    if (!l->budget.brake || l->start_ns == INT64_MIN) {
+        return INT64_MIN;
+    }
+    return l->start_ns + (int64_t)(service.mean_ns *
+                                   (1 << l->budget.brake));
+}
+
+IdletimePermit idletime_learner_permit(const IdletimeLearner *l,
+                                       const IdletimeGoal *goal,
+                                       uint32_t bytes, int64_t fg_last_ns,
+                                       int64_t now_ns)
+{
+    IdletimeService service = idletime_learner_service(l, bytes);
+    IdletimePermit permit = {
+        .learned = idletime_learner_ready(l) && l->built_gaps,
+        .interval_ns = goal->interval_ns,
+        .closed_until_ns = INT64_MIN,
+        .bytes = bytes,
+    };
+    double age_ns = (double)now_ns - fg_last_ns;
+
+    if (brake_until(l, service) > now_ns) {
+        permit = closed(permit, brake_until(l, service));
+    }
+    if (!permit.learned) {
+        return l->budget.credit_ns >= 0 ? permit :
+               closed(permit, look_again(service, now_ns));
+    }
+    permit.interval_ns = MIN(idletime_windows_next(&l->windows, 0),
+                             goal->interval_ns);
+    if (fg_last_ns != INT64_MIN &&
+        idletime_windows_ratio(&l->windows, service, age_ns) >
+        limit_now(l, service)) {
+        permit = closed(permit, opens_at(l, service, fg_last_ns, now_ns));
+    }
+    return permit;
+}
+
+/* ---- own requests */
+
+void idletime_learner_started(IdletimeLearner *l, int64_t now_ns)
+{
+    l->start_ns = now_ns;
+    l->arrival_ns = INT64_MAX;
+}
+
+uint64_t idletime_learner_done(IdletimeLearner *l, uint32_t bytes, bool alone,
+                               int64_t since_ns, int64_t now_ns)
+{
+    if (!alone) {
+        return 0;
+    }
+    note_service(&l->size[size_of(bytes)], now_ns - since_ns);
+    note_service(&l->any, now_ns - since_ns);
+    if (l->arrival_ns >= now_ns || l->arrival_ns <= since_ns) {
+        return 0;
+    }
+    return idletime_budget_collision(&l->budget, now_ns - l->arrival_ns);
+}

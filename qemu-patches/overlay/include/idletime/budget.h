@@ -1,0 +1,82 @@
+/*
+ * Idletime budget: what the foreground has paid, and what it may still pay.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ *
+ * A leaky bucket of credits (dissertation section 7.2.1), measured cost, and
+ * a brake.  Pure.
+ */
+#ifndef IDLETIME_BUDGET_H
+#define IDLETIME_BUDGET_H
+
+/* Sums over all slots at one look; they only grow while nobody leaves. */
+typedef struct IdletimeTotals {
+    uint64_t fg_done;           /* foreground requests completed */
+    uint64_t fg_request_ns;     /* and their time in service, waiting included */
+    uint64_t bg_started;
+    uint64_t bg_cost_ns;        /* as background participants measured it */
+    bool quiet;                 /* nothing is in service */
+    bool bg_in_service;
+} IdletimeTotals;
+
+typedef struct IdletimeBudget {
+    double credit_ns;           /* foreground may wait so long from now on */
+    double cap_ns;
+
+    /* How long a foreground request takes that met no background. */
+    double clean_done, clean_ns;
+    /* Time since something of the background was in service. */
+    bool dirty;
+    double dirty_done, dirty_ns, dirty_delay_ns;
+    /* What a delay of the first one costs all foreground requests together. */
+    double excess_ns, delay_ns;
+
+    /* Totals since the beginning. */
+    double request_ns, cost_ns;
+    uint64_t collisions;        /* own */
+
+    /* The brake. */
+    unsigned brake;             /* background is slowed to 1 / 2^brake */
+    int64_t brake_since_ns;
+    double brake_request_ns, brake_cost_ns;
+
+    IdletimeTotals last;
+    int64_t last_ns;
+    bool started;
+} IdletimeBudget;
+
+void idletime_budget_init(IdletimeBudget *b);
+
+/**
+ * idletime_budget_look: earn and spend what happened since the last look.
+ * @share: the budget, 0.05 is 5 %
+ * @service_ns: of a background request, on average
+ * @idle_ns: how long the foreground has been idle; 0 if it is not
+ */
+void idletime_budget_look(IdletimeBudget *b, double share, double service_ns,
+                          const IdletimeTotals *now, int64_t idle_ns,
+                          int64_t now_ns);
+
+/**
+ * idletime_budget_collision: the first foreground request that came while
+ * ours was in service waited for @delay_ns.
+ * Returns what that costs, to be published: idletime_budget_look() spends it.
+ */
+uint64_t idletime_budget_collision(IdletimeBudget *b, double delay_ns);
+
+/** idletime_budget_doubt: the workload changed; what was learned weighs less */
+void idletime_budget_doubt(IdletimeBudget *b);
+
+/** idletime_budget_factor: ns of foreground time per ns of delay. */
+double idletime_budget_factor(const IdletimeBudget *b);
+
+/**
+ * idletime_budget_haste: how much of what the budget allows on average to
+ * spend now, 0.25 (bucket empty) to 4 (full).
+ */
+double idletime_budget_haste(const IdletimeBudget *b);
+
+/** idletime_budget_slowdown: measured so far; 0.03 is 3 %. */
+double idletime_budget_slowdown(const IdletimeBudget *b);
+
+#endif

@@ -1,0 +1,39 @@
+/*
+ * Idletime law: what the idle gaps say about the next arrival.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ *
+ * Prefix sums over a histogram, so that the expected collision of a start at
+ * any age is a difference of four numbers.  Pure.
+ */
+#ifndef IDLETIME_LAW_H
+#define IDLETIME_LAW_H
+
+#include "idletime/histogram.h"
+
+typedef struct IdletimeLaw {
+    double below[IDLETIME_BINS + 1];    /* gaps shorter than the bin's edge */
+    double area[IDLETIME_BINS + 1];     /* integral of below, gaps * ns */
+} IdletimeLaw;
+
+/* How long a background request takes: mean and standard deviation. */
+typedef struct IdletimeService {
+    double mean_ns;
+    double sd_ns;
+} IdletimeService;
+
+void idletime_law_build(IdletimeLaw *law, const IdletimeHistogram *h);
+
+/** idletime_law_survival: share of the gaps that are longer than @age_ns. */
+double idletime_law_survival(const IdletimeLaw *law, double age_ns);
+
+/**
+ * idletime_law_collision: mean time that the first foreground request waits
+ * for a background request started at @age_ns of a gap, ns.
+ *
+ * E[(d - (G - t))+ | G > t]
+ */
+double idletime_law_collision(const IdletimeLaw *law, IdletimeService d,
+                              double age_ns);
+
+#endif

@@ -1,0 +1,99 @@
+/*
+ * Idletime learner: the interval that sets itself.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ *
+ * One for each resource and process that has background participants there.
+ * Facts go in (what a look at the boards saw, own starts and completions),
+ * a permit comes out.  Pure: no clock, lock, timer, allocation or I/O.
+ */
+#ifndef IDLETIME_LEARNER_H
+#define IDLETIME_LEARNER_H
+
+#include "idletime/budget.h"
+#include "idletime/gaps.h"
+#include "idletime/window.h"
+
+/* Sizes of background requests: 4 KiB, 8 KiB, ... 64 MiB and above. */
+#define IDLETIME_SIZES          15
+
+/* Service times of one size. */
+typedef struct IdletimeSizeClass {
+    double count;               /* at most so many are remembered */
+    double mean_ns;
+    double square;              /* mean square deviation, ns^2 */
+} IdletimeSizeClass;
+
+/* What the operator wants. */
+typedef struct IdletimeGoal {
+    double share;               /* the budget: 0.05 is 5 % */
+    int64_t interval_ns;        /* in force until enough is known */
+} IdletimeGoal;
+
+typedef struct IdletimePermit {
+    bool learned;               /* else the goal's interval is in force */
+    int64_t interval_ns;        /* age at which background may start first */
+    int64_t closed_until_ns;    /* no start before; INT64_MIN: open */
+    uint32_t bytes;             /* a request or piece may have so many */
+} IdletimePermit;
+
+typedef struct IdletimeLearner {
+    IdletimeGaps gaps;
+    IdletimeHistogram slow, fast;
+    double doubt;               /* evidence that slow is out of date, nats */
+    int64_t gap_ns;             /* when the last gap ended */
+    uint64_t gap_count, changes;
+    double request_ns, request_gaps;    /* foreground time a gap, decaying */
+    uint64_t request_seen_ns;
+
+    IdletimeSizeClass size[IDLETIME_SIZES];
+    IdletimeSizeClass any;      /* as the sizes come */
+
+    IdletimeWindows windows;
+    uint64_t built_gaps;        /* gap_count of the windows */
+    int64_t built_ns;
+    double built_haste;
+
+    IdletimeBudget budget;
+    int64_t start_ns;           /* own last start */
+    int64_t arrival_ns;         /* first foreground arrival after it */
+} IdletimeLearner;
+
+void idletime_learner_init(IdletimeLearner *l, int64_t now_ns);
+
+/**
+ * idletime_learner_look: learn from a look.
+ * @fg: the board; @slots: of it in use
+ */
+void idletime_learner_look(IdletimeLearner *l, const IdletimeGoal *goal,
+                           const IdletimeFgBoard *fg, uint32_t slots,
+                           const IdletimeTotals *totals, int64_t now_ns);
+
+/**
+ * idletime_learner_permit: may a request of @bytes start now?
+ * @fg_last_ns: last foreground event; the foreground is idle
+ */
+IdletimePermit idletime_learner_permit(const IdletimeLearner *l,
+                                       const IdletimeGoal *goal,
+                                       uint32_t bytes, int64_t fg_last_ns,
+                                       int64_t now_ns);
+
+/** idletime_learner_started: one of ours was issued. */
+void idletime_learner_started(IdletimeLearner *l, int64_t now_ns);
+
+/**
+ * idletime_learner_done: one of ours completed; before it, a look at @now_ns.
+ * @alone: the foreground was idle when it started
+ * Returns its cost in ns, to be published on the background board.
+ */
+uint64_t idletime_learner_done(IdletimeLearner *l, uint32_t bytes, bool alone,
+                               int64_t since_ns, int64_t now_ns);
+
+/** idletime_learner_ready: is enough known? */
+bool idletime_learner_ready(const IdletimeLearner *l);
+
+/** idletime_learner_service: expected of a request of @bytes. */
+IdletimeService idletime_learner_service(const IdletimeLearner *l,
+                                         uint32_t bytes);
+
+#endif

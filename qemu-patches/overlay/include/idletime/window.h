@@ -1,0 +1,51 @@
+/*
+ * Idletime window: at which ages of an idle gap background may start.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ *
+ * Pure.
+ */
+#ifndef IDLETIME_WINDOW_H
+#define IDLETIME_WINDOW_H
+
+#include "idletime/law.h"
+
+#define IDLETIME_WINDOWS_SHOWN  8
+
+/* From begin until before end, ages in ns. */
+typedef struct IdletimeWindow {
+    int64_t begin_ns;
+    int64_t end_ns;             /* INT64_MAX: until the foreground returns */
+} IdletimeWindow;
+
+typedef struct IdletimeWindows {
+    IdletimeLaw law;
+    IdletimeService service;
+    double limit;               /* accepted delay per service time */
+    double delay_ns;            /* expected a gap if all windows are used */
+    double starts;              /* expected a gap */
+    uint16_t next[IDLETIME_BINS];   /* first open bin from here; BINS: none */
+} IdletimeWindows;
+
+/**
+ * idletime_windows_build: choose the limit.
+ * @delay_ns: what the first foreground request after a gap may wait, on
+ *     average over the gaps
+ * @request_ns: time of foreground requests in service, on average a gap
+ */
+void idletime_windows_build(IdletimeWindows *w, const IdletimeHistogram *gaps,
+                            IdletimeService service, double delay_ns,
+                            double request_ns);
+
+/** idletime_windows_ratio: expected delay per service time of a start. */
+double idletime_windows_ratio(const IdletimeWindows *w, IdletimeService service,
+                              double age_ns);
+
+/** idletime_windows_next: age at which the next window opens; INT64_MAX */
+int64_t idletime_windows_next(const IdletimeWindows *w, int64_t age_ns);
+
+/** idletime_windows_list: the first windows, for people.  Returns how many. */
+unsigned idletime_windows_list(const IdletimeWindows *w,
+                               IdletimeWindow list[IDLETIME_WINDOWS_SHOWN]);
+
+#endif
