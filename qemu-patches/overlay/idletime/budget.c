@@ -165,7 +165,7 @@ static void earn(IdletimeBudget *b, double share, double request_ns,
 
     b->request_ns += request_ns;
     b->cost_ns += cost_ns;
-    b->credit_ns += share * MAX(request_ns - cost_ns, 0) - cost_ns +
+    b->credit_ns += share * (request_ns - cost_ns) - cost_ns +
                     collision_ns * away_ns / AWAY_COLLISION_NS;
     b->credit_ns = MIN(MAX(b->credit_ns, -b->cap_ns), b->cap_ns);
 }
