@@ -127,12 +127,14 @@ static void release(Sim *s, Part *part)
 {
     memmove(part->since_ns, part->since_ns + 1,
             --part->held * sizeof(part->since_ns[0]));
-    s->bg_in_service++;
     s->bg_started++;
     sim_device_issue(&s->device, (SimRequest) {
         .owner = part - s->part, .issued_ns = s->now_ns,
         .service_ns = s->bg_service_ns,
+        .beside = s->fg_in_service + s->bg_in_service,
+        .fg_idle = s->fg_in_service == 0,
     }, s->now_ns);
+    s->bg_in_service++;
     s->bg_service_ns = service_ns(s);
 }
 
@@ -192,9 +194,14 @@ static IdletimeVerdict decide(Sim *s, Part *part)
         IdletimePermit permit;
 
         learn(s, part);
-        permit = idletime_learner_permit(&part->learner, &goal, 4096,
-                                         s->fg_last_ns, s->now_ns);
+        permit = idletime_learner_permit(&part->learner, &goal,
+                                         &(IdletimeQuestion) {
+            .bytes = 4096, .fg_requests = s->fg_in_service,
+            .bg_in_service = s->bg_in_service, .fg_last_ns = s->fg_last_ns,
+            .now_ns = s->now_ns,
+        });
         rule.interval_ns = permit.interval_ns;
+        view.beside = permit.beside;
         view.closed_until_ns = permit.closed_until_ns;
     }
     return idletime_core_ask(&part->core, &rule, &view, s->now_ns,
@@ -236,8 +243,10 @@ static void background_done(Sim *s, const SimRequest *request)
                        part->held > 0);
     if (s->p.policy.kind == SIM_AUTO) {
         learn(s, part);
-        s->bg_cost_ns += idletime_learner_done(&part->learner, 4096, true,
-                                               request->issued_ns, s->now_ns);
+        s->bg_cost_ns += idletime_learner_done(&part->learner, &(IdletimeServed) {
+            .bytes = 4096, .beside = request->beside,
+            .fg_idle = request->fg_idle, .since_ns = request->issued_ns,
+        }, s->now_ns);
     }
     for (int i = 0; i < s->p.participants; i++) {
         ask(s, &s->part[i]);
@@ -345,6 +354,7 @@ static SimResult summarise(Sim *s)
     }
     if (s->p.policy.kind == SIM_AUTO && s->p.participants) {
         const IdletimeLearner *l = &s->part[0].learner;
+if (getenv("DBG")) { const IdletimeChannels *c=&l->channels; fprintf(stderr,"limit %u ceiling %u slow %.3f lowest %.0f credit %.0f cap %.0f any %.0f purse %.0f\n", c->limit,c->ceiling,c->slowdown,c->lowest_ns,l->budget.credit_ns,l->budget.cap_ns,l->any.mean_ns,c->purse_ns); for(int i=1;i<40;i++) fprintf(stderr,"%d:%.0f/%.0f ",i,c->level[i].count,c->level[i].mean_ns); fprintf(stderr,"\n");}
 
         r.predicted = idletime_budget_slowdown(&l->budget);
         r.factor = idletime_budget_factor(&l->budget);

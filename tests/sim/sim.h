@@ -82,6 +82,8 @@ typedef struct SimRequest {
     int64_t issued_ns;
     int64_t service_ns;
     int64_t done_ns;            /* once in service */
+    uint32_t beside;            /* others at the device when it was issued */
+    bool fg_idle;               /* no foreground among these */
 } SimRequest;
 
 typedef struct SimDevice {

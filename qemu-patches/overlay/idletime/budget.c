@@ -180,6 +180,7 @@ void idletime_budget_look(IdletimeBudget *b, double share, double service_ns,
     double cost_ns = grown(now->bg_cost_ns, b->last.bg_cost_ns);
     double before_ns = b->cap_ns;
 
+    b->done += b->started ? done : 0;
     b->cap_ns = CAP_COLLISIONS * service_ns *
                 MAX(idletime_budget_factor(b), 1);
     if (!b->started) {

@@ -213,10 +213,10 @@ static IdletimeVerdict decide(const IdletimeRule *rule,
         return wait_until(IDLETIME_WAIT_ARENA,
                           time_add(now_ns, IDLETIME_LOOK_ARENA_NS));
     }
-    if (view->fg_in_service) {
+    if (view->fg_in_service && !view->beside) {
         return wait_until(IDLETIME_WAIT_FOREGROUND, time_add(now_ns, look_ns));
     }
-    if (now_ns < allowed_ns) {
+    if (now_ns < allowed_ns && !view->beside) {
         return wait_until(IDLETIME_WAIT_INTERVAL, allowed_ns);
     }
     if (now_ns < view->closed_until_ns) {

@@ -32,6 +32,8 @@ static const IdletimeHalfLife fast_life = { 48, 2e9 };
 #define FACTOR_MIN          (1.0 / 16)
 /* No open window in sight: look again after so many service times. */
 #define LOOK_SERVICES       0.5
+/* All channels taken: one in four service times is over. */
+#define LOOK_CHANNELS       0.25
 #define LOOK_MAX_NS         (20 * 1000 * 1000LL)
 
 void idletime_learner_init(IdletimeLearner *l, int64_t now_ns)
@@ -41,6 +43,7 @@ void idletime_learner_init(IdletimeLearner *l, int64_t now_ns)
     idletime_histogram_init(&l->slow);
     idletime_histogram_init(&l->fast);
     idletime_budget_init(&l->budget);
+    idletime_channels_init(&l->channels);
     l->gap_ns = now_ns;
     l->start_ns = INT64_MIN;
     l->arrival_ns = INT64_MAX;
@@ -196,6 +199,7 @@ void idletime_learner_look(IdletimeLearner *l, const IdletimeGoal *goal,
                            const IdletimeTotals *totals, int64_t now_ns)
 {
     double before_ns = l->budget.request_ns - l->budget.cost_ns;
+    double request_ns = l->budget.request_ns, done = l->budget.done;
 
     idletime_gaps_look(&l->gaps, fg, slots, now_ns);
     for (uint32_t i = 0; i < l->gaps.count; i++) {
@@ -209,18 +213,16 @@ void idletime_learner_look(IdletimeLearner *l, const IdletimeGoal *goal,
                          now_ns);
     note_requests(l, l->budget.request_ns - l->budget.cost_ns - before_ns,
                   l->gaps.count);
+    idletime_channels_fg(&l->channels, l->budget.done - done,
+                         l->budget.request_ns - request_ns, goal->share);
+    idletime_channels_earn(&l->channels, goal->share *
+                           (l->budget.request_ns - request_ns));
     if (build_is_due(l, now_ns)) {
         build(l, goal, now_ns);
     }
 }
 
 /* ---- permits */
-
-static IdletimePermit closed(IdletimePermit permit, int64_t until_ns)
-{
-    permit.closed_until_ns = until_ns;
-    return permit;
-}
 
 /* Delay per service time that a start may have now. */
 static double limit_now(const IdletimeLearner *l, IdletimeService service)
@@ -260,33 +262,94 @@ static int64_t brake_until(const IdletimeLearner *l, IdletimeService service)
                                    (1 << l->budget.brake));
 }
 
-IdletimePermit idletime_learner_permit(const IdletimeLearner *l,
-                                       const IdletimeGoal *goal,
-                                       uint32_t bytes, int64_t fg_last_ns,
-                                       int64_t now_ns)
+/* One server: nothing while foreground is in service, then by age. */
+static void permit_by_age(const IdletimeLearner *l, const IdletimeGoal *goal,
+                          const IdletimeQuestion *q, IdletimePermit *permit)
 {
-    IdletimeService service = idletime_learner_service(l, bytes);
+    IdletimeService service = idletime_learner_service(l, q->bytes);
+    double age_ns = (double)q->now_ns - q->fg_last_ns;
+
+    if (!permit->learned) {
+        if (l->budget.credit_ns < 0) {
+            permit->closed_until_ns = look_again(service, q->now_ns);
+        }
+        return;
+    }
+    permit->interval_ns = MIN(idletime_windows_next(&l->windows, 0),
+                              goal->interval_ns);
+    if (q->fg_last_ns != INT64_MIN && !q->fg_requests &&
+        idletime_windows_ratio(&l->windows, service, age_ns) >
+        limit_now(l, service)) {
+        permit->closed_until_ns = opens_at(l, service, q->fg_last_ns,
+                                           q->now_ns);
+    }
+}
+
+/*
+ * Many servers: as long as one stays free.  Starts are spread over a service
+ * time, else those that start together end together, and so for ever.
+ */
+static void permit_by_number(const IdletimeLearner *l, IdletimeService service,
+                             uint32_t number, uint32_t limit, int64_t now_ns,
+                             IdletimePermit *permit)
+{
+    int64_t pace_ns = service.mean_ns / limit;
+
+    permit->learned = true;
+    permit->interval_ns = 0;
+    permit->beside = number <= limit;
+    if (!permit->beside) {
+        permit->closed_until_ns = now_ns + (int64_t)(service.mean_ns *
+                                                     LOOK_CHANNELS);
+    } else if (l->start_ns != INT64_MIN && now_ns < l->start_ns + pace_ns) {
+        permit->closed_until_ns = l->start_ns + pace_ns;
+    }
+}
+
+/* A probe costs the foreground a service time if there is one server. */
+static bool may_probe(IdletimeLearner *l, IdletimeService service, uint32_t n)
+{
+    if (l->any.count >= READY_SERVICES &&
+        l->budget.credit_ns < service.mean_ns) {
+        return false;
+    }
+    if (!idletime_channels_probe(&l->channels, n)) {
+        return false;
+    }
+    if (idletime_channels_limit(&l->channels) == 1) {
+        l->budget.credit_ns -= service.mean_ns *
+                               idletime_budget_factor(&l->budget);
+    }
+    return true;
+}
+
+IdletimePermit idletime_learner_permit(IdletimeLearner *l,
+                                       const IdletimeGoal *goal,
+                                       const IdletimeQuestion *q)
+{
+    IdletimeService service = idletime_learner_service(l, q->bytes);
+    uint32_t limit = idletime_channels_limit(&l->channels);
+    uint32_t number = q->fg_requests + q->bg_in_service + 1;
     IdletimePermit permit = {
         .learned = idletime_learner_ready(l) && l->built_gaps,
         .interval_ns = goal->interval_ns,
         .closed_until_ns = INT64_MIN,
-        .bytes = bytes,
+        .bytes = q->bytes,
     };
-    double age_ns = (double)now_ns - fg_last_ns;
 
-    if (brake_until(l, service) > now_ns) {
-        permit = closed(permit, brake_until(l, service));
+    if (limit > 1) {
+        permit_by_number(l, service, number, limit, q->now_ns, &permit);
+    } else {
+        permit_by_age(l, goal, q, &permit);
     }
-    if (!permit.learned) {
-        return l->budget.credit_ns >= 0 ? permit :
-               closed(permit, look_again(service, now_ns));
+    if (number > limit && (q->fg_requests || limit > 1) &&
+        may_probe(l, service, number)) {
+        permit.beside = true;
+        permit.interval_ns = 0;
+        permit.closed_until_ns = INT64_MIN;
     }
-    permit.interval_ns = MIN(idletime_windows_next(&l->windows, 0),
-                             goal->interval_ns);
-    if (fg_last_ns != INT64_MIN &&
-        idletime_windows_ratio(&l->windows, service, age_ns) >
-        limit_now(l, service)) {
-        permit = closed(permit, opens_at(l, service, fg_last_ns, now_ns));
+    if (brake_until(l, service) > q->now_ns) {
+        permit.closed_until_ns = brake_until(l, service);
     }
     return permit;
 }
@@ -299,15 +362,21 @@ void idletime_learner_started(IdletimeLearner *l, int64_t now_ns)
     l->arrival_ns = INT64_MAX;
 }
 
-uint64_t idletime_learner_done(IdletimeLearner *l, uint32_t bytes, bool alone,
-                               int64_t since_ns, int64_t now_ns)
+uint64_t idletime_learner_done(IdletimeLearner *l,
+                               const IdletimeServed *served, int64_t now_ns)
 {
-    if (!alone) {
+    double took_ns = now_ns - served->since_ns;
+    bool parallel;
+
+    idletime_channels_note(&l->channels, served->beside + 1, took_ns);
+    parallel = idletime_channels_limit(&l->channels) > 1;
+    if (!served->fg_idle && !parallel) {
         return 0;
     }
-    note_service(&l->size[size_of(bytes)], now_ns - since_ns);
-    note_service(&l->any, now_ns - since_ns);
-    if (l->arrival_ns >= now_ns || l->arrival_ns <= since_ns) {
+    note_service(&l->size[size_of(served->bytes)], took_ns);
+    note_service(&l->any, took_ns);
+    if (parallel || l->arrival_ns >= now_ns ||
+        l->arrival_ns <= served->since_ns) {
         return 0;
     }
     return idletime_budget_collision(&l->budget, now_ns - l->arrival_ns);

@@ -32,7 +32,7 @@ typedef struct IdletimeBudget {
     double excess_ns, delay_ns;
 
     /* Totals since the beginning. */
-    double request_ns, cost_ns;
+    double done, request_ns, cost_ns;
     uint64_t collisions;        /* own */
 
     /* The brake. */

@@ -36,6 +36,7 @@ typedef struct IdletimeView {
     bool others_first;          /* it is another participant's turn */
     bool blind;                 /* the arena is lost: nothing above is known */
     int64_t closed_until_ns;    /* the budget allows no start before; 0: open */
+    bool beside;                /* the foreground leaves room for one more */
 } IdletimeView;
 
 /* What the operator wants. */

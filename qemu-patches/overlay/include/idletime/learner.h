@@ -11,6 +11,7 @@
 #define IDLETIME_LEARNER_H
 
 #include "idletime/budget.h"
+#include "idletime/channels.h"
 #include "idletime/gaps.h"
 #include "idletime/window.h"
 
@@ -35,6 +36,7 @@ typedef struct IdletimePermit {
     int64_t interval_ns;        /* age at which background may start first */
     int64_t closed_until_ns;    /* no start before; INT64_MIN: open */
     uint32_t bytes;             /* a request or piece may have so many */
+    bool beside;                /* start although foreground is in service */
 } IdletimePermit;
 
 typedef struct IdletimeLearner {
@@ -55,6 +57,7 @@ typedef struct IdletimeLearner {
     double built_haste;
 
     IdletimeBudget budget;
+    IdletimeChannels channels;
     int64_t start_ns;           /* own last start */
     int64_t arrival_ns;         /* first foreground arrival after it */
 } IdletimeLearner;
@@ -69,25 +72,37 @@ void idletime_learner_look(IdletimeLearner *l, const IdletimeGoal *goal,
                            const IdletimeFgBoard *fg, uint32_t slots,
                            const IdletimeTotals *totals, int64_t now_ns);
 
-/**
- * idletime_learner_permit: may a request of @bytes start now?
- * @fg_last_ns: last foreground event; the foreground is idle
- */
-IdletimePermit idletime_learner_permit(const IdletimeLearner *l,
+/* What the permit is asked for. */
+typedef struct IdletimeQuestion {
+    uint32_t bytes;             /* of the request */
+    uint32_t fg_requests;       /* foreground requests in service */
+    uint32_t bg_in_service;
+    int64_t fg_last_ns;         /* last foreground event */
+    int64_t now_ns;
+} IdletimeQuestion;
+
+/** idletime_learner_permit: may a request start now? */
+IdletimePermit idletime_learner_permit(IdletimeLearner *l,
                                        const IdletimeGoal *goal,
-                                       uint32_t bytes, int64_t fg_last_ns,
-                                       int64_t now_ns);
+                                       const IdletimeQuestion *q);
 
 /** idletime_learner_started: one of ours was issued. */
 void idletime_learner_started(IdletimeLearner *l, int64_t now_ns);
 
+/* One of ours that has completed. */
+typedef struct IdletimeServed {
+    uint32_t bytes;
+    uint32_t beside;            /* in service when it started, of both classes */
+    bool fg_idle;               /* no foreground among these */
+    int64_t since_ns;
+} IdletimeServed;
+
 /**
  * idletime_learner_done: one of ours completed; before it, a look at @now_ns.
- * @alone: the foreground was idle when it started
  * Returns its cost in ns, to be published on the background board.
  */
-uint64_t idletime_learner_done(IdletimeLearner *l, uint32_t bytes, bool alone,
-                               int64_t since_ns, int64_t now_ns);
+uint64_t idletime_learner_done(IdletimeLearner *l,
+                               const IdletimeServed *served, int64_t now_ns);
 
 /** idletime_learner_ready: is enough known? */
 bool idletime_learner_ready(const IdletimeLearner *l);

@@ -1,0 +1,56 @@
+/*
+ * Idletime channels: how many requests the resource serves at a time.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ *
+ * Pure.
+ */
+#ifndef IDLETIME_CHANNELS_H
+#define IDLETIME_CHANNELS_H
+
+/* Requests in service, foreground and background together. */
+#define IDLETIME_LEVELS         96
+
+typedef struct IdletimeLevel {
+    double count;
+    double mean_ns;             /* of requests that started as number so-many */
+    double square;              /* mean square deviation */
+} IdletimeLevel;
+
+typedef struct IdletimeChannels {
+    IdletimeLevel level[IDLETIME_LEVELS + 1];
+    uint32_t limit;             /* background may start as number so-many; */
+                                /* 1: only alone */
+    uint32_t wall;              /* first level that waits; 0: not seen yet */
+    double mean_ns;             /* at all levels */
+    double purse_ns;            /* for probes, in background service time */
+
+    /* Foreground latency: measured against its lowest. */
+    double done, request_ns;    /* of the present measurement */
+    double lowest_ns;
+    uint32_t ceiling;           /* by foreground latency */
+    double slowdown;            /* of the last measurement */
+} IdletimeChannels;
+
+void idletime_channels_init(IdletimeChannels *c);
+
+/** idletime_channels_note: one of ours, started as number @n, took @ns. */
+void idletime_channels_note(IdletimeChannels *c, uint32_t n, double ns);
+
+/** idletime_channels_fg: so many completed, so long in service together. */
+void idletime_channels_fg(IdletimeChannels *c, double done, double request_ns,
+                          double share);
+
+/** idletime_channels_limit: now; more than 1: the resource is parallel. */
+uint32_t idletime_channels_limit(const IdletimeChannels *c);
+
+/**
+ * idletime_channels_probe: may one be started as number @n to see how long
+ * it takes?  A probe may cost the foreground a service time.
+ */
+bool idletime_channels_probe(IdletimeChannels *c, uint32_t n);
+
+/** idletime_channels_earn: the budget has earned @ns. */
+void idletime_channels_earn(IdletimeChannels *c, double ns);
+
+#endif
