@@ -161,7 +161,7 @@ static void step(Run *run, PatchHead head)
     switch (head.what >> 1 & 7) {
     case 0: look(run); break;
     case 1: take(run); break;
-    case 2: idletime_bg_enter(&run->scan, &run->rule, head.at); break;
+    case 2: idletime_bg_enter(&run->scan, run->rule.interval_ns, head.at); break;
     case 3: idletime_bg_started(&run->scan, head.at); break;
     case 4: idletime_bg_done(&run->scan, (int64_t)head.at << 47); break;
     case 5: idletime_bg_wake(&run->scan, head.at); break;

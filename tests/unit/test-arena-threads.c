@@ -63,7 +63,7 @@ static void *read_boards(void *data)
         g_assert_cmpuint(view.fg_started, >=, started);
         g_assert_cmpuint(view.fg_in_service, <=, WRITERS);
         started = view.fg_started;
-        idletime_bg_enter(&peer->scan, &rule, 100);
+        idletime_bg_enter(&peer->scan, rule.interval_ns, 100);
         turn_taken(peer, &reader->stage->in_hand, SEC);
         if (next >= 0) {
             idletime_bg_wake(&peer->scan, next);

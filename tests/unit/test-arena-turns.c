@@ -44,7 +44,7 @@ static void assert_shares(const uint32_t *weight, int peers, bool uneven)
 
     for (int i = 0; i < peers; i++) {
         peer_join(&peer[i], &arena, "sharer");
-        idletime_bg_enter(&peer[i].scan, &rule, weight[i]);
+        idletime_bg_enter(&peer[i].scan, rule.interval_ns, weight[i]);
         sum += weight[i];
     }
     for (int i = 0; i < ROUNDS; i++) {
@@ -54,7 +54,7 @@ static void assert_shares(const uint32_t *weight, int peers, bool uneven)
 
         got[next] += ns;
         all += ns;
-        idletime_bg_enter(&peer[next].scan, &rule, weight[next]);
+        idletime_bg_enter(&peer[next].scan, rule.interval_ns, weight[next]);
     }
     /* E.g. weights 100, 200, 300 of 600: 1/6, 1/3, 1/2 of the time. */
     for (int i = 0; i < peers; i++) {
@@ -87,11 +87,11 @@ static void test_credit(void)
 
     peer_join(&peer[0], &arena, "busy");
     peer_join(&peer[1], &arena, "pausing");
-    idletime_bg_enter(&peer[0].scan, &rule, 100);
+    idletime_bg_enter(&peer[0].scan, rule.interval_ns, 100);
     for (int i = 0; i < 1000; i++) {
         serve(peer, 2, now_ns += SERVICE_NS, SERVICE_NS);
     }
-    idletime_bg_enter(&peer[1].scan, &rule, 100);
+    idletime_bg_enter(&peer[1].scan, rule.interval_ns, 100);
     while (serve(peer, 2, now_ns += SERVICE_NS, SERVICE_NS) == 1) {
         in_a_row++;
     }
@@ -110,7 +110,7 @@ static void test_skip_deaf(void)
 
     for (int i = 0; i < 3; i++) {
         peer_join(&peer[i], &arena, "peer");
-        idletime_bg_enter(&peer[i].scan, &rule, 100);
+        idletime_bg_enter(&peer[i].scan, rule.interval_ns, 100);
     }
     idletime_scan(&peer[2].scan, &rule, 0);
     for (int i = 0; i < 2; i++) {
@@ -144,7 +144,7 @@ static int wait_for_turn(ChildEnd *end, void *data)
     Peer peer;
 
     peer_join(&peer, data, "waiting");
-    idletime_bg_enter(&peer.scan, &rule, 100);
+    idletime_bg_enter(&peer.scan, rule.interval_ns, 100);
     end_tell(end, 'r');
     end_hear(end);
     return 0;
@@ -158,7 +158,7 @@ static void test_skip_dead(void)
 
     g_assert_cmpint(child_hear(&child), ==, 'r');
     peer_join(&peer, &arena, "peer");
-    idletime_bg_enter(&peer.scan, &rule, 100);
+    idletime_bg_enter(&peer.scan, rule.interval_ns, 100);
     g_assert_true(idletime_scan(&peer.scan, &rule, 0).others_first);
     child_kill(&child);
     idletime_scan_skip(&peer.scan, 0, 0);
@@ -177,8 +177,8 @@ static void test_other_interval(void)
 
     peer_join(&peer[0], &arena, "slow");
     peer_join(&peer[1], &arena, "fast");
-    idletime_bg_enter(&peer[0].scan, &slow, 100);
-    idletime_bg_enter(&peer[1].scan, &rule, 100);
+    idletime_bg_enter(&peer[0].scan, slow.interval_ns, 100);
+    idletime_bg_enter(&peer[1].scan, rule.interval_ns, 100);
     idletime_scan(&peer[1].scan, &rule, 0);
     /* Last foreground event at 1 s: 20 ms later the second, 80 ms the first. */
     g_assert_cmpint(idletime_scan_next(&peer[1].scan, SEC, 1019 * MS), ==, -1);

@@ -21,16 +21,13 @@
 
 #define BUSY_BIT 1ULL
 
-void idletime_gaps_init(IdletimeGaps *gaps, int64_t now_ns)
+void idletime_gaps_init(IdletimeGaps *gaps, int64_t since_ns)
 {
     memset(gaps, 0, sizeof(*gaps));
-    /*
-     * A ring may hold a past that we have not seen: it is as good as new.
-     * But a gap that is under way when we come is not whole.
-     */
-    gaps->whole_from_ns = INT64_MIN;
+    gaps->whole_from_ns = since_ns;
     gaps->now_ns = INT64_MIN;
-    gaps->idle_since_ns = now_ns;
+    /* The gap that is under way at our first look is not whole. */
+    gaps->idle_since_ns = INT64_MAX;
 }
 
 /* ---- the union */
@@ -41,12 +38,14 @@ static void union_busy(IdletimeGaps *gaps, int64_t at_ns)
         return;
     }
     gaps->busy_since_ns = at_ns;
-    if (gaps->idle_since_ns >= gaps->whole_from_ns &&
-        gaps->idle_since_ns < at_ns && gaps->now_ns != INT64_MIN) {
+    if (gaps->idle_since_ns >= at_ns || gaps->now_ns == INT64_MIN) {
+        return;
+    }
+    gaps->idle_ns += at_ns - gaps->idle_since_ns;
+    if (gaps->idle_since_ns >= gaps->whole_from_ns) {
         gaps->gap[gaps->count++] = (IdletimeGap) {
             .begin_ns = gaps->idle_since_ns, .end_ns = at_ns,
         };
-        gaps->idle_ns += at_ns - gaps->idle_since_ns;
     }
 }
 
@@ -118,7 +117,7 @@ static void start_again(IdletimeGaps *gaps, IdletimeTrack *track)
 {
     if (track->busy) {
         union_idle(gaps, gaps->now_ns);
-        gaps->whole_from_ns = gaps->now_ns;
+        gaps->whole_from_ns = gaps->now_ns + 1;
     }
     *track = (IdletimeTrack) { .last_ns = INT64_MIN };
 }
@@ -197,6 +196,13 @@ void idletime_gaps_dead(IdletimeGaps *gaps, uint32_t index)
     if (track->busy) {
         track->busy = false;
         union_idle(gaps, gaps->now_ns);
-        gaps->whole_from_ns = gaps->now_ns;
+        gaps->whole_from_ns = gaps->now_ns + 1;
     }
+}
+
+int64_t idletime_gaps_idle(const IdletimeGaps *gaps, int64_t now_ns)
+{
+    bool open = !gaps->busy && gaps->idle_since_ns <= now_ns;
+
+    return gaps->idle_ns + (open ? now_ns - gaps->idle_since_ns : 0);
 }

@@ -21,6 +21,7 @@ static const char *const verdict_name[IDLETIME_VERDICT__MAX] = {
     [IDLETIME_PROMOTE] = "promote",
     [IDLETIME_WAIT_FOREGROUND] = "wait-foreground",
     [IDLETIME_WAIT_INTERVAL] = "wait-interval",
+    [IDLETIME_WAIT_BUDGET] = "wait-budget",
     [IDLETIME_WAIT_INFLIGHT] = "wait-inflight",
     [IDLETIME_WAIT_TURN] = "wait-turn",
     [IDLETIME_WAIT_ARENA] = "wait-arena",
@@ -97,8 +98,23 @@ static bool yield_turn(IdletimeGate *gate, const IdletimeView *view,
     return false;
 }
 
+/* Decided and counted; then it goes, without a token. */
+static IdletimeVerdict shadow(IdletimeGate *gate, IdletimeVerdict verdict,
+                              IdletimeLease *lease)
+{
+    if (verdict.kind > IDLETIME_PROMOTE) {
+        idletime_stat_add(&gate->stats.waits[verdict.kind], 1);
+    }
+    lease->grant.value = 0;
+    idletime_core_started(&gate->res->core);
+    if (gate->res->learner) {
+        idletime_learner_started(gate->res->learner, idletime_now_ns());
+    }
+    return (IdletimeVerdict) { .kind = IDLETIME_START };
+}
+
 /* One look and one decision; a token in @lease if it may start. */
-static IdletimeVerdict ask_once(IdletimeGate *gate, const IdletimeRule *rule,
+static IdletimeVerdict ask_once(IdletimeGate *gate, IdletimeRule *rule,
                                 int64_t held_since_ns, int64_t now_ns,
                                 IdletimeLease *lease)
 {
@@ -107,7 +123,15 @@ static IdletimeVerdict ask_once(IdletimeGate *gate, const IdletimeRule *rule,
     IdletimeVerdict verdict;
 
     QEMU_LOCK_GUARD(&res->lock);
+    if (idletime_resource_learns(res)) {
+        idletime_gate_learn(gate, rule, &view, lease->bytes, now_ns);
+    }
+    lease->beside = view.fg_requests + view.bg_in_service;
+    lease->fg_idle = view.fg_requests == 0;
     verdict = idletime_core_ask(&res->core, rule, &view, now_ns, held_since_ns);
+    if (idletime_resource_get(res, IDLETIME_SHADOW)) {
+        return shadow(gate, verdict, lease);
+    }
     if (verdict.kind == IDLETIME_WAIT_TURN &&
         yield_turn(gate, &view, now_ns)) {
         verdict.again_ns = now_ns;
@@ -125,6 +149,9 @@ static IdletimeVerdict ask_once(IdletimeGate *gate, const IdletimeRule *rule,
         return verdict;
     }
     idletime_core_started(&res->core);
+    if (res->learner) {
+        idletime_learner_started(res->learner, now_ns);
+    }
     return verdict;
 }
 
@@ -144,11 +171,12 @@ static void note_started(IdletimeGate *gate, int64_t held_ns, uint64_t bytes,
 }
 
 /* Each time: weight and interval may have been changed since. */
-static void announce(IdletimeGate *gate, const IdletimeRule *rule)
+static void announce(IdletimeGate *gate, int64_t interval_ns)
 {
     uint32_t weight = idletime_resource_get(gate->res, IDLETIME_WEIGHT);
 
-    idletime_bg_enter(&gate->scan, rule, weight);
+    gate->interval_ns = interval_ns;
+    idletime_bg_enter(&gate->scan, interval_ns, weight);
     gate->waiting = true;
 }
 
@@ -161,7 +189,10 @@ bool idletime_gate_ask(IdletimeGate *gate, int64_t held_since_ns,
     int tries = 0;
 
     idletime_guard_thread();
-    announce(gate, &rule);
+    lease->bytes = MIN(bytes, UINT32_MAX);
+    announce(gate, idletime_resource_get(gate->res, IDLETIME_AUTO) ?
+                   MIN(gate->interval_ns, rule.interval_ns) :
+                   rule.interval_ns);
     do {
         verdict = ask_once(gate, &rule, held_since_ns, now_ns, lease);
         idletime_stat_add(&gate->stats.waits[verdict.kind], 1);
@@ -171,6 +202,12 @@ bool idletime_gate_ask(IdletimeGate *gate, int64_t held_since_ns,
     trace_idletime_gate_ask(gate->label, verdict_name[verdict.kind],
                             verdict.again_ns);
     if (verdict.kind > IDLETIME_PROMOTE) {
+        if (verdict.kind == IDLETIME_WAIT_BUDGET) {
+            /* Who may not start is in nobody's way. */
+            idletime_bg_leave(&gate->scan);
+        } else {
+            announce(gate, rule.interval_ns);
+        }
         timer_mod_ns(gate->timer, verdict.again_ns);
         return false;
     }
@@ -229,6 +266,9 @@ void idletime_gate_done(IdletimeGate *gate, const IdletimeLease *lease,
                                 [IDLETIME_EVENT_FOREGROUND];
         idletime_core_done(&res->core, &rule, &view, now_ns, more);
         note_collision(gate, before, lease, &view, now_ns);
+        if (idletime_resource_learns(res)) {
+            idletime_gate_learn_done(gate, lease, &view, now_ns);
+        }
     }
     if (!view.blind) {
         wake_next(gate, &view, now_ns);

@@ -36,15 +36,16 @@ static const IdletimeHalfLife fast_life = { 48, 2e9 };
 #define LOOK_CHANNELS       0.25
 #define LOOK_MAX_NS         (20 * 1000 * 1000LL)
 
-void idletime_learner_init(IdletimeLearner *l, int64_t now_ns)
+void idletime_learner_init(IdletimeLearner *l, int64_t since_ns)
 {
     memset(l, 0, sizeof(*l));
-    idletime_gaps_init(&l->gaps, now_ns);
+    idletime_gaps_init(&l->gaps, since_ns);
     idletime_histogram_init(&l->slow);
     idletime_histogram_init(&l->fast);
     idletime_budget_init(&l->budget);
     idletime_channels_init(&l->channels);
-    l->gap_ns = now_ns;
+    idletime_spare_init(&l->spare);
+    l->gap_ns = MAX(since_ns, 0);
     l->start_ns = INT64_MIN;
     l->arrival_ns = INT64_MAX;
 }
@@ -217,6 +218,8 @@ void idletime_learner_look(IdletimeLearner *l, const IdletimeGoal *goal,
                          l->budget.request_ns - request_ns, goal->share);
     idletime_channels_earn(&l->channels, goal->share *
                            (l->budget.request_ns - request_ns));
+    idletime_spare_look(&l->spare, idletime_gaps_idle(&l->gaps, now_ns),
+                        now_ns);
     if (build_is_due(l, now_ns)) {
         build(l, goal, now_ns);
     }
@@ -262,6 +265,15 @@ static int64_t brake_until(const IdletimeLearner *l, IdletimeService service)
                                    (1 << l->budget.brake));
 }
 
+int64_t idletime_learner_interval(const IdletimeLearner *l, int64_t safe_ns)
+{
+    if (idletime_channels_limit(&l->channels) > 1) {
+        return 0;
+    }
+    return l->built_gaps ? MIN(idletime_windows_next(&l->windows, 0), safe_ns) :
+                           safe_ns;
+}
+
 /* One server: nothing while foreground is in service, then by age. */
 static void permit_by_age(const IdletimeLearner *l, const IdletimeGoal *goal,
                           const IdletimeQuestion *q, IdletimePermit *permit)
@@ -275,8 +287,7 @@ static void permit_by_age(const IdletimeLearner *l, const IdletimeGoal *goal,
         }
         return;
     }
-    permit->interval_ns = MIN(idletime_windows_next(&l->windows, 0),
-                              goal->interval_ns);
+    permit->interval_ns = idletime_learner_interval(l, goal->interval_ns);
     if (q->fg_last_ns != INT64_MIN && !q->fg_requests &&
         idletime_windows_ratio(&l->windows, service, age_ns) >
         limit_now(l, service)) {
@@ -335,6 +346,7 @@ IdletimePermit idletime_learner_permit(IdletimeLearner *l,
         .interval_ns = goal->interval_ns,
         .closed_until_ns = INT64_MIN,
         .bytes = q->bytes,
+        .max_inflight = MAX(limit, 1),
     };
 
     if (limit > 1) {
@@ -345,6 +357,7 @@ IdletimePermit idletime_learner_permit(IdletimeLearner *l,
     if (number > limit && (q->fg_requests || limit > 1) &&
         may_probe(l, service, number)) {
         permit.beside = true;
+        permit.max_inflight = number;
         permit.interval_ns = 0;
         permit.closed_until_ns = INT64_MIN;
     }

@@ -11,6 +11,7 @@
 #include "qapi/util.h"
 #include "qemu/lockable.h"
 #include "idletime/device.h"
+#include "qmp-impl.h"
 
 static uint64_t stat_read(const uint64_t *counter)
 {
@@ -51,6 +52,7 @@ static void add_gate_waits(IdletimeWaits *sum, const uint64_t *n)
 {
     sum->foreground += stat_read(&n[IDLETIME_WAIT_FOREGROUND]);
     sum->interval += stat_read(&n[IDLETIME_WAIT_INTERVAL]);
+    sum->budget += stat_read(&n[IDLETIME_WAIT_BUDGET]);
     sum->inflight += stat_read(&n[IDLETIME_WAIT_INFLIGHT]);
     sum->turn += stat_read(&n[IDLETIME_WAIT_TURN]);
     sum->arena += stat_read(&n[IDLETIME_WAIT_ARENA]);
@@ -199,11 +201,16 @@ static void add_resource(IdletimeResource *res, void *opaque)
         idletime_resource_get(res, IDLETIME_MAX_REQUEST_BYTES);
     info->max_hold_ms = idletime_resource_get(res, IDLETIME_MAX_HOLD_MS);
     info->weight = idletime_resource_get(res, IDLETIME_WEIGHT);
+    info->q_auto = idletime_resource_get(res, IDLETIME_AUTO);
+    info->budget_percent = idletime_resource_get(res,
+                                                 IDLETIME_BUDGET_PERCENT);
+    info->shadow = idletime_resource_get(res, IDLETIME_SHADOW);
     info->foreground = g_new0(IdletimeTraffic, 1);
     info->background = g_new0(IdletimeTraffic, 1);
     info->state = IDLETIME_RESOURCE_STATE_UNKNOWN;
     if (gate) {
         add_state(info, res, gate);
+        idletime_learned_add(info, res);
     }
     add_devices(info, res);
     QAPI_LIST_APPEND(*tail, info);
@@ -250,7 +257,10 @@ void qmp_idletime_set(const char *device, bool has_class, IdletimeClass class,
                       bool has_max_inflight, int64_t max_inflight,
                       bool has_max_request_bytes, int64_t max_request_bytes,
                       bool has_max_hold_ms, int64_t max_hold_ms,
-                      bool has_weight, int64_t weight, Error **errp)
+                      bool has_weight, int64_t weight,
+                      bool has_auto, bool q_auto,
+                      bool has_budget_percent, int64_t budget_percent,
+                      bool has_shadow, bool shadow, Error **errp)
 {
     const NewSetting new[IDLETIME_SETTING__MAX] = {
         [IDLETIME_INTERVAL_US] = { has_interval_us, interval_us },
@@ -260,6 +270,9 @@ void qmp_idletime_set(const char *device, bool has_class, IdletimeClass class,
         },
         [IDLETIME_MAX_HOLD_MS] = { has_max_hold_ms, max_hold_ms },
         [IDLETIME_WEIGHT] = { has_weight, weight },
+        [IDLETIME_AUTO] = { has_auto, q_auto },
+        [IDLETIME_BUDGET_PERCENT] = { has_budget_percent, budget_percent },
+        [IDLETIME_SHADOW] = { has_shadow, shadow },
     };
     IdletimeResource *res = NULL;
     IdletimeDevice *dev = NULL;

@@ -9,6 +9,7 @@
 #include "qapi/error.h"
 #include "qapi/visitor.h"
 #include "qom/object_interfaces.h"
+#include "qemu/lockable.h"
 #include "idletime/device.h"
 #include "idletime/resource.h"
 #include "system/qtest.h"
@@ -20,6 +21,7 @@ typedef struct SettingInfo {
     int64_t min;
     int64_t max;
     int64_t multiple;
+    bool is_bool;
 } SettingInfo;
 
 static const SettingInfo setting_info[IDLETIME_SETTING__MAX] = {
@@ -33,6 +35,10 @@ static const SettingInfo setting_info[IDLETIME_SETTING__MAX] = {
     /* 5 s: far below the 60 s of Windows and 120 s of Linux's hung tasks */
     [IDLETIME_MAX_HOLD_MS] = { "max-hold-ms", 5000, 0, 3600000, 1 },
     [IDLETIME_WEIGHT] = { "weight", 100, 1, 10000, 1 },
+    [IDLETIME_AUTO] = { "auto", 0, 0, 1, 1, .is_bool = true },
+    /* 5 %: about what the peers cost; 1000 is a foreground of a tenth */
+    [IDLETIME_BUDGET_PERCENT] = { "budget-percent", 5, 0, 1000, 1 },
+    [IDLETIME_SHADOW] = { "shadow", 0, 0, 1, 1, .is_bool = true },
 };
 
 static QTAILQ_HEAD(, IdletimeResource) resources =
@@ -44,6 +50,29 @@ QEMUClockType idletime_clock(void)
     return qtest_enabled() ? QEMU_CLOCK_VIRTUAL : QEMU_CLOCK_REALTIME;
 }
 
+bool idletime_resource_learns(const IdletimeResource *res)
+{
+    return idletime_resource_get(res, IDLETIME_AUTO) ||
+           idletime_resource_get(res, IDLETIME_SHADOW);
+}
+
+IdletimeGoal idletime_resource_goal(const IdletimeResource *res)
+{
+    return (IdletimeGoal) {
+        .share = idletime_resource_get(res, IDLETIME_BUDGET_PERCENT) / 100.0,
+        .interval_ns = idletime_resource_get(res, IDLETIME_INTERVAL_US) *
+                       SCALE_US,
+    };
+}
+
+static uint32_t max_inflight(const IdletimeResource *res)
+{
+    return idletime_resource_get(res, IDLETIME_AUTO) &&
+           !qatomic_read(&res->given[IDLETIME_MAX_INFLIGHT]) ?
+           IDLETIME_TOKENS :
+           idletime_resource_get(res, IDLETIME_MAX_INFLIGHT);
+}
+
 IdletimeRule idletime_resource_rule(const IdletimeResource *res)
 {
     return (IdletimeRule) {
@@ -51,7 +80,7 @@ IdletimeRule idletime_resource_rule(const IdletimeResource *res)
                        SCALE_US,
         .max_hold_ns = idletime_resource_get(res, IDLETIME_MAX_HOLD_MS) *
                        SCALE_MS,
-        .max_inflight = idletime_resource_get(res, IDLETIME_MAX_INFLIGHT),
+        .max_inflight = max_inflight(res),
     };
 }
 
@@ -77,12 +106,30 @@ bool idletime_setting_check(IdletimeSetting setting, int64_t value,
     return true;
 }
 
+/* What was before, perhaps under other settings, teaches nothing. */
+static void learn_from_now(IdletimeResource *res)
+{
+    IdletimeLearner *learner = g_new(IdletimeLearner, 1);
+
+    idletime_learner_init(learner, res->complete ? idletime_now_ns() :
+                                                   INT64_MIN);
+    QEMU_LOCK_GUARD(&res->lock);
+    g_free(res->learner);
+    res->learner = learner;
+}
+
 void idletime_resource_set(IdletimeResource *res, IdletimeSetting setting,
                            int64_t value)
 {
     IdletimeDevice *dev;
 
+    bool learned = idletime_resource_learns(res);
+
     qatomic_set(&res->setting[setting], value);
+    qatomic_set(&res->given[setting], true);
+    if (!learned && idletime_resource_learns(res)) {
+        learn_from_now(res);
+    }
     if (!res->complete) {
         return;
     }
@@ -93,6 +140,23 @@ void idletime_resource_set(IdletimeResource *res, IdletimeSetting setting,
     }
 }
 
+/* QOM's types differ, the table's do not. */
+static bool setting_visit(Visitor *v, const char *name,
+                          const SettingInfo *info, int64_t *value,
+                          Error **errp)
+{
+    bool on = *value;
+
+    if (!info->is_bool) {
+        return visit_type_int64(v, name, value, errp);
+    }
+    if (!visit_type_bool(v, name, &on, errp)) {
+        return false;
+    }
+    *value = on;
+    return true;
+}
+
 static void setting_get(Object *obj, Visitor *v, const char *name,
                         void *opaque, Error **errp)
 {
@@ -100,7 +164,7 @@ static void setting_get(Object *obj, Visitor *v, const char *name,
     int64_t value = idletime_resource_get(IDLETIME_RESOURCE(obj),
                                           info - setting_info);
 
-    visit_type_int64(v, name, &value, errp);
+    setting_visit(v, name, info, &value, errp);
 }
 
 static void setting_set(Object *obj, Visitor *v, const char *name,
@@ -108,9 +172,9 @@ static void setting_set(Object *obj, Visitor *v, const char *name,
 {
     const SettingInfo *info = opaque;
     IdletimeSetting setting = info - setting_info;
-    int64_t value;
+    int64_t value = 0;
 
-    if (visit_type_int64(v, name, &value, errp) &&
+    if (setting_visit(v, name, info, &value, errp) &&
         idletime_setting_check(setting, value, errp)) {
         idletime_resource_set(IDLETIME_RESOURCE(obj), setting, value);
     }
@@ -285,6 +349,7 @@ static void idletime_resource_finalize(Object *obj)
     idletime_boards_free(res->old_boards);
     idletime_boards_free(res->boards);
     qemu_mutex_destroy(&res->lock);
+    g_free(res->learner);
     g_free(res->path);
 }
 
@@ -296,7 +361,8 @@ static void idletime_resource_class_init(ObjectClass *oc, void *data)
     ucc->can_be_deleted = idletime_resource_can_be_deleted;
     object_class_property_add_str(oc, "path", path_get, path_set);
     for (int i = 0; i < IDLETIME_SETTING__MAX; i++) {
-        object_class_property_add(oc, setting_info[i].name, "int",
+        object_class_property_add(oc, setting_info[i].name,
+                                  setting_info[i].is_bool ? "bool" : "int",
                                   setting_get, setting_set, NULL,
                                   (void *)&setting_info[i]);
     }

@@ -59,6 +59,7 @@ static void scan_foreground(IdletimeScan *scan, IdletimeView *view,
         int64_t last_ns = load_relaxed(&line->last_ns);
 
         view->fg_started += load_relaxed(&line->started);
+        view->fg_request_ns += load_relaxed(&line->request_ns);
         if (in_service || last_ns > now_ns) {
             /* One living owner is enough to make us wait. */
             if (!alive_seen && !idletime_slot_alive(scan->fg, i)) {
@@ -67,6 +68,7 @@ static void scan_foreground(IdletimeScan *scan, IdletimeView *view,
             alive_seen = true;
         }
         view->fg_in_service += in_service ? 1 : 0;
+        view->fg_requests += in_service;
         view->fg_last_ns = MAX(view->fg_last_ns, last_ns);
     }
 }
@@ -259,9 +261,22 @@ IdletimeView idletime_scan(IdletimeScan *scan, const IdletimeRule *rule,
     return view;
 }
 
+IdletimeBgTotals idletime_scan_background(IdletimeScan *scan)
+{
+    const IdletimeBgLine *line = idletime_bg_board(scan->bg)->line;
+    IdletimeBgTotals totals = { 0 };
+
+    scan->bg_high = high_water(scan->bg, scan->bg_high);
+    for (uint32_t i = 0; i < scan->bg_high; i++) {
+        totals.started += load_relaxed(&line[i].started);
+        totals.cost_ns += load_relaxed(&line[i].cost_ns);
+    }
+    return totals;
+}
+
 /* ---- our own slot */
 
-void idletime_bg_enter(const IdletimeScan *scan, const IdletimeRule *rule,
+void idletime_bg_enter(const IdletimeScan *scan, int64_t interval_ns,
                        uint32_t weight)
 {
     IdletimeBgLine *line = own_line(scan);
@@ -270,7 +285,7 @@ void idletime_bg_enter(const IdletimeScan *scan, const IdletimeRule *rule,
                       clock - IDLETIME_CREDIT_NS : 0;
 
     store_relaxed(&line->weight, weight);
-    store_relaxed(&line->interval_ns, rule->interval_ns);
+    store_relaxed(&line->interval_ns, interval_ns);
     store_relaxed(&line->vtime_ns, MAX(line->vtime_ns, oldest));
     __atomic_store_n(&line->waiting, 1, __ATOMIC_RELEASE);
 }
@@ -301,6 +316,13 @@ void idletime_bg_done(const IdletimeScan *scan, int64_t service_ns)
 
     store_relaxed(&line->vtime_ns, line->vtime_ns + charge);
     store_relaxed(&line->in_service, MAX(line->in_service, 1) - 1);
+}
+
+void idletime_bg_cost(const IdletimeScan *scan, uint64_t cost_ns)
+{
+    IdletimeBgLine *line = own_line(scan);
+
+    store_relaxed(&line->cost_ns, line->cost_ns + cost_ns);
 }
 
 /* ---- waking */

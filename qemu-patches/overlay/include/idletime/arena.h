@@ -294,6 +294,15 @@ typedef struct IdletimeScan {
 IdletimeView idletime_scan(IdletimeScan *scan, const IdletimeRule *rule,
                            int64_t now_ns);
 
+/* Sums over the background slots; they shrink when one leaves. */
+typedef struct IdletimeBgTotals {
+    uint64_t started;           /* requests */
+    uint64_t cost_ns;           /* foreground waited so long for them */
+} IdletimeBgTotals;
+
+/** idletime_scan_background: what all background participants did. */
+IdletimeBgTotals idletime_scan_background(IdletimeScan *scan);
+
 /**
  * idletime_scan_next: the background slot whose turn it is, or -1.
  * Smallest virtual time of those that wait and whose interval is over.
@@ -337,7 +346,7 @@ int64_t idletime_lease_ns(const IdletimeRule *rule);
  * idletime_bg_enter: we begin to wait, or a rule of ours changed.
  * Time that we did not want is not saved up, but for IDLETIME_CREDIT_NS.
  */
-void idletime_bg_enter(const IdletimeScan *scan, const IdletimeRule *rule,
+void idletime_bg_enter(const IdletimeScan *scan, int64_t interval_ns,
                        uint32_t weight);
 /** idletime_bg_leave: nothing is held any more. */
 void idletime_bg_leave(const IdletimeScan *scan);
@@ -346,6 +355,9 @@ void idletime_bg_leave(const IdletimeScan *scan);
 void idletime_bg_started(const IdletimeScan *scan, uint64_t bytes);
 /** idletime_bg_done: it took @service_ns, charged at our weight. */
 void idletime_bg_done(const IdletimeScan *scan, int64_t service_ns);
+
+/** idletime_bg_cost: foreground has waited @cost_ns for a request of ours. */
+void idletime_bg_cost(const IdletimeScan *scan, uint64_t cost_ns);
 
 /** idletime_bg_wake: wake the owner of @index out of idletime_bg_wait(). */
 void idletime_bg_wake(const IdletimeScan *scan, uint32_t index);

@@ -30,7 +30,9 @@ typedef enum IdletimeEvent {
 /* What one look at the boards saw. */
 typedef struct IdletimeView {
     uint64_t fg_started;        /* foreground requests started so far, total */
-    uint32_t fg_in_service;     /* foreground requests in service now */
+    uint32_t fg_in_service;     /* foreground participants in service now */
+    uint32_t fg_requests;       /* requests of these */
+    uint64_t fg_request_ns;     /* their times in service so far, total */
     int64_t fg_last_ns;         /* last foreground event; INT64_MIN: none yet */
     uint32_t bg_in_service;     /* background in service, all participants */
     bool others_first;          /* it is another participant's turn */

@@ -47,8 +47,8 @@ typedef struct IdletimeGaps {
     uint32_t length;
 } IdletimeGaps;
 
-/** idletime_gaps_init: nothing is known before @now_ns. */
-void idletime_gaps_init(IdletimeGaps *gaps, int64_t now_ns);
+/** idletime_gaps_init: gaps that began before @since_ns do not count. */
+void idletime_gaps_init(IdletimeGaps *gaps, int64_t since_ns);
 
 /**
  * idletime_gaps_look: take what the slots have written since the last look.
@@ -57,6 +57,9 @@ void idletime_gaps_init(IdletimeGaps *gaps, int64_t now_ns);
  */
 void idletime_gaps_look(IdletimeGaps *gaps, const IdletimeFgBoard *fg,
                         uint32_t slots, int64_t now_ns);
+
+/** idletime_gaps_idle: idle time so far, the gap under way included. */
+int64_t idletime_gaps_idle(const IdletimeGaps *gaps, int64_t now_ns);
 
 /** idletime_gaps_dead: slot @index will not end what it began. */
 void idletime_gaps_dead(IdletimeGaps *gaps, uint32_t index);

@@ -84,6 +84,8 @@ typedef struct IdletimeGate {
     int yielded_to;
     uint64_t yielded_started;
     int64_t yielded_since_ns;
+    /* In force when we asked last; learned with 'auto'. */
+    int64_t interval_ns;
 
     /* Called in ctx when held requests may be able to start. */
     void (*pump)(void *opaque);
@@ -97,6 +99,9 @@ typedef struct IdletimeGate {
 typedef struct IdletimeLease {
     IdletimeGrant grant;        /* value 0: without a token (arena lost) */
     int64_t since_ns;
+    uint32_t bytes;
+    uint32_t beside;            /* in service when it started, both classes */
+    bool fg_idle;               /* no foreground among these */
 } IdletimeLease;
 
 /**
@@ -178,6 +183,20 @@ void idletime_gate_kick(IdletimeGate *gate);
  */
 void idletime_gate_run(IdletimeGate *gate, void (*fn)(void *opaque),
                        void *opaque);
+
+/**
+ * idletime_gate_learn: have the learner see what a look saw, and ask it.
+ * @rule, @view: the permit is entered here
+ * Context: res->lock held; the resource learns.
+ */
+void idletime_gate_learn(IdletimeGate *gate, IdletimeRule *rule,
+                         IdletimeView *view, uint64_t bytes, int64_t now_ns);
+/**
+ * idletime_gate_learn_done: one of ours completed; @view is from after it.
+ * Context: res->lock held; the resource learns.
+ */
+void idletime_gate_learn_done(IdletimeGate *gate, const IdletimeLease *lease,
+                              const IdletimeView *view, int64_t now_ns);
 
 /** idletime_gate_note_promotion: a held request left early, for @cause. */
 void idletime_gate_note_promotion(IdletimeGate *gate, IdletimePromotion cause);

@@ -13,6 +13,7 @@
 #include "idletime/budget.h"
 #include "idletime/channels.h"
 #include "idletime/gaps.h"
+#include "idletime/spare.h"
 #include "idletime/window.h"
 
 /* Sizes of background requests: 4 KiB, 8 KiB, ... 64 MiB and above. */
@@ -37,6 +38,7 @@ typedef struct IdletimePermit {
     int64_t closed_until_ns;    /* no start before; INT64_MIN: open */
     uint32_t bytes;             /* a request or piece may have so many */
     bool beside;                /* start although foreground is in service */
+    uint32_t max_inflight;      /* background in service at most */
 } IdletimePermit;
 
 typedef struct IdletimeLearner {
@@ -58,11 +60,13 @@ typedef struct IdletimeLearner {
 
     IdletimeBudget budget;
     IdletimeChannels channels;
+    IdletimeSpare spare;
     int64_t start_ns;           /* own last start */
     int64_t arrival_ns;         /* first foreground arrival after it */
 } IdletimeLearner;
 
-void idletime_learner_init(IdletimeLearner *l, int64_t now_ns);
+/** idletime_learner_init: what happened before @since_ns teaches nothing. */
+void idletime_learner_init(IdletimeLearner *l, int64_t since_ns);
 
 /**
  * idletime_learner_look: learn from a look.
@@ -103,6 +107,9 @@ typedef struct IdletimeServed {
  */
 uint64_t idletime_learner_done(IdletimeLearner *l,
                                const IdletimeServed *served, int64_t now_ns);
+
+/** idletime_learner_interval: in force; @safe_ns until enough is known. */
+int64_t idletime_learner_interval(const IdletimeLearner *l, int64_t safe_ns);
 
 /** idletime_learner_ready: is enough known? */
 bool idletime_learner_ready(const IdletimeLearner *l);

@@ -7,6 +7,7 @@
 #define IDLETIME_RESOURCE_H
 
 #include "idletime/arena.h"
+#include "idletime/learner.h"
 #include "qemu/queue.h"
 #include "qemu/thread.h"
 #include "qemu/timer.h"
@@ -24,6 +25,9 @@ typedef enum IdletimeSetting {
     IDLETIME_MAX_REQUEST_BYTES,
     IDLETIME_MAX_HOLD_MS,
     IDLETIME_WEIGHT,
+    IDLETIME_AUTO,
+    IDLETIME_BUDGET_PERCENT,
+    IDLETIME_SHADOW,
     IDLETIME_SETTING__MAX,
 } IdletimeSetting;
 
@@ -42,6 +46,7 @@ struct IdletimeResource {
 
     char *path;
     int64_t setting[IDLETIME_SETTING__MAX];  /* any thread, qatomic */
+    bool given[IDLETIME_SETTING__MAX];       /* set by the operator; likewise */
 
     /* BQL: */
     bool complete;
@@ -64,6 +69,7 @@ struct IdletimeResource {
     IdletimeCore core;
     bool core_ready;
     int64_t collision_ns;
+    IdletimeLearner *learner;               /* NULL: never asked for */
 };
 
 /** idletime_clock: the clock of all timestamps; virtual time under qtest. */
@@ -74,7 +80,17 @@ static inline int64_t idletime_now_ns(void)
     return qemu_clock_get_ns(idletime_clock());
 }
 
-/** idletime_resource_rule: the settings now.  Context: any thread. */
+/** idletime_resource_learns: by 'auto' or 'shadow'.  Context: any thread. */
+bool idletime_resource_learns(const IdletimeResource *res);
+
+/** idletime_resource_goal: for the learner.  Context: any thread. */
+IdletimeGoal idletime_resource_goal(const IdletimeResource *res);
+
+/**
+ * idletime_resource_rule: the settings now.  Context: any thread.
+ * With 'auto', an in-flight cap that the operator did not set is the largest:
+ * the learner sets it.
+ */
 IdletimeRule idletime_resource_rule(const IdletimeResource *res);
 
 static inline int64_t idletime_resource_get(const IdletimeResource *res,
