@@ -32,9 +32,13 @@ void idletime_gaps_init(IdletimeGaps *gaps, int64_t since_ns)
 
 /* ---- the union */
 
+/*
+ * A slot that is busy for less than a nanosecond ends, in the sorted batch,
+ * before it begins: the count is then -1 for a moment, and nothing happened.
+ */
 static void union_busy(IdletimeGaps *gaps, int64_t at_ns)
 {
-    if (gaps->busy++) {
+    if (gaps->busy++ != 0) {
         return;
     }
     gaps->busy_since_ns = at_ns;
@@ -51,7 +55,7 @@ static void union_busy(IdletimeGaps *gaps, int64_t at_ns)
 
 static void union_idle(IdletimeGaps *gaps, int64_t at_ns)
 {
-    if (gaps->busy && --gaps->busy == 0) {
+    if (--gaps->busy == 0) {
         gaps->idle_since_ns = at_ns;
     }
 }

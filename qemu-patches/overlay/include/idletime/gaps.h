@@ -31,7 +31,7 @@ typedef struct IdletimeGap {
 
 typedef struct IdletimeGaps {
     IdletimeTrack track[IDLETIME_SLOTS];
-    uint32_t busy;              /* slots that are busy at now_ns */
+    int32_t busy;               /* slots that are busy at now_ns */
     int64_t now_ns;             /* merged up to here */
     int64_t idle_since_ns;      /* if !busy */
     int64_t busy_since_ns;      /* if busy */
