@@ -19,6 +19,8 @@ void qmp_idletime_set(const char *device, bool has_class,
                       int64_t max_inflight, bool has_max_request_bytes,
                       int64_t max_request_bytes, bool has_max_hold_ms,
                       int64_t max_hold_ms, bool has_weight, int64_t weight,
+                      bool has_auto, bool q_auto, bool has_budget_percent,
+                      int64_t budget_percent, bool has_shadow, bool shadow,
                       Error **errp)
 {
     error_setg(errp, "this program has no devices");

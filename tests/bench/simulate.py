@@ -1,0 +1,77 @@
+"""The learner in the simulator: every workload against fixed intervals, budgets and a clairvoyant scheduler.
+
+    python3 -m tests.bench.simulate [--output build/simulate] [--seconds 300] [--seeds 3]
+
+Core and learner are the product's own C files; disk, boards and time are
+modelled (tests/sim). Leaves results.jsonl, result.txt and result.png in the
+output folder. Virtual time: the same on every machine, and it takes a minute.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+from pathlib import Path
+
+from tests.framework import paths
+from tests.report import simulated
+
+SIMULATOR = paths.BUILD / "sim" / "idletime-sim"
+
+FIXED_MS = ("off", "0", "1", "2", "5", "10", "20", "40", "60", "80")
+BUDGETS_PERCENT = ("1", "3", "5", "10")
+WARM_UP_SECONDS = 20
+"""Not in the figures: the learner starts with nothing."""
+
+SSD = ["--channels", "16", "--service-ms", "0.1", "--bg-think-ms", "0.005", "--outstanding", "32", "--max-inflight", "64"]
+
+WORKLOADS: dict[str, list[str]] = {
+    "bursts of 30 ms every 100 ms": [],
+    "the same, gaps jittered by 30 %": ["--jitter", "30"],
+    "the same, gaps exponential": ["--exponential"],
+    "Poisson arrivals, 10 %": ["--poisson", "--intensity", "10"],
+    "Poisson arrivals, 30 %": ["--poisson", "--intensity", "30"],
+    "Poisson arrivals, 60 %": ["--poisson", "--intensity", "60"],
+    "exponential gaps of 1.8 s": ["--exponential", "--quantum-ms", "2000", "--intensity", "10"],
+    "two foregrounds out of phase": ["--foregrounds", "2", "--quantum-ms", "150", "--intensity", "15"],
+    "bursts, disk of 5 to 15 ms": ["--service-ms", "10", "--spread", "50", "--quantum-ms", "400"],
+    "16 channels of 100 us, Poisson 50 %": [*SSD, "--poisson", "--intensity", "50"],
+    "16 channels of 50 to 150 us, Poisson 50 %": [*SSD, "--spread", "50", "--poisson", "--intensity", "50"],
+}
+SSD_SECONDS = 30
+"""Of virtual time: 2.4 million foreground requests."""
+
+
+def _run(name: str, options: list[str], seconds: float, seed: int) -> str:
+    fast = "--channels" in options
+    schedulers = [*(("off",) if fast else FIXED_MS), *(f"auto:{percent}" for percent in BUDGETS_PERCENT), "clairvoyant"]
+    command = [
+        str(SIMULATOR), *options, "--interval-ms", ",".join(schedulers), "--seed", str(seed),
+        "--duration-s", str(SSD_SECONDS if fast else seconds), "--warm-up-s", str(SSD_SECONDS / 3 if fast else WARM_UP_SECONDS),
+        "--json", name,
+    ]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def main() -> None:
+    """Run all, then reduce."""
+    parser = argparse.ArgumentParser(prog="python3 -m tests.bench.simulate", description="The learner in the simulator.")
+    parser.add_argument("--output", type=Path, default=paths.BUILD / "simulate")
+    parser.add_argument("--seconds", type=float, default=300, help="of virtual time a run (300)")
+    parser.add_argument("--seeds", type=int, default=3, help="runs with different random numbers (3)")
+    arguments = parser.parse_args()
+    subprocess.run(["make", "-s", "-C", str(paths.ROOT / "tests" / "sim")], check=True)
+    arguments.output.mkdir(parents=True, exist_ok=True)
+    results = arguments.output / "results.jsonl"
+    with results.open("w") as sink:
+        for number, (name, options) in enumerate(WORKLOADS.items()):
+            print(f"workload {number + 1} of {len(WORKLOADS)}: {name}", flush=True)
+            for seed in range(1, arguments.seeds + 1):
+                for line in _run(name, options, arguments.seconds, seed).splitlines():
+                    sink.write(json.dumps({**json.loads(line), "options": options}) + "\n")
+    simulated.report(results)
+
+
+if __name__ == "__main__":
+    main()
