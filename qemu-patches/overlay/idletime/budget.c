@@ -34,6 +34,12 @@
 
 /* Room for eight collisions: chance makes four come together. */
 #define CAP_COLLISIONS      8
+/*
+ * With one collision in hand what is spent is what is earned; less is saved
+ * up, more is spent faster.
+ */
+#define HASTE_MIN           0.25
+#define HASTE_MAX           4
 /* Collisions that the factor's start value of one is worth. */
 #define FACTOR_PRIOR        4
 #define FACTOR_MAX          64
@@ -183,14 +189,14 @@ void idletime_budget_look(IdletimeBudget *b, double share, double service_ns,
     b->done += b->started ? done : 0;
     b->cap_ns = CAP_COLLISIONS * service_ns *
                 MAX(idletime_budget_factor(b), 1);
+    if (before_ns == 0) {
+        /* One collision to begin with, as soon as we know its size. */
+        b->credit_ns = b->cap_ns / CAP_COLLISIONS;
+    }
     if (!b->started) {
         b->started = true;
         b->brake_since_ns = now_ns;
-        b->credit_ns = b->cap_ns / 2;
     } else {
-        if (before_ns == 0) {
-            b->credit_ns = b->cap_ns / 2;
-        }
         attribute(b, now, service_ns, done, request_ns);
         earn(b, share, request_ns, cost_ns,
              idle_ns > AWAY_NS ? MIN(elapsed_ns, idle_ns - AWAY_NS) : 0);
@@ -212,11 +218,13 @@ uint64_t idletime_budget_collision(IdletimeBudget *b, double delay_ns)
 
 double idletime_budget_haste(const IdletimeBudget *b)
 {
-    double level = b->cap_ns > 0 ? b->credit_ns / b->cap_ns : 0;
-    /* 4^(2 level - 1), within 3 %, from 0 to 1. */
-    double x = MIN(MAX(level, 0), 1);
+    double collisions = b->cap_ns > 0 ? CAP_COLLISIONS * b->credit_ns /
+                                        b->cap_ns : 0;
 
-    return 0.25 + x * (0.78 + x * (-0.24 + x * 3.21));
+    if (collisions < 1) {
+        return HASTE_MIN + (1 - HASTE_MIN) * MAX(collisions, 0);
+    }
+    return 1 + (HASTE_MAX - 1) * (collisions - 1) / (CAP_COLLISIONS - 1);
 }
 
 double idletime_budget_slowdown(const IdletimeBudget *b)

@@ -188,9 +188,9 @@ static void build(IdletimeLearner *l, const IdletimeGoal *goal, int64_t now_ns)
     /* In units of the first request's delay, as the windows count. */
     double request_ns = l->request_ns / MAX(l->request_gaps, 1) / factor;
 
-    idletime_windows_build(&l->windows, &l->slow, service, goal->share *
-                           idletime_budget_haste(&l->budget) * request_ns,
-                           request_ns);
+    idletime_windows_build(&l->windows, &l->slow, service,
+                           goal->share * request_ns,
+                           idletime_budget_haste(&l->budget), request_ns);
     l->built_gaps = l->gap_count;
     l->built_ns = now_ns;
 }
@@ -233,7 +233,8 @@ static double limit_now(const IdletimeLearner *l, IdletimeService service)
     double credit_ns = l->budget.credit_ns /
                        MAX(idletime_budget_factor(&l->budget), FACTOR_MIN);
 
-    return MIN(l->windows.limit, credit_ns / service.mean_ns);
+    return MAX(MIN(l->windows.limit, credit_ns / service.mean_ns),
+               l->windows.harmless);
 }
 
 static int64_t look_again(IdletimeService service, int64_t now_ns)

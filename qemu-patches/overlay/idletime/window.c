@@ -35,6 +35,11 @@
  * more, so this bound is never theirs.
  */
 #define EXCHANGE        0.75
+/*
+ * What costs next to nothing is always open, also with no credit left: if all
+ * starts were that cheap, they would cost a tenth of the budget.
+ */
+#define HARMLESS        0.1
 
 typedef struct Knapsack {
     double delay_ns[CLASSES];
@@ -90,6 +95,17 @@ static void fill(const IdletimeWindows *w, Knapsack *k, float *ratio)
     }
 }
 
+static double harmless_ratio(const IdletimeWindows *w, const Knapsack *k,
+                             double budget_ns)
+{
+    double starts = 0;
+
+    for (int class = 0; class < CLASSES; class++) {
+        starts += k->starts[class];
+    }
+    return HARMLESS * budget_ns / (MAX(starts, 1) * w->service.mean_ns);
+}
+
 /*
  * Cheapest first; within a class, in proportion.  Of a start's service time
  * d, c is not idle time but the foreground's, who gets it back out of the
@@ -119,8 +135,8 @@ static void pack(IdletimeWindows *w, const Knapsack *k, double delay_ns,
 }
 
 void idletime_windows_build(IdletimeWindows *w, const IdletimeHistogram *gaps,
-                            IdletimeService service, double delay_ns,
-                            double request_ns)
+                            IdletimeService service, double budget_ns,
+                            double haste, double request_ns)
 {
     float ratio[IDLETIME_BINS];
     unsigned next = IDLETIME_BINS;
@@ -130,7 +146,9 @@ void idletime_windows_build(IdletimeWindows *w, const IdletimeHistogram *gaps,
     idletime_law_build(&w->law, gaps);
     w->service = service;
     fill(w, &k, ratio);
-    pack(w, &k, delay_ns, request_ns);
+    pack(w, &k, haste * budget_ns, request_ns);
+    w->harmless = harmless_ratio(w, &k, budget_ns);
+    w->limit = MAX(w->limit, w->harmless);
     for (int i = IDLETIME_BINS - 1; i >= 0; i--) {
         next = ratio[i] <= w->limit ? (unsigned)i : next;
         w->next[i] = next;

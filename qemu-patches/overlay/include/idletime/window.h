@@ -22,6 +22,7 @@ typedef struct IdletimeWindows {
     IdletimeLaw law;
     IdletimeService service;
     double limit;               /* accepted delay per service time */
+    double harmless;            /* accepted even with no credit left */
     double delay_ns;            /* expected a gap if all windows are used */
     double starts;              /* expected a gap */
     uint16_t next[IDLETIME_BINS];   /* first open bin from here; BINS: none */
@@ -29,13 +30,14 @@ typedef struct IdletimeWindows {
 
 /**
  * idletime_windows_build: choose the limit.
- * @delay_ns: what the first foreground request after a gap may wait, on
+ * @budget_ns: what the first foreground request after a gap may wait, on
  *     average over the gaps
+ * @haste: of that, to be spent now
  * @request_ns: time of foreground requests in service, on average a gap
  */
 void idletime_windows_build(IdletimeWindows *w, const IdletimeHistogram *gaps,
-                            IdletimeService service, double delay_ns,
-                            double request_ns);
+                            IdletimeService service, double budget_ns,
+                            double haste, double request_ns);
 
 /** idletime_windows_ratio: expected delay per service time of a start. */
 double idletime_windows_ratio(const IdletimeWindows *w, IdletimeService service,

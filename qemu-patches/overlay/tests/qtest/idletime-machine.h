@@ -116,7 +116,10 @@ void machine_ok(TestMachine *m, const char *command, const char *fmt, ...)
 /** machine_refused: it fails with exactly this text. */
 void machine_refused(TestMachine *m, const char *text, const char *command,
                      const char *fmt, ...) G_GNUC_PRINTF(4, 5);
-/** machine_number: "state.member" of query-idletime, below resource @id */
+/**
+ * machine_number: "state.member" of query-idletime, below resource @id;
+ * false is 0, true is 1, fractions are cut off
+ */
 int64_t machine_number(TestMachine *m, const char *id, const char *member);
 char *machine_string(TestMachine *m, const char *id, const char *member);
 void machine_set(TestMachine *m, const char *property, int64_t value);

@@ -5,6 +5,7 @@
  */
 #include "qemu/osdep.h"
 #include "idletime-machine.h"
+#include "qobject/qbool.h"
 #include "qobject/qjson.h"
 #include "qobject/qlist.h"
 #include "qobject/qnum.h"
@@ -105,11 +106,20 @@ static QObject *resource_in(QDict *response, const char *id)
     return element_of(qdict_get_qlist(response, "return"), "id", id);
 }
 
+/* false is 0, true is 1; fractions are cut off */
+static int64_t number_of(QObject *object)
+{
+    QBool *flag = qobject_to(QBool, object);
+
+    return flag ? qbool_get_bool(flag) :
+                  (int64_t)qnum_get_double(qobject_to(QNum, object));
+}
+
 int64_t machine_number(TestMachine *m, const char *id, const char *member)
 {
     QDict *response = query(m);
     QObject *found = walk(resource_in(response, id), member);
-    int64_t value = qnum_get_int(qobject_to(QNum, found));
+    int64_t value = number_of(found);
 
     qobject_unref(response);
     return value;
@@ -149,7 +159,7 @@ int64_t disk_number(TestDisk *d, const char *member)
 {
     QDict *response = query(d->m);
     QObject *found = walk(device_in(response, d->id), member);
-    int64_t value = qnum_get_int(qobject_to(QNum, found));
+    int64_t value = number_of(found);
 
     qobject_unref(response);
     return value;

@@ -1,0 +1,247 @@
+/*
+ * Idletime machine tests: the interval that sets itself.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ *
+ * Requests take no virtual time unless they are paused: served() keeps one in
+ * service for 5 ms.  Times in the comments are milliseconds after the last
+ * foreground event.
+ */
+#include "qemu/osdep.h"
+#include "qemu/units.h"
+#include "idletime-machine.h"
+
+#define SERVICE_US      (5 * MS)
+#define THINK_US        300
+#define BURST           6
+#define LONG_US         (70 * MS)
+
+static void served(TestDisk *d)
+{
+    TestRequest *r;
+
+    disk_pause_read(d, "A");
+    r = disk_read(d);
+    machine_step_us(d->m, SERVICE_US);
+    disk_resume(d, "A");
+    request_ok(r);
+}
+
+/* Six requests, 0.3 ms apart; then the long gap has begun. */
+static void burst(TestDisk *fg)
+{
+    for (int i = 0; i < BURST; i++) {
+        if (i) {
+            machine_step_us(fg->m, THINK_US);
+        }
+        served(fg);
+    }
+}
+
+/*
+ * Bursts every 70 ms with nothing of the background but four requests, from
+ * which its service time is known: released by the safe interval, in service
+ * from 20 to 25.
+ */
+static void teach(TestDisk *fg, TestDisk *bg, int bursts)
+{
+    for (int i = 0; i < bursts; i++) {
+        burst(fg);
+        if (i < 4) {
+            TestRequest *r;
+
+            disk_pause_read(bg, "B");
+            r = disk_read(bg);
+            machine_step_us(fg->m, INTERVAL_US);
+            assert_in_service(bg, 1);
+            machine_step_us(fg->m, SERVICE_US);
+            disk_resume(bg, "B");
+            request_ok(r);
+            machine_step_us(fg->m, LONG_US - INTERVAL_US - SERVICE_US);
+        } else {
+            machine_step_us(fg->m, LONG_US);
+        }
+    }
+}
+
+static void test_options(void)
+{
+    TestDisk *fg, *bg;
+    TestMachine *m = machine_pair("", &fg, &bg);
+
+    g_assert_cmpint(machine_number(m, RESOURCE, "auto"), ==, 0);
+    g_assert_cmpint(machine_number(m, RESOURCE, "budget-percent"), ==, 5);
+    g_assert_cmpint(machine_number(m, RESOURCE, "shadow"), ==, 0);
+    machine_refused(m, "idletime-resource property 'budget-percent' is 1001, "
+                    "must be 0 to 1000", "idletime-set",
+                    "{'resource': 'r0', 'auto': true, 'budget-percent': 1001}");
+    g_assert_cmpint(machine_number(m, RESOURCE, "auto"), ==, 0);
+    machine_ok(m, "idletime-set", "{'resource': 'r0', 'auto': true,"
+               " 'budget-percent': 3, 'shadow': true}");
+    g_assert_cmpint(machine_number(m, RESOURCE, "auto"), ==, 1);
+    g_assert_cmpint(machine_number(m, RESOURCE, "budget-percent"), ==, 3);
+    g_assert_cmpint(machine_number(m, RESOURCE, "shadow"), ==, 1);
+    machine_ok(m, "qom-set", "{'path': '/objects/" RESOURCE "',"
+               " 'property': 'auto', 'value': false}");
+    g_assert_cmpint(machine_number(m, RESOURCE, "auto"), ==, 0);
+    machine_free(m);
+}
+
+/* With no history the safe interval is in force. */
+static void test_safe_start(void)
+{
+    TestDisk *fg, *bg;
+    TestMachine *m = machine_pair("auto=on", &fg, &bg);
+    TestRequest *r;
+
+    foreground(fg);
+    r = disk_read(bg);
+    machine_step_us(m, INTERVAL_US - 1);
+    assert_held(bg, 1);
+    machine_step_us(m, 1);
+    request_ok(r);
+    g_assert_cmpint(machine_number(m, RESOURCE, "learned.ready"), ==, 0);
+    g_assert_cmpint(machine_number(m, RESOURCE, "interval-us"), ==,
+                    INTERVAL_US);
+    machine_free(m);
+}
+
+static void test_learns(void)
+{
+    TestDisk *fg, *bg;
+    TestMachine *m = machine_pair("auto=on,budget-percent=3", &fg, &bg);
+    TestRequest *r;
+
+    teach(fg, bg, 20);
+    burst(fg);
+    r = disk_read(bg);
+    /* 20 bursts of 6 gaps, the last one is under way. */
+    assert_held(bg, 1);
+    g_assert_cmpint(machine_number(m, RESOURCE, "learned.ready"), ==, 1);
+    g_assert_cmpint(machine_number(m, RESOURCE, "learned.gaps"), >=, 110);
+    g_assert_cmpint(machine_number(m, RESOURCE, "learned.service-us"), ==,
+                    SERVICE_US);
+    g_assert_cmpint(machine_number(m, RESOURCE, "learned.channels"), ==, 1);
+    /* Longer than the gaps within a burst, and not by much. */
+    g_assert_cmpint(machine_number(m, RESOURCE, "interval-us"), >=, THINK_US);
+    g_assert_cmpint(machine_number(m, RESOURCE, "interval-us"), <, 1 * MS);
+    machine_step_us(m, 1 * MS);
+    assert_held(bg, 0);
+    request_ok(r);
+    machine_step_us(m, 40 * MS);
+    request_ok(disk_read(bg));
+    /* At 67 the foreground would come back before 67 + 5. */
+    machine_step_us(m, 67 * MS - 41 * MS);
+    r = disk_read(bg);
+    assert_held(bg, 1);
+    machine_step_us(m, 3 * MS - 1);
+    assert_held(bg, 1);
+    machine_step_us(m, 1);
+    burst(fg);
+    assert_held(bg, 1);
+    machine_step_us(m, 1 * MS);
+    request_ok(r);
+    g_assert_cmpint(disk_number(bg, "waits.budget"), >, 0);
+    g_assert_cmpint(disk_number(bg, "promotions.deadline"), ==, 0);
+    machine_free(m);
+}
+
+/* The foreground stops coming: the background goes on. */
+static void test_foreground_gone(void)
+{
+    TestDisk *fg, *bg;
+    TestMachine *m = machine_pair("auto=on,max-hold-ms=0", &fg, &bg);
+    TestRequest *r;
+
+    teach(fg, bg, 20);
+    burst(fg);
+    machine_step_us(m, 67 * MS);
+    r = disk_read(bg);
+    assert_held(bg, 1);
+    machine_step_us(m, 60 * MS);
+    assert_held(bg, 0);
+    request_ok(r);
+    machine_free(m);
+}
+
+static void test_off_again(void)
+{
+    TestDisk *fg, *bg;
+    TestMachine *m = machine_pair("auto=on", &fg, &bg);
+    TestRequest *r;
+
+    teach(fg, bg, 10);
+    machine_ok(m, "idletime-set", "{'resource': 'r0', 'auto': false}");
+    burst(fg);
+    r = disk_read(bg);
+    machine_step_us(m, INTERVAL_US - 1);
+    assert_held(bg, 1);
+    machine_step_us(m, 1);
+    request_ok(r);
+    /* On again: what was learned then is forgotten. */
+    machine_ok(m, "idletime-set", "{'resource': 'r0', 'auto': true}");
+    g_assert_cmpint(machine_number(m, RESOURCE, "learned.gaps"), ==, 0);
+    machine_free(m);
+}
+
+/* Decided and counted, not held. */
+static void test_shadow(void)
+{
+    TestDisk *fg, *bg;
+    TestMachine *m = machine_pair("shadow=on", &fg, &bg);
+    TestRequest *f;
+
+    foreground(fg);
+    request_ok(disk_read(bg));
+    g_assert_cmpint(disk_number(bg, "waits.interval"), ==, 1);
+    disk_pause_read(fg, "A");
+    f = disk_read(fg);
+    request_ok(disk_read(bg));
+    g_assert_cmpint(disk_number(bg, "waits.foreground"), ==, 1);
+    disk_resume(fg, "A");
+    request_ok(f);
+    machine_step_us(m, INTERVAL_US);
+    request_ok(disk_read(bg));
+    g_assert_cmpint(disk_number(bg, "waits.interval"), ==, 1);
+    assert_held(bg, 0);
+    g_assert_cmpint(disk_number(bg, "background.requests"), ==, 3);
+    machine_set(m, "interval-us", 30 * MS);
+    machine_ok(m, "idletime-set", "{'resource': 'r0', 'shadow': false}");
+    foreground(fg);
+    f = disk_read(bg);
+    assert_held(bg, 1);
+    machine_step_us(m, 30 * MS);
+    request_ok(f);
+    machine_free(m);
+}
+
+/* A cap that the operator sets is a bound, also for the learner. */
+static void test_cap(void)
+{
+    TestDisk *fg, *bg;
+    TestMachine *m = machine_pair("auto=on,max-inflight=2", &fg, &bg);
+
+    g_assert_cmpint(machine_number(m, RESOURCE, "max-inflight"), ==, 2);
+    foreground(fg);
+    machine_step_us(m, INTERVAL_US);
+    /* One server as far as is known: one at a time. */
+    disk_pause_read(bg, "B");
+    disk_read(bg);
+    disk_read(bg);
+    assert_in_service(bg, 1);
+    disk_resume(bg, "B");
+    machine_free(m);
+}
+
+int main(int argc, char **argv)
+{
+    g_test_init(&argc, &argv, NULL);
+    qtest_add_func("idletime/auto/options", test_options);
+    qtest_add_func("idletime/auto/safe-start", test_safe_start);
+    qtest_add_func("idletime/auto/learns", test_learns);
+    qtest_add_func("idletime/auto/foreground-gone", test_foreground_gone);
+    qtest_add_func("idletime/auto/off-again", test_off_again);
+    qtest_add_func("idletime/auto/shadow", test_shadow);
+    qtest_add_func("idletime/auto/cap", test_cap);
+    return g_test_run();
+}
