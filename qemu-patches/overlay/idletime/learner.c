@@ -2,6 +2,78 @@
  * Idletime learner: the interval that sets itself.
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
+ *
+ * THE PROBLEM
+ *
+ * A preemption interval saves all collisions of a burst but the first.  How
+ * long should it be?  A longer one wastes idle time, and the first request
+ * after each long gap meets the background whatever the interval is.  What
+ * counts is something else: given that the foreground has been idle for t,
+ * what will a background request that starts now cost?
+ *
+ *   foreground  ## ## ##                      ## ## ##
+ *   interval            bb bb bb bb bb bb bb b#b ## ##     one collision a burst
+ *   learned          bb bb bb bb bb bb bb bb  ## ## ##     starts sooner, and
+ *                                                          stops in time
+ *
+ * WHAT THE OPERATOR SAYS
+ *
+ * A budget: the mean of the foreground's request times may grow by so much.
+ *
+ * THE STEPS, a file each, all of them pure
+ *
+ *   gaps.c       rings of all foreground slots -> idle gaps of their union
+ *   histogram.c  gaps -> distribution, forgetting
+ *   law.c        distribution -> c(t), the expected delay of a start at age t
+ *   window.c     c(t), budget -> ages at which background may start
+ *   budget.c     measured cost -> credit, brake, and the price of a delay
+ *   channels.c   own service times -> is it one server or many?
+ *   spare.c      idle time -> last second, minute, hour, forecast
+ *   learner.c    joins them; notices when the workload changes
+ *
+ * PREDICTED AND MEASURED
+ *
+ * The windows say which starts are cheap.  They may be wrong.  So they never
+ * say how much is spent: each collision's cost is measured, the credit pays
+ * it, and without credit only what is expected to cost next to nothing may
+ * start.  A wrong prediction costs the background throughput, not the
+ * foreground its budget.  Low credit makes the windows smaller, high credit
+ * larger, so that in the mean what is earned is spent.
+ *
+ * A WORKED NUMBER
+ *
+ * Disk of 5 ms, bursts of six requests every 100 ms, pauses of 49 to 91 ms
+ * with equal probability, budget 3 %.  A burst has 30 ms of requests, so a gap
+ * may cost 0.9 ms.  Up to age 44 a start costs nothing.  Later it costs
+ * d^2 / 2(91 - t): 0.3 ms at 49, 0.6 ms at 70.  The foreground that returns
+ * while we go on finds us in service, halfway on average: 2.5 ms.  So we may
+ * go on until 36 % of the gaps are over, that is to age 64: on average 61 ms
+ * of the 70, twelve requests of the thirteen that a clairvoyant would start.
+ *
+ * WHO IS DELAYED, AND WHO NEVER IS
+ *
+ * As in core.c: the foreground is asked nothing.  Background waits for its
+ * window, and its deadline (max_hold_ns) holds as ever; a promotion takes no
+ * credit and is in the promotions.
+ *
+ * LIMITS
+ *
+ * Gaps are taken as independent of each other, but for the burst structure
+ * that shows in their lengths.  For memoryless arrivals no age is better than
+ * another: there the credit decides, and every scheduler has the same price.
+ * A rare foreground makes a small budget: 3 % of one request a minute is
+ * nothing, so after a second of idleness credit grows by itself, a collision
+ * in 15 s.  The cost of other processes is what they say it is.
+ *
+ * READING query-idletime
+ *
+ *   windows           begin to end, ages of a gap.  Begin is the interval in
+ *                     force; an end is where the foreground is expected back
+ *   slowdown-percent  what the foreground has really paid; below the budget
+ *   credit-us         at 0 the budget is used up: background is held by it
+ *                     (waits.budget grows); near credit-max-us the workload
+ *                     leaves nothing more to be had for the budget
+ *   delay-factor      1: one request at a time waits; 1/(1-load): a queue
  */
 #include "qemu/osdep.h"
 #include "idletime/learner.h"
@@ -24,9 +96,9 @@ static const IdletimeHalfLife fast_life = { 48, 2e9 };
 #define SERVICE_MEMORY      64
 /* Foreground time per gap is averaged over so many gaps. */
 #define REQUEST_MEMORY      256
-/* Windows are built anew after 1/16 more gaps, or this time; 30 us each. */
+/* Windows are built anew after 1/16 more gaps, or this time; 60 us each. */
 #define BUILD_PART          16
-#define BUILD_MIN_NS        (10 * 1000 * 1000LL)
+#define BUILD_MIN_NS        (20 * 1000 * 1000LL)
 #define BUILD_MAX_NS        (1000 * 1000 * 1000LL)
 /* Below this nobody seems to wait for anybody. */
 #define FACTOR_MIN          (1.0 / 16)

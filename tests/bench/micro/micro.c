@@ -99,6 +99,7 @@ int main(void)
            sizeof(IdletimeFgBoard) + sizeof(IdletimeBgBoard));
     micro_foreground(&bench);
     micro_background(&bench);
+    micro_learner();
     end(&bench);
     return 0;
 }

@@ -12,7 +12,7 @@
 /* Sums over all slots at one look; they only grow while nobody leaves. */
 typedef struct IdletimeTotals {
     uint64_t fg_done;           /* foreground requests completed */
-    uint64_t fg_request_ns;     /* and their time in service, waiting included */
+    uint64_t fg_request_ns;     /* and their time in service, with waiting */
     uint64_t bg_started;
     uint64_t bg_cost_ns;        /* as background participants measured it */
     bool quiet;                 /* nothing is in service */

@@ -96,7 +96,7 @@ void idletime_learner_started(IdletimeLearner *l, int64_t now_ns);
 /* One of ours that has completed. */
 typedef struct IdletimeServed {
     uint32_t bytes;
-    uint32_t beside;            /* in service when it started, of both classes */
+    uint32_t beside;            /* others in service when it started */
     bool fg_idle;               /* no foreground among these */
     int64_t since_ns;
 } IdletimeServed;
