@@ -46,8 +46,8 @@ class Length:
     repeats: int
 
 
-# Eighteen phases of 5 s, three times: 5 minutes, with at least 800 foreground requests per phase.
-FULL = Length(seconds=5, repeats=3)
+# Twenty-one phases of 4 s, three times: 5 minutes, with at least 700 foreground requests per phase.
+FULL = Length(seconds=4, repeats=3)
 QUICK = Length(seconds=4, repeats=1)
 
 

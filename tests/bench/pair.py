@@ -59,15 +59,17 @@ class Pair:
         for load in loads:
             load.result()
 
-    def control(self, interval_us: int | None) -> None:
-        """Hold the background back by an interval (us), or not at all (None)."""
+    def control(self, interval_us: int | None, budget_percent: int | None = None) -> None:
+        """Hold the background back by an interval (us), by one that sets itself (with a budget), or not at all (None)."""
         if not self.patched:
             return
         device_class = "foreground" if interval_us is None else "background"
+        properties = {"interval-us": interval_us or 0, "auto": budget_percent is not None}
+        if budget_percent is not None:
+            properties["budget-percent"] = budget_percent
         for machine in (self.foreground, self.background):
-            machine.qmp.execute(
-                "qom-set", path=f"/objects/{RESOURCE}", property="interval-us", value=interval_us or 0
-            )
+            for name, value in properties.items():
+                machine.qmp.execute("qom-set", path=f"/objects/{RESOURCE}", property=name, value=value)
         self.background.qmp.execute("idletime-set", device=DEVICE, **{"class": device_class})
 
     def begin(self, phase: Phase, seconds: float, background: Mapping[str, object] | None = None) -> dict[str, Load]:
@@ -75,7 +77,7 @@ class Pair:
 
         `background` are options of its load other than the usual ones.
         """
-        self.control(phase.interval_us)
+        self.control(phase.interval_us, phase.budget_percent)
         self._mark = self.disk.mark()
         loads = {}
         if phase.outstanding:

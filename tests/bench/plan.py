@@ -6,6 +6,9 @@ from dataclasses import asdict, dataclass
 from typing import Any, Iterator
 
 INTERVALS_US = (0, 5000, 20000, 80000)
+START_US = 20000
+"""Where an interval that sets itself starts: the product's default."""
+BUDGETS_PERCENT = (3,)
 OUTSTANDING = (1, 4)
 """Requests that the greedy background keeps outstanding: one, as in the dissertation; and a few, as real ones do."""
 
@@ -17,6 +20,8 @@ class Phase:
     foreground: bool
     outstanding: int
     interval_us: int | None = None
+    budget_percent: int | None = None
+    """The interval sets itself within this budget; `interval_us` is where it starts."""
     pauses: str = "even"
     """Those of the foreground: "even", or "exponential" of the same mean."""
 
@@ -29,7 +34,16 @@ class Phase:
         if not self.foreground:
             return f"background-{self.outstanding}-alone"
         control = "uncontrolled" if self.interval_us is None else f"{self.interval_us}us"
+        if self.budget_percent is not None:
+            control = f"auto-{self.budget_percent}"
         return f"background-{self.outstanding}-{control}{suffix}"
+
+    @property
+    def control(self) -> str:
+        """What holds the background back, for people."""
+        if self.budget_percent is not None:
+            return f"auto, budget {self.budget_percent} %"
+        return "uncontrolled" if self.interval_us is None else f"interval {self.interval_us / 1000:g} ms"
 
     @property
     def title(self) -> str:
@@ -40,28 +54,32 @@ class Phase:
             return f"foreground alone{irregular}"
         if not self.foreground:
             return f"{greedy} alone"
-        control = "uncontrolled" if self.interval_us is None else f"interval {self.interval_us / 1000:g} ms"
-        return f"{greedy}, {control}{irregular}"
+        return f"{greedy}, {self.control}{irregular}"
 
     def parameters(self) -> dict[str, Any]:
         """For the data."""
         return {"name": self.name, **asdict(self)}
 
 
+def _controlled(outstanding: int, pauses: str, intervals_us: tuple[int, ...]) -> list[Phase]:
+    """The same load under each interval, then under the one that sets itself."""
+    fixed = [Phase(True, outstanding, interval, pauses=pauses) for interval in intervals_us]
+    return fixed + [Phase(True, outstanding, START_US, budget, pauses) for budget in BUDGETS_PERCENT]
+
+
 def phases(patched: bool) -> list[Phase]:
     """All phases; without our patches only those that need none."""
     result = [Phase(True, 0)]
     for outstanding in OUTSTANDING:
-        result.append(Phase(False, outstanding))
-        result.append(Phase(True, outstanding))
-        result += [Phase(True, outstanding, interval) for interval in INTERVALS_US if patched]
+        result += [Phase(False, outstanding), Phase(True, outstanding)]
+        result += _controlled(outstanding, "even", INTERVALS_US) if patched else []
     return result + irregular_phases(patched)
 
 
 def irregular_phases(patched: bool) -> list[Phase]:
     """A foreground whose pauses vary: even ones of 70 ms leave nothing to an interval of 80 ms."""
-    intervals = [None, *(interval for interval in INTERVALS_US if interval and patched)]
-    return [Phase(True, 0, pauses="exponential")] + [Phase(True, 1, i, "exponential") for i in intervals]
+    result = [Phase(True, 0, pauses="exponential"), Phase(True, 1, pauses="exponential")]
+    return result + (_controlled(1, "exponential", INTERVALS_US[1:]) if patched else [])
 
 
 def schedule(patched: bool, repeats: int) -> Iterator[tuple[int, Phase]]:

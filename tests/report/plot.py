@@ -18,10 +18,12 @@ from tests.report import results  # noqa: E402
 FOREGROUND, BACKGROUND, WARNING, NEUTRAL, SECOND = "#0072B2", "#E69F00", "#D55E00", "#555555", "#56B4E9"
 RATE = "operations_per_second"
 HEADLINE_US = 20000
-"""The interval that title and distribution show: the default of the product."""
+"""The fixed interval that title and distribution show: the default of the product."""
 
 
 def _label(phase: results.Phase) -> str:
+    if phase.budget_percent is not None:
+        return "auto"
     return "uncontrolled" if phase.interval_us is None else f"{phase.interval_us / 1000:g} ms"
 
 
@@ -72,6 +74,8 @@ def _distribution(axes: Axes, data: results.Results) -> None:
     for phase in data.contended(outstanding):
         if phase.interval_us is None:
             chosen.append((phase, "uncontrolled", WARNING))
+        elif phase.budget_percent is not None:
+            chosen.append((phase, phase.control, BACKGROUND))
         elif phase.interval_us == HEADLINE_US:
             chosen.append((phase, f"interval {_label(phase)}", FOREGROUND))
     for phase, name, color in chosen:
@@ -88,22 +92,25 @@ def _distribution(axes: Axes, data: results.Results) -> None:
     axes.legend(fontsize=8, frameon=False, loc="lower right")
 
 
+def _headline(phases: list[results.Phase]) -> results.Phase | None:
+    """The phase that the title tells of: the interval that sets itself, else the default one."""
+    learned = [phase for phase in phases if phase.budget_percent is not None]
+    fixed = [phase for phase in phases if phase.interval_us == HEADLINE_US]
+    return next(iter(learned + fixed), None)
+
+
 def _title(data: results.Results) -> str:
     """The result in one sentence, from the first background load."""
     outstanding, alone = data.outstanding()[0], data.alone()
-    kept = {
-        phase.interval_us: results.ratio(phase.foreground, alone, "foreground", RATE)
-        for phase in data.contended(outstanding)
-    }
-    reached = {
-        phase.interval_us: results.ratio(phase.background, data.background_alone(outstanding), "background", RATE)
-        for phase in data.contended(outstanding)
-    }
-    before, after, used = kept.get(None), kept.get(HEADLINE_US), reached.get(HEADLINE_US)
-    if before is None or after is None or used is None:
+    phases = data.contended(outstanding)
+    best, free = _headline(phases), next((phase for phase in phases if phase.interval_us is None), None)
+    if best is None or free is None or not alone or not data.background_alone(outstanding):
         return "A foreground VM beside a greedy background VM on one disk"
+    before, after = (results.ratio(phase.foreground, alone, "foreground", RATE) or 0 for phase in (free, best))
+    used = results.ratio(best.background, data.background_alone(outstanding), "background", RATE) or 0
+    how = "that sets itself" if best.budget_percent is not None else f"of {HEADLINE_US / 1000:g} ms"
     return (
-        f"A {HEADLINE_US / 1000:g} ms preemption interval keeps {after:.0%} of the foreground VM's throughput "
+        f"A preemption interval {how} keeps {after:.0%} of the foreground VM's throughput "
         f"(without: {before:.0%})\nwhile a greedy background VM on the same disk still gets {used:.0%} of its own"
     )
 

@@ -20,6 +20,7 @@ class Phase:
     name: str
     outstanding: int
     interval_us: int | None
+    budget_percent: int | None
     pauses: str
     foreground: dict[str, float] | None
     background: dict[str, float] | None
@@ -30,6 +31,8 @@ class Phase:
         """What held the background back, for people."""
         if self.foreground is None or self.background is None:
             return "alone"
+        if self.budget_percent is not None:
+            return f"auto, budget {self.budget_percent} %"
         return "uncontrolled" if self.interval_us is None else f"interval {self.interval_us / 1000:g} ms"
 
     def latencies_ms(self) -> np.ndarray:
@@ -54,10 +57,10 @@ class Results:
         return next((p for p in self.phases if p.foreground is None and p.outstanding == outstanding), None)
 
     def contended(self, outstanding: int, pauses: str = "even") -> list[Phase]:
-        """Phases in which both ran: uncontrolled first, then by interval."""
+        """Phases in which both ran: uncontrolled first, then by interval, then those that set it themselves."""
         both = [p for p in self.phases if p.foreground and p.background]
         found = [p for p in both if p.outstanding == outstanding and p.pauses == pauses]
-        return sorted(found, key=lambda phase: -1 if phase.interval_us is None else phase.interval_us)
+        return sorted(found, key=lambda phase: (phase.budget_percent or 0, -1 if phase.interval_us is None else phase.interval_us))
 
     def outstanding(self) -> list[int]:
         """The background loads that were measured."""
@@ -76,7 +79,7 @@ def _phase(runs: list[dict[str, Any]], folder: Path) -> Phase:
     about = runs[0]["phase"]
     files = [folder / run["foreground"]["latencies"] for run in runs if run["foreground"]]
     return Phase(
-        about["name"], about["outstanding"], about["interval_us"], about["pauses"],
+        about["name"], about["outstanding"], about["interval_us"], about.get("budget_percent"), about["pauses"],
         _reduce(runs, "foreground"), _reduce(runs, "background"), files,
     )
 
