@@ -16,11 +16,11 @@ from .compiler.result import DevicePlan, Plan, ResourcePlan
 from .errors import Finding, Kind, Severity
 from .qmp import Monitor
 
-_ADJUSTABLE = ("interval-us", "max-inflight", "max-request-bytes", "max-hold-ms", "weight")
 _RESTART = "apply with --config and restart the domain (shut down and start; a reboot inside is not enough)"
 
 # QEMU's values where a policy says nothing: what a property goes back to when it is taken out of the policy.
 DEFAULTS = {"interval-us": 20000, "max-inflight": 1, "max-request-bytes": 131072, "max-hold-ms": 5000, "weight": 100}
+AUTO_DEFAULTS = {"auto": False, "budget-percent": 5}
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,13 @@ def _object_add(resource: ResourcePlan) -> Command:
 
 
 def _resource(want: ResourcePlan, have: Mapping[str, Any]) -> list[Command]:
-    changed = {name: value for name in _ADJUSTABLE if
-               (value := want.properties.get(name, DEFAULTS[name])) != have.get(name, value)}
+    stock: dict[str, Any] = {**DEFAULTS, **AUTO_DEFAULTS}
+    wanted = {**stock, **want.properties}
+    if wanted["auto"]:
+        # What QEMU has learned is not what it was given.
+        learned = {"interval-us", "max-inflight"} - (set(want.properties) - {"interval-us"})
+        wanted = {name: value for name, value in wanted.items() if name not in learned}
+    changed = {name: value for name, value in wanted.items() if value != have.get(name, stock[name])}
     return [Command("idletime-set", {"resource": want.id, **changed})] if changed else []
 
 

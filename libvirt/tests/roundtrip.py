@@ -83,7 +83,7 @@ def without_controllers(xml: str) -> etree._Element:
 
 def main() -> int:
     libvirt.registerErrorHandler(lambda *_: None, None)
-    given = sys.argv[1:] + ["qemu:///system", str(BUILT)][len(sys.argv) - 1:]
+    given = sys.argv[1:] + ["qemu:///system", str(BUILT)][len(sys.argv) - 1 :]
     passage = Passage(given[0], given[1])
     bad = 0
     for path in sorted((HERE / "data/compile/rack").glob("*.xml")):

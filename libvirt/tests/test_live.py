@@ -37,6 +37,21 @@ def test_properties_of_the_resource():
     ]
 
 
+def test_what_qemu_learns_is_left_alone():
+    """With auto the interval in force is the learned one, and so is a cap that nobody set."""
+    have = [{**resource("sda", [device("ua-idletime-vda")], interval_us=777, max_inflight=3), "auto": True,
+             "budget-percent": 5}]  # fmt: skip
+    assert commands(plan(auto=True, interval_us=500), have) == []
+    old = [resource("sda", [device("ua-idletime-vda")])]  # a QEMU that cannot learn: asked, so that it refuses
+    assert commands(plan(auto=True), old) == [("idletime-set", {"resource": "idletime-sda", "auto": True})]
+    assert commands(plan(auto=True, max_inflight=2, budget_percent=3), have) == [
+        ("idletime-set", {"resource": "idletime-sda", "max-inflight": 2, "budget-percent": 3})
+    ]
+    assert commands(plan(), have) == [
+        ("idletime-set", {"resource": "idletime-sda", "interval-us": 20000, "max-inflight": 1, "auto": False})
+    ]
+
+
 def test_class_and_queues():
     have = [resource("sda", [device("ua-idletime-vda", "foreground", "3")])]
     assert commands(plan(Class.GUEST, "1-2"), have) == [

@@ -11,6 +11,7 @@ from typing import Any
 HOUR_US = 3_600_000_000
 HOUR_MS = 3_600_000
 MAX_REQUEST_BYTES = 1 << 30
+MAX_PERCENT = 1000  # QEMU's limit of budget-percent
 PIECE = 4096  # QEMU cuts requests at multiples of this
 
 _DURATION = {"ms": 1, "s": 1000, "min": 60_000}
@@ -93,11 +94,9 @@ def memory_bytes(text: str) -> int:
 
 
 def percent(text: str) -> int:
-    if not re.fullmatch(r"[0-9]{1,3}%", text):
+    if not re.fullmatch(r"[0-9]{1,4}%", text):
         raise BadValue("is not a whole number of percent")
-    if not 1 <= int(text[:-1]) <= 100:
-        raise BadValue("is not within 1% and 100%")
-    return int(text[:-1])
+    return _within(int(text[:-1]), 0, MAX_PERCENT)
 
 
 def _list(text: str, high: int) -> str:
@@ -127,7 +126,7 @@ def _text(text: str) -> str:
 
 CLASS = one_of("foreground", "background", "guest")
 INTERVAL = number(0, HOUR_US, "a whole number of microseconds")
-BUDGET = Form(percent, "a whole number of percent from 1% to 100%, such as 5%")
+BUDGET = Form(percent, "a whole number of percent from 0% to 1000%, such as 5%")
 DURATION = Form(duration_ms, "a time from 1ms to 60min with unit ms, s or min, such as 5s, or 'never'")
 REQUEST = Form(request_bytes, "a size from 4KiB to 1GiB that is a multiple of 4KiB, with unit B, KiB, MiB or GiB")
 MEMORY = Form(memory_bytes, "a size of at least 1MiB with unit KiB, MiB, GiB or TiB, such as 512MiB")
