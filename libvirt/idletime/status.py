@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 from . import compiler, live, policy, resolve
 from .compiler.facts import RUN_DIR
 from .compiler.result import Plan
-from .errors import IdletimeError, MonitorError, PolicyError
+from .errors import MonitorError, PolicyError
 from .qmp import UNKNOWN_COMMAND, Monitor
 
 
@@ -148,7 +147,5 @@ def sample(domain: Any, state: str, xml: str, host: resolve.Host | None, numbers
            run_dir: str = RUN_DIR) -> DomainStatus:
     """The status of one libvirt domain. numbers: ask QEMU (needs a read-write connection)."""
     monitor = Monitor(domain) if numbers and state in ("running", "paused") else None
-    persistent = True
-    with contextlib.suppress(IdletimeError):
-        persistent = bool(domain.isPersistent())
-    return build(domain.name(), domain.UUIDString(), state, persistent, facts_of(xml, host, monitor, run_dir))
+    return build(domain.name(), domain.UUIDString(), state, bool(domain.isPersistent()),
+                 facts_of(xml, host, monitor, run_dir))

@@ -3,8 +3,8 @@
 
     python3 libvirt/tests/roundtrip.py [URI [EMULATOR]]     (default: qemu:///system, the built QEMU)
 
-For each: define the original and dump it; compile the dump, define, dump: compiling that again changes no byte; undone and
-defined again it is the original's dump, but for what libvirt itself adds to a domain that is defined twice (controllers).
+For each: define the original and dump it; compile the dump, define, dump: compiling that again changes no byte; undone
+and defined again it is the original's dump, but for the controllers that libvirt adds when a domain is defined twice.
 Domains are defined under their own names and undefined at once; nothing is started. Give it a libvirtd of its own.
 """
 

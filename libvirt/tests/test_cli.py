@@ -190,7 +190,9 @@ def test_installed(tmp_path):
         capture_output=True,
         timeout=60,
     )
-    done = subprocess.run([tmp_path / "usr/bin/virt-idletime", "--version"], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [tmp_path / "usr/bin/virt-idletime", "--version"], capture_output=True, text=True, timeout=60
+    )
     assert done.stdout.startswith("virt-idletime ")
     assert {str(path.relative_to(tmp_path / "usr")) for path in (tmp_path / "usr/share").rglob("*") if path.is_file()} >= {
         "share/man/man1/virt-idletime.1", "share/man/man5/idletime-policy.5", "share/idletime/schema/idletime-policy-1.rng",

@@ -229,7 +229,9 @@ def test_a_changed_policy_leaves_nothing_behind(compile_case):
     base = read(DATA / "compile" / "rack" / "idle-everything.xml")
     other = base.replace("class='idle'", "class='minimal'").replace("control='demote'", "control='none'")
     through = (
-        compile_case(base).xml.replace("class='idle'", "class='minimal'").replace("control='demote'", "control='none'")
+        compile_case(base)
+        .xml.replace("class='idle'", "class='minimal'")
+        .replace("control='demote'", "control='none'")
     )
     assert compile_case(through).xml == compile_case(other).xml
 
@@ -271,7 +273,9 @@ def test_a_clone_is_compiled_anew(compile_case):
     original = read(DATA / "compile" / "rack" / "several-nics.xml")
 
     def clone(xml):
-        return re.sub(r"'52:54:00:00:00:(0\d)'", r"'52:54:00:77:77:\1'", xml).replace("/srv/images/a", "/srv/mirror/b")
+        return re.sub(r"'52:54:00:00:00:(0\d)'", r"'52:54:00:77:77:\1'", xml).replace(
+            "/srv/images/a", "/srv/mirror/b"
+        )
 
     assert compile_case(clone(compile_case(original).xml)).xml == compile_case(clone(original)).xml
     assert "525400000001" not in compile_case(clone(original)).xml

@@ -268,6 +268,11 @@ def test_set():
     assert policy.parse(one).class_ is Class.GUEST
 
 
+def test_set_auto_off_drops_the_budget():
+    xml = edit.with_settings(edit.with_class(DOMAIN, "background"), {"auto": "on", "budget-percent": "3"})
+    assert policy.parse(edit.with_settings(xml, {"auto": "off"})).settings == {None: {"auto": False}}
+
+
 def test_set_device():
     marked = edit.with_class(DOMAIN, "background")
     one = edit.with_device(

@@ -74,7 +74,9 @@ class Writer:
             self.maybe(self.element("i:guest", 3, control="demote")), self.maybe(self.element("i:share", 3, weight="7")),
         ]  # fmt: skip
         self.random.shuffle(parts)
-        return self.element("i:policy", 2, *parts, xmlns__i="urn:idletime:policy:1", class_=self.random.choice(CLASSES))
+        return self.element(
+            "i:policy", 2, *parts, xmlns__i="urn:idletime:policy:1", class_=self.random.choice(CLASSES)
+        )
 
     def foreign(self):
         arg = self.element("q:arg", 2, value=self.random.choice(["-snapshot", "device.virtio-disk0.x=1"]))
@@ -98,9 +100,7 @@ class Writer:
                          *(self.interface(number) for number in range(self.random.randint(0, 2)))),
         ]  # fmt: skip
         self.random.shuffle(parts)
-        text = (
-            f"<domain{self.attributes(type='kvm')}>{self.leaf('name', 1, 'a &amp; b')}{''.join(parts)}{self.foreign()}"
-        )
+        text = f"<domain{self.attributes(type='kvm')}>{self.leaf('name', 1, 'a &amp; b')}{''.join(parts)}{self.foreign()}"
         head, tail = self.maybe("<?xml version='1.0'?>\n"), self.maybe(self.newline)
         return f"{head}{text}{self.newline}</domain>{tail}"
 

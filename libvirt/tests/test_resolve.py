@@ -138,7 +138,8 @@ def test_qcow2_chain(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "damage", [b"", b"QFI", b"QFI\xfb" + b"\xff" * 16, b"\0" * 600, struct.pack(">4sIQI", b"QFI\xfb", 3, 1 << 61, 1023)]
+    "damage",
+    [b"", b"QFI", b"QFI\xfb" + b"\xff" * 16, b"\0" * 600, struct.pack(">4sIQI", b"QFI\xfb", 3, 1 << 61, 1023)],
 )
 def test_damaged_qcow2_names_nothing(tmp_path, damage):
     (tmp_path / "bad").write_bytes(damage)

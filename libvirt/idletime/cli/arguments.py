@@ -48,8 +48,8 @@ def _json(command: argparse.ArgumentParser) -> None:
 
 
 def _policy(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--policy", metavar="FILE|CLASS", help="instead of the domain's own policy use the one of this "
-                         "file, or one that says nothing but this class (foreground, background, guest)")
+    command.add_argument("--policy", metavar="FILE|CLASS", help="use the policy of this file instead of the domain's, "
+                         "or one that says nothing but this class (foreground, background, guest)")
 
 
 def _target(command: argparse.ArgumentParser, what: str) -> None:

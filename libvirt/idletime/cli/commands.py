@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -133,13 +134,37 @@ def unmark(options: _Arguments) -> int:
 
 # ---- shows
 
+def _connect(options: _Arguments, numbers: bool) -> tuple[Any, bool]:
+    """A connection, and whether it may ask QEMU for numbers: who may not write can still read."""
+    if numbers and not options.readonly:
+        try:
+            connection = domains.connect(options.connect, read_only=False)
+            return connection, domains.is_qemu(connection)
+        except HostError as error:
+            refused = error
+        with contextlib.suppress(HostError):
+            connection = domains.connect(options.connect, read_only=True)
+            print(f"note: {refused}; without QEMU's numbers", file=sys.stderr)
+            return connection, False
+        raise refused
+    return domains.connect(options.connect, read_only=True), False
+
+
 def _statuses(options: _Arguments, numbers: bool) -> list[status.DomainStatus]:
-    connection = domains.connect(options.connect, options.readonly)
-    found = [domains.lookup(connection, options.domain)] if getattr(options, "domain", None) else \
-        sorted(connection.listAllDomains(), key=lambda domain: domain.name())
-    host, qemu = resolve.Host(lookup=domains.HostLookup(connection)), domains.is_qemu(connection)
-    return [status.sample(domain, domains.state(domain), domains.xml_of(domain), host,
-                          numbers and qemu and not options.readonly, options.run_dir) for domain in found]
+    connection, numbers = _connect(options, numbers)
+    host = resolve.Host(lookup=domains.HostLookup(connection))
+    if getattr(options, "domain", None):
+        return [_status(domains.lookup(connection, options.domain), host, numbers, options.run_dir)]
+    found = []
+    for domain in sorted(connection.listAllDomains(), key=lambda domain: str(domain.name())):
+        with contextlib.suppress(HostError):  # it went away since it was listed
+            found.append(_status(domain, host, numbers, options.run_dir))
+    return found
+
+
+def _status(domain: Any, host: resolve.Host, numbers: bool, run_dir: str) -> status.DomainStatus:
+    with domains.translated("look at a domain"):
+        return status.sample(domain, domains.state(domain), domains.xml_of(domain), host, numbers, run_dir)
 
 
 def status_(options: _Arguments) -> int:

@@ -22,7 +22,8 @@ def main(arguments: list[str] | None = None) -> int:
     options = top.parse_args(arguments)
     from . import commands  # late: --help and completion stay fast
     try:
-        return int(commands.RUN[options.run](options))
+        with commands.domains.translated(f"do {options.run}"):
+            return int(commands.RUN[options.run](options))
     except PolicyError as error:
         for finding in error.findings:
             print(finding, file=sys.stderr)

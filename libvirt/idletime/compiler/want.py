@@ -19,9 +19,9 @@ MIN_SHARES = 2  # the smallest that the kernel and libvirt accept
 class Want:
     """An element that should be there.
 
-    key: path and attribute that tell it from others of its name, such as "@alias" or "target/@name"; "": any
-    element of the name counts as it, as it does with foreign "keep". option: a qemu:arg in front of it. foreign: what to do if the domain has it
-    already and it is not ours: "keep" with a warning, "use" without one, or "refuse".
+    key: path and attribute that tell it from others of its name, such as "@alias" or "target/@name"; "": any element
+    of the name counts as it, as it does with foreign "keep". option: a qemu:arg in front of it. foreign: what to do
+    if the domain has it already and it is not ours: "keep" with a warning, "use" without one, or "refuse".
     """
 
     tag: str

@@ -93,6 +93,8 @@ def with_settings(xml: str, settings: Mapping[str, str], resource: str | None = 
         element, attribute_ = _PLACES[name]
         looks = _LOOKS.get(name, str)
         xml = _set(xml, element, "resource", resource, attribute_, looks(value))
+        if (name, looks(value)) == ("auto", "no"):
+            xml = _unset(xml, element, "resource", resource, "budget")  # it means nothing without auto
     return xml
 
 
@@ -123,6 +125,15 @@ def _set(xml: str, name: str, key: str, key_value: str | None, attribute_: str, 
     values = {key: key_value, attribute_: value} if key_value else {attribute_: value}
     text = "".join(f" {one}={attribute(str(text))}" for one, text in values.items())
     document.append(policy, [f"<{_prefix(policy)}{name}{text}/>"])
+    return document.render()
+
+
+def _unset(xml: str, name: str, key: str, key_value: str | None, attribute_: str) -> str:
+    document = Document(xml)
+    policy = find(document.root)
+    for child in () if policy is None else policy.iterchildren(f"{{{NAMESPACE}}}{name}"):
+        if child.get(key) == key_value and attribute_ in child.attrib:
+            document.remove_attribute(child, attribute_)
     return document.render()
 
 

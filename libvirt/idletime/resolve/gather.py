@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from ..compiler.choose import said_of
 from ..compiler.devices import devices_of
 from ..compiler.facts import RUN_DIR, HostFacts, Resolution, Source
@@ -57,10 +59,8 @@ def gather(domain_xml: str, root: str = "/", lookup: Lookup | None = None, run_d
 def _wanted(root: Element) -> set[Source]:
     """Sources to resolve: without a policy to go by (a device's XML, a wrong policy), all of them."""
     policy: Policy | None = None
-    try:
+    with contextlib.suppress(PolicyError):  # compile() will say it
         policy = parse_tree(root)
-    except PolicyError:  # compile() will say it
-        pass
     return {device.source for device in devices_of(root) if not device.unserved and
             (policy is None or said_of(policy, device)[0].resource == AUTO)}
 
