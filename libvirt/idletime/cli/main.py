@@ -20,9 +20,10 @@ def main(arguments: list[str] | None = None) -> int:
         import argcomplete
         argcomplete.autocomplete(top)
     options = top.parse_args(arguments)
-    from . import commands  # late: --help and completion stay fast
+    from .. import domains  # late: --help and completion stay fast
+    from . import commands
     try:
-        with commands.domains.translated(f"do {options.run}"):
+        with domains.translated(f"do {options.run}"):
             return int(commands.RUN[options.run](options))
     except PolicyError as error:
         for finding in error.findings:
