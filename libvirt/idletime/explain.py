@@ -32,6 +32,8 @@ _SENTENCES: Mapping[str, str] = {
     "foreground": "is held: foreground is in service",
     "interval": "is held: the preemption interval runs",
     "background": "is held: as much background as max-inflight allows is in service, or another one's turn is first",
+    "learned": "is held: what was learned, or the budget, allows no start now; or max-inflight or another one's turn "
+               "does not",
     "lost": "is held: the arena is lost, requests are released by deadline only",
 }
 
@@ -71,7 +73,9 @@ def _verdict(status: DomainStatus, device: DeviceStatus, resource: ResourceStatu
         return "nothing-held", ""
     if resource.state == "foreground" or seen is not None and left is None:
         return "foreground", ""
-    return ("interval" if left or resource.state == "preemption" else "background"), ""
+    if left or resource.state == "preemption":
+        return "interval", ""
+    return ("learned" if resource.auto else "background"), ""
 
 
 def _who(seen: arena.Arena | None, interval_us: int) -> tuple[str, ...]:

@@ -43,6 +43,7 @@ class ResourceStatus:
     trail: tuple[str, ...] = ()
     state: str | None = None
     interval_us: int | None = None
+    auto: bool | None = None
     held: int | None = None
     collisions: int | None = None
     collision_cost_us: int | None = None
@@ -113,7 +114,7 @@ def _resources(facts: _Facts) -> tuple[ResourceStatus, ...]:
     return tuple(ResourceStatus(
         want.id, want.name, want.path, int(want.properties.get("interval-us", live.DEFAULTS["interval-us"])),
         want.trail, *(now.get(want.id, {}).get(key) for key in
-                      ("state", "interval-us", "held", "collisions", "collision-cost-us")))
+                      ("state", "interval-us", "auto", "held", "collisions", "collision-cost-us")))
         for want in facts.plan.resources)
 
 

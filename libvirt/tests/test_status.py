@@ -104,6 +104,7 @@ def look(monkeypatch, *foreground, background=()):
         (running(), [arena.Foreground("web/vda", 7, 1, None, 5)], "foreground"),
         (running(), [arena.Foreground("web/vda", 7, 0, 4000, 5)], "interval"),
         (running(state="idle"), [arena.Foreground("web/vda", 7, 0, 90000, 5)], "background"),
+        (running(state="idle", auto=True), [], "learned"),
         (running(state="lost"), [], "lost"),
         (running(held=0), [], "nothing-held"),
         (running(held=0, class_="foreground"), [], "foreground-class"),
