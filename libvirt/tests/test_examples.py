@@ -39,7 +39,8 @@ def test_libvirts_schema(path):
     [
         "<domain type='kvm'><name>a</name><devices/></domain>",
         "<domain type='kvm'><name>a</name><metadata><x xmlns='urn:x'/></metadata></domain>",
-        "<domain type='kvm'><name>a</name><metadata><policy xmlns='urn:idletime:policy:1' class='background'/></metadata></domain>",
+        "<domain type='kvm'><name>a</name><metadata><policy xmlns='urn:idletime:policy:1' class='background'/></metadata>"
+        "</domain>",
     ],
 )
 def test_stylesheet(xml):

@@ -44,13 +44,7 @@ class Disks:
         self.blocks = Blocks(tree, self._file_disks)
 
     def resolve(self, source: Source) -> Resolution:
-        """Never raises: what cannot be resolved says why."""
-        try:
-            return self._resolve(source)
-        except Unresolved as error:
-            return Resolution(None, problem=error.problem, remedy=error.remedy)
-
-    def _resolve(self, source: Source) -> Resolution:
+        """The resource behind a source. Raises Unresolved."""
         if source.type == "network":
             return self._network(source)
         if source.type == "nvme":

@@ -13,7 +13,7 @@ from ..policy.model import AUTO, Policy
 from ..policy.parse import parse_tree
 from ..xmltext import Document, Element
 from . import probe as _probe
-from .disk import Disks, Lookup
+from .disk import Disks, Lookup, Unresolved
 from .net import Uplinks
 from .tree import Tree
 
@@ -31,7 +31,10 @@ class Host:
         """The resource behind one source. Never raises: Resolution.problem says what is wrong."""
         if source not in self._known:
             rules = self._disks if source.device == "disk" else self._uplinks
-            self._known[source] = rules.resolve(source)
+            try:
+                self._known[source] = rules.resolve(source)
+            except Unresolved as error:
+                self._known[source] = Resolution(None, problem=error.problem, remedy=error.remedy)
         return self._known[source]
 
 

@@ -26,13 +26,7 @@ class Uplinks:
         self.lookup = lookup
 
     def resolve(self, source: Source) -> Resolution:
-        """Never raises: what cannot be resolved says why."""
-        try:
-            return self._resolve(source)
-        except Unresolved as error:
-            return Resolution(None, problem=error.problem, remedy=error.remedy)
-
-    def _resolve(self, source: Source) -> Resolution:
+        """The resource behind a source. Raises Unresolved."""
         if source.type == "user":
             return self._routed(("user",))
         if source.type == "openvswitch":
