@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+import argparse
+
 import libvirt
 import pytest
 from fakes import FakeMonitor, device, resource
 
 from idletime import change, compiler, domains, policy
+from idletime.cli import commands
 from idletime.domains import HostError
 from idletime.errors import Exit, Kind, PolicyError
 from idletime.policy import edit
@@ -177,3 +180,12 @@ def test_lookups_of_a_real_driver():
     assert found.bridge("nosuch") is None
     assert found.volume("nosuch", "a") is None
     assert domains.LateLookup("test:///no/such/file").bridge("default") is None
+
+
+def test_mark_names_resources():
+    """What cannot be found out is named on the command line: the first policy needs no file."""
+    options = argparse.Namespace(disk=["vda=slow", "all=none"], interface=["52:54:00:00:00:01=eth0"])
+    found = policy.parse(commands._with_class(options, "background")(BARE))
+    assert [(one.target, one.resource) for one in found.disks] == [("vda", "slow"), (None, "none")]
+    assert [(one.target, one.resource) for one in found.interfaces] == [("52:54:00:00:00:01", "eth0")]
+    assert found.class_.value == "background"

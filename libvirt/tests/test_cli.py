@@ -75,6 +75,8 @@ def test_compile_a_device(host, tmp_path):
         (["-c", "test:///default", "set", "test", "interval"], 2, "is not NAME=VALUE"),
         (["-c", "test:///default", "set", "test", "interval-us=5"], 3, "has no policy"),
         (["-c", "test:///default", "mark", "test"], 4, "type='test' is not QEMU"),
+        (["-c", "test:///default", "mark", "test", "--disk", "vda"], 2, "is not TARGET=RESOURCE"),
+        (["-c", "test:///default", "mark", "test", "--disk", "vda=a/b"], 3, "cannot be the name of a resource"),
         (
             ["-c", "test:///default", "apply", "test", "--policy", DATA / "device" / "disk.xml"],
             3,

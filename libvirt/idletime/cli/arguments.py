@@ -90,6 +90,9 @@ def _changes(commands: Any) -> None:
     for name, text in (("mark", "make a domain background"), ("unmark", "make a domain foreground")):
         command = _command(commands, name, text)
         _domain(command)
+        for kind in ("disk", "interface"):
+            command.add_argument(f"--{kind}", action="append", default=[], metavar="TARGET=RESOURCE",
+                                 help=f"name the resource of this {kind} ('all': of the others; 'none' leaves it out)")
         _target(command, "change")
     command.add_argument("--remove", action="store_true", help="remove the policy and all that was compiled from it")
 

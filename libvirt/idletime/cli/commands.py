@@ -123,13 +123,32 @@ def set_(options: _Arguments) -> int:
 
 
 def mark(options: _Arguments) -> int:
-    return _change(options, lambda xml: edit.with_class(xml, "background"))
+    return _change(options, _with_class(options, "background"))
+
+
+def _with_class(options: _Arguments, class_: str) -> Callable[[str], str]:
+    """The edit of mark and unmark: the class, and the resources that were named."""
+    named = [(kind, *_pair(text)) for kind in ("disk", "interface") for text in getattr(options, kind)]
+
+    def edited(xml: str) -> str:
+        xml = edit.with_class(xml, class_)
+        for kind, target, name in named:
+            xml = edit.with_device(xml, kind, None if target == "all" else target, {"resource": name})
+        return xml
+    return edited
+
+
+def _pair(text: str) -> tuple[str, str]:
+    left, separator, right = text.rpartition("=")
+    if not separator:
+        raise HostError(f"'{text}' is not TARGET=RESOURCE; remedy: write such as vda=sda", Exit.USAGE)
+    return left, right
 
 
 def unmark(options: _Arguments) -> int:
     if options.remove:
         return _change(options, lambda xml: edit.without(compiler.decompile(xml)))
-    return _change(options, lambda xml: edit.with_class(xml, "foreground"))
+    return _change(options, _with_class(options, "foreground"))
 
 
 # ---- shows
