@@ -7,15 +7,16 @@ import signal
 import time
 from typing import Callable
 
-import libvirt
 import pytest
 
 from tests.e2e.libvirt_fixtures import (  # noqa: F401  (fixtures)
     INTERVAL_US, compiled, domain, expect, foreground, host, idletimed, module_stack, set_policy, shared_disk,
 )
+from tests.framework.agent import AgentGuest, boot_with_agent
 from tests.framework.agent_port import AgentPort
 from tests.framework.domain import Domain
-from tests.framework.idletimed import Idletimed, wait_until
+from tests.framework.idletimed import Idletimed, virt_idletime, wait_until
+from tests.framework.kernel import get_kernel
 from tests.framework.libvirtd import Libvirtd
 
 Make = Callable[..., Domain]
@@ -86,6 +87,29 @@ def test_a_guest_demotes_itself(idletimed: Idletimed, host: Libvirtd, domain: Ma
 
     agent.domain.dom.reset()
     expect(agent.domain, vda=FG)
+
+
+def test_the_agent_itself(idletimed: Idletimed, host: Libvirtd, domain: Make) -> None:
+    """idletime-agent in the guest, idletimed on the host, a person at each end; one of the two restarts at a time."""
+    tenant = domain("agent", foreground(DEMOTE))
+    tenant.boot = boot_with_agent(host.boot, get_kernel())
+    tenant.define()
+    compiled(tenant)
+    tenant.start().booted()
+    assert tenant.guest is not None
+    agent = AgentGuest(tenant.guest)
+    agent.start()
+    agent.call("vm", "background")
+    expect(tenant, vda=BG)
+    assert "background" in virt_idletime(host, "status", "agent")
+    idletimed.stop(signal.SIGKILL)
+    idletimed.start()
+    agent.signal("KILL")
+    agent.start()
+    wait_until(lambda: agent.status()["host"]["connected"], "agent and host have found each other again")
+    expect(tenant, vda=BG)
+    agent.call("vm", "foreground")
+    expect(tenant, vda=FG)
 
 
 FLOODS = {

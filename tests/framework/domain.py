@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
-import time
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Sequence
 
 import libvirt
@@ -16,7 +13,7 @@ import libvirt_qemu
 from tests.framework.guest import Guest
 from tests.framework.libvirtd import Libvirtd
 from tests.framework.process import tail
-from tests.framework.qemu import BOOT_SECONDS, KERNEL_OPTIONS
+from tests.framework.qemu import BOOT_SECONDS, KERNEL_OPTIONS, Boot
 from tests.testbed.disk import Disk
 
 CONNECT_SECONDS = 10.0
@@ -49,12 +46,14 @@ class Domain:
     policy: str = ""
     devices: Sequence[str] = ()
     memory_mib: int = 192
+    boot: Boot | None = None
+    """Another kernel and initramfs than the host's."""
     wait_seconds: float = BOOT_SECONDS
     guest: Guest | None = field(init=False, default=None)
 
     def xml(self) -> str:
         """Domain XML as an operator would write it, with a policy and nothing compiled."""
-        boot = self.host.boot
+        boot = self.boot or self.host.boot
         metadata = f"<metadata>{self.policy}</metadata>" if self.policy else ""
         kind = "kvm" if boot.accel == "kvm" else "qemu"
         return f"""<domain type='{kind}'>
