@@ -7,6 +7,7 @@ import os
 import stat
 from pathlib import Path
 
+import hypothesis_profile  # noqa: F401
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -129,6 +130,8 @@ def test_silence() -> None:
     paused = agent(Wish(True), running=False)
     for now in range(5, 500, 5):
         assert not paused.tick(float(now), now - 5.0)
+    paused.see(agent(Wish(True)).looked or Looked("d"), None)
+    assert not paused.tick(580.0, 575.0) and paused.tick(590.0, 585.0), "it slept for 495 s"
     assert not agent().tick(1000.0, 995.0), "it asked for nothing"
 
 

@@ -7,6 +7,7 @@ import json
 import os
 from typing import Any
 
+import hypothesis_profile  # noqa: F401
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -89,7 +90,7 @@ JSON = st.recursive(
     max_leaves=30)
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES)
 @given(st.binary(max_size=300) | JSON.map(lambda value: json.dumps(value).encode())
        | st.dictionaries(st.sampled_from([*STATE]), JSON).map(lambda changed: line(**changed)))
 @example(b'{"version":1,"type":"state","session":"a","sequence":0,"request":{"queues":[{"device":{"mac":"\\ud800"}}]}}')
@@ -106,7 +107,6 @@ def test_any_line(raw: bytes) -> None:
         assert all(value.isprintable() for entry in state.wish.queues for value in (*entry.device.values(), entry.queues))
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.lists(st.binary(max_size=40), max_size=30), st.data())
 def test_lines_do_not_depend_on_the_pieces(parts: list[bytes], data: st.DataObject) -> None:
     """Cut anywhere, the same lines come out."""

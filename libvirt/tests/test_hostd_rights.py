@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 
+import hypothesis_profile  # noqa: F401
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

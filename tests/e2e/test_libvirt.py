@@ -134,6 +134,24 @@ def test_hotplug(idletimed: Idletimed, domain: Make, shared_disk: Disk) -> None:
     expect(bg, vda=BG)
 
 
+def nic(number: int) -> str:
+    """A NIC on the host's bridge; without vhost, which no class but foreground allows."""
+    return (f"<interface type='bridge'><mac address='52:54:00:00:00:0{number}'/><source bridge='br0'/>"
+            "<model type='virtio'/><driver name='qemu'/></interface>")
+
+
+def test_nics(host: Libvirtd, idletimed: Idletimed, domain: Make) -> None:
+    """A background NIC from the start, and one that is plugged in, on a resource of their own."""
+    host.call("ip", "link", "add", "br0", "type", "bridge")
+    on_uplink = ("background", "uplink", INTERVAL_US)
+    bg = start(domain, "bg", background("<idletime:interface resource='uplink'/>"), nic(1))
+    expect(bg, vda=BG, **{"52:54:00:00:00:01": on_uplink})
+    bg.dom.attachDeviceFlags(nic(2), libvirt.VIR_DOMAIN_AFFECT_LIVE)
+    expect(bg, vda=BG, **{"52:54:00:00:00:01": on_uplink, "52:54:00:00:00:02": on_uplink})
+    bg.dom.detachDeviceFlags(nic(2), libvirt.VIR_DOMAIN_AFFECT_LIVE)
+    expect(bg, vda=BG, **{"52:54:00:00:00:01": on_uplink})
+
+
 def test_suspend_save_restore(host: Libvirtd, idletimed: Idletimed, domain: Make, shared_disk: Disk) -> None:
     """Suspend and resume, managed save and restore: changed while it slept, it comes back as the policy now says."""
     bg = start(domain, "bg", background())
