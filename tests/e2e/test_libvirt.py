@@ -108,6 +108,9 @@ def test_live_change_and_undefine(host: Libvirtd, idletimed: Idletimed, domain: 
     wait_until(lambda: all(device["class"] == "background" for device in bg.scheduler().values()), "marked")
     set_policy(bg, background().replace("30000", "70000"))
     expect(bg, vda=("background", "slow", 70000))
+    for _ in range(2):  # as Ansible and Terraform do at each run
+        bg.define()
+        compiled(bg)
     bg.dom.undefine()  # it runs on, transient
     expect(bg, vda=("background", "slow", 70000))
     bg.detach()

@@ -52,8 +52,9 @@ class Idletimed:
         return self
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
-        """End it."""
-        self.process.stop(number)
+        """End it; asked politely, it ends well."""
+        status = self.process.stop(number)
+        assert number != signal.SIGTERM or status in (0, None), f"exit status {status}: {self.log()}"
 
     def __enter__(self) -> Idletimed:
         return self.start()

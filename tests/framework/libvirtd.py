@@ -100,11 +100,12 @@ class Inside:
         self.process.stop()
         return status
 
-    def stop(self, number: signal.Signals = signal.SIGTERM, timeout_seconds: float = START_SECONDS) -> None:
-        """End the program by a signal and wait until it is gone. May be called twice."""
-        if self.process.pidfd >= 0:
-            self.send(number)
-            self.wait(timeout_seconds)
+    def stop(self, number: signal.Signals = signal.SIGTERM, timeout_seconds: float = START_SECONDS) -> int | None:
+        """End the program by a signal and wait until it is gone; its exit status. May be called twice."""
+        if self.process.pidfd < 0:
+            return None
+        self.send(number)
+        return self.wait(timeout_seconds)
 
 
 @dataclass

@@ -51,6 +51,7 @@ class Daemon:
         self.said: dict[str, tuple[str, ...]] = {}
         self.wake = asyncio.Event()
         self.begun = 0
+        self.tasks: set[asyncio.Task[None]] = set()  # the loop itself keeps only weak references
         self.stopping = False
         self.host = Host(settings.uri, Listener(self.appeared, self.touched, self.reset))
         self.hands = Hands(self.host.open)
@@ -115,7 +116,9 @@ class Daemon:
     def _begin_all(self) -> None:
         while self.begun < self.hands.room() and (uuid := self.queue.take(self.loop.time())) is not None:
             self.begun += 1
-            asyncio.create_task(self._settle(uuid))
+            task = asyncio.create_task(self._settle(uuid))
+            self.tasks.add(task)
+            task.add_done_callback(self.tasks.discard)
 
     async def _settle(self, uuid: str) -> None:
         agent = self.agents.get(uuid)

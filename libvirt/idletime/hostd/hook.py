@@ -12,8 +12,6 @@ import syslog
 from dataclasses import replace
 from pathlib import Path
 
-from lxml import etree
-
 from .. import compiler, resolve
 from ..errors import PolicyError
 from . import arena, owner, settings, verdict
@@ -61,8 +59,9 @@ def main(arguments: list[str]) -> int:
     xml = sys.stdin.buffer.read().decode()
     try:
         result = judge(operation, name, xml, options)
-    except etree.XMLSyntaxError as error:
-        result = verdict.Verdict(messages=(f"domain '{name}': libvirt's XML cannot be read: {error}",))
+    except Exception as error:  # a fault of ours is a policy that cannot be put in force, and no worse
+        reason = f"domain '{name}': the hook failed: {type(error).__name__}: {error}"
+        result = verdict.Verdict(options.on_misfit == "refuse", (reason,))
     for message in (*complaints, *result.messages):
         print(f"idletime: {message}", file=sys.stderr)
         syslog.syslog(syslog.LOG_ERR if result.refuse else syslog.LOG_WARNING, f"idletime: {message}")

@@ -52,7 +52,7 @@ class Looked:
 
 @dataclass
 class Memory:
-    """What was last defined for a domain, so that a libvirt that keeps changing it is not fought for ever."""
+    """What was defined for a domain and not yet seen to last: a libvirt that keeps changing it is not fought for ever."""
 
     defined: dict[str, str] = field(default_factory=dict)
 
@@ -115,7 +115,10 @@ def _config(job: _Job, uuid: str) -> None:
     _note(job, result.findings)
     if result.plan.resources:
         _arenas(job, xml, result.plan)
-    if not job.settings.compile_on_define or xml == result.xml:
+    if not job.settings.compile_on_define:
+        return
+    if xml == result.xml:
+        job.memory.defined.pop(uuid, None)
         return
     if job.memory.defined.get(uuid) == result.xml:
         job.problems.append("libvirt does not keep what was compiled; remedy: compare 'virsh dumpxml --inactive' with "
