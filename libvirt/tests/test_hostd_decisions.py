@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from idletime.compiler import CompileResult, Plan, ResourcePlan
 from idletime.errors import Finding, Kind, PolicyError, Severity
-from idletime.hostd import arena, domains, guests, owner, pace, rights, verdict
+from idletime.hostd import arena, guests, owner, pace, rights, verdict, waiting
 from idletime.hostd import settings as settings_room
 from idletime.hostd.protocol import State, Wish
 from idletime.hostd.settings import Settings
@@ -54,7 +54,7 @@ def test_every_line_costs() -> None:
 
 
 def test_a_thousand_events_are_one_look() -> None:
-    queue = domains.Queue()
+    queue = waiting.Queue()
     for _ in range(1000):
         queue.touch("a", 0.0)
     assert queue.take(0.0) == "a"
@@ -68,7 +68,7 @@ def test_a_thousand_events_are_one_look() -> None:
 
 
 def test_first_come_first_served() -> None:
-    queue = domains.Queue()
+    queue = waiting.Queue()
     for number, uuid in enumerate("cab"):
         queue.touch(uuid, float(number))
     queue.touch("c", 5.0)
@@ -77,7 +77,7 @@ def test_first_come_first_served() -> None:
 
 def test_failures_wait_longer_each_time() -> None:
     """2, 4, 8, ... 60 s; an event does not wait."""
-    queue, now, waits = domains.Queue(), 0.0, []
+    queue, now, waits = waiting.Queue(), 0.0, []
     queue.touch("a", now)
     for _ in range(7):
         assert queue.take(now) == "a"

@@ -47,7 +47,8 @@ def run(tmp_path: Path) -> Run:
 
     def start(operation: str, xml: str, settings: str = "", stage: str = "begin") -> subprocess.CompletedProcess[str]:
         config.write_text(f'run-dir = "{tmp_path}/run"\n{settings}')
-        return subprocess.run([program, "d", operation, stage, "-"], input=xml, capture_output=True, text=True, timeout=60)
+        argv = [program, "d", operation, stage, "-"]
+        return subprocess.run(argv, input=xml, capture_output=True, text=True, timeout=60)
 
     return start
 
@@ -80,7 +81,9 @@ def test_resources_of_this_host(run: Run, tmp_path: Path, operation: str) -> Non
     assert (tmp_path / "run" / "sda").is_dir()
 
 
-@pytest.mark.parametrize("operation, stage", [("started", "begin"), ("stopped", "end"), ("prepare", "end"), ("attach", "begin")])
+@pytest.mark.parametrize("operation, stage", [
+    ("started", "begin"), ("stopped", "end"), ("prepare", "end"), ("attach", "begin"),
+])
 def test_other_operations(run: Run, operation: str, stage: str) -> None:
     result = run(operation, "not even XML urn:idletime:", stage=stage)
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")

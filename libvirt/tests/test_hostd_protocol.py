@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from idletime.hostd import protocol
 from idletime.hostd.protocol import LINE_BYTES, Lines, Malformed, QueueWish, State, Wish
 
-STATE: dict[str, Any] = {"version": 1, "type": "state", "session": "abc", "sequence": 3, "request": {"class": "background"}}
+STATE: dict[str, Any] = {
+    "version": 1, "type": "state", "session": "abc", "sequence": 3, "request": {"class": "background"}}
 
 
 def line(**changed: Any) -> bytes:
@@ -46,8 +47,8 @@ def test_other_types_are_ignored(kind: str) -> None:
     ({"request": []}, "request is []: it must be an object"),
     ({"request": {"queues": [1]}}, "an entry of request.queues is 1: it must be an object"),
     ({"request": {"queues": [{}] * 65}}, "request.queues has 65 entries: at most 64 are read"),
-    ({"request": {"queues": [{"device": {"mac": "x" * 65}, "queues": "1"}]}}, "it must be at most 64 printable characters"),
-    ({"request": {"queues": [{"device": {"mac": "a\n"}, "queues": "1"}]}}, "it must be at most 64 printable characters"),
+    ({"request": {"queues": [{"device": {"mac": "x" * 65}, "queues": "1"}]}}, "at most 64 printable characters"),
+    ({"request": {"queues": [{"device": {"mac": "a\n"}, "queues": "1"}]}}, "at most 64 printable characters"),
     ({"session": ""}, "session is '': it must be 1 to 64 visible ASCII characters"),
     ({"session": "a b"}, "1 to 64 visible"),
     ({"sequence": -1}, "sequence is -1: it must be 0 to 2^63 - 1"),
@@ -104,7 +105,8 @@ def test_any_line(raw: bytes) -> None:
     if state is not None:
         assert 1 <= len(state.session) <= 64 and state.sequence >= 0
         assert len(state.wish.queues) <= protocol.QUEUE_ENTRIES
-        assert all(value.isprintable() for entry in state.wish.queues for value in (*entry.device.values(), entry.queues))
+        for entry in state.wish.queues:
+            assert all(value.isprintable() for value in (*entry.device.values(), entry.queues))
 
 
 @given(st.lists(st.binary(max_size=40), max_size=30), st.data())

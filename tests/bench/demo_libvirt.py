@@ -1,7 +1,7 @@
-"""The demo on libvirt: the same disk, loads and table; two tenants of the examples, and only virt-idletime to control them.
+"""The demo on libvirt: the same disk, loads and table; two tenants of the examples, controlled by virt-idletime alone.
 
-The foreground is examples/libvirt/mixed-tenant.xml, whose class is `guest`: it marks nothing, so all it does is foreground.
-The background is background-tenant.xml. Their policies are applied to domains that boot the test guests.
+The foreground is examples/libvirt/mixed-tenant.xml, whose class is `guest`: it marks nothing, so all it does is
+foreground. The background is background-tenant.xml. Their policies are applied to domains that boot the test guests.
 
     python3 -m tests.bench.demo_libvirt [--quick] [--output build/demo-libvirt] [--qemu PATH]
 

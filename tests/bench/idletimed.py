@@ -82,7 +82,7 @@ def timed(libvirtd: Libvirtd) -> float:
 
 def main() -> int:
     """Exit status: 0."""
-    parser = argparse.ArgumentParser(prog="python3 -m tests.bench.idletimed", description=(__doc__ or "").split("\n")[0])
+    parser = argparse.ArgumentParser(prog="python3 -m tests.bench.idletimed", description="What idletimed costs.")
     parser.add_argument("--domains", type=int, default=50)
     parser.add_argument("--seconds", type=float, default=60, help="how long to look at the idle daemon")
     arguments = parser.parse_args()

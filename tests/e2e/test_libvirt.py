@@ -1,12 +1,10 @@
-"""The policy in a real libvirtd, with the patched QEMU and real guests: after each step QEMU does what the policy says."""
+"""The policy in a real libvirtd, with the patched QEMU and real guests: at each step QEMU does what the policy says."""
 
 from __future__ import annotations
 
 import os
 import signal
-import threading
-from pathlib import Path
-from typing import Any, Callable
+from typing import Callable
 
 import libvirt
 import pytest
@@ -197,7 +195,7 @@ def test_snapshot(host: Libvirtd, idletimed: Idletimed, domain: Make, shared_dis
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_restarts_under_load(host: Libvirtd, idletimed: Idletimed, domain: Make, shared_disk: Disk,
                              number: signal.Signals) -> None:
-    """idletimed and libvirtd end, politely or not: what runs keeps its settings, and changes made meanwhile take hold."""
+    """idletimed and libvirtd end, politely or not: what runs stays as set, and changes made meanwhile take hold."""
     bg = start(domain, "bg", background())
     bg.guest.load(outstanding=4, seconds=300)
     idletimed.stop(number)

@@ -44,11 +44,11 @@ def tenant(host: Libvirtd, idletimed: Idletimed, module_stack: object, shared_di
 
 def test_a_guest_demotes_itself(idletimed: Idletimed, host: Libvirtd, domain: Make,
                                 tenant: Callable[..., AgentPort]) -> None:
-    """Down and up again; its wish outlives idletimed and libvirtd, and not a reset; without the right it is refused."""
+    """Down and up again; its wish outlives idletimed and libvirtd, but no reset; without the right it is refused."""
     agent = tenant(domain, "guest")
     wait_until(lambda: bool(agent.heard()), "the host speaks first")
     first = agent.heard()[0]
-    assert (first["type"], first["control"], first["class"], first["answers"]) == ("policy", "demote", "foreground", None)
+    assert [first[name] for name in ("type", "control", "class", "answers")] == ["policy", "demote", "foreground", None]
 
     answer = agent.answer(agent.ask("background"))
     assert (answer["class"], answer["granted"]["class"], answer["refused"]) == ("background", "background", [])

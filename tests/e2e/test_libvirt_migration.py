@@ -14,7 +14,6 @@ import pytest
 from tests.e2e.libvirt_fixtures import (  # noqa: F401  (fixtures)
     INTERVAL_US, background, compiled, domain, expect, host, idletimed, module_stack, remove, set_policy, shared_disk,
 )
-from tests.framework.agent_port import AgentPort
 from tests.framework.domain import Domain
 from tests.framework.idletimed import Idletimed
 from tests.framework.libvirtd import Libvirtd

@@ -101,7 +101,8 @@ def test_background_cannot_write_the_foreground_board(host: Libvirtd, arena: Pat
     """A background QEMU has the foreground board read-only, and its user cannot open it otherwise."""
     with ExitStack() as stack:
         # A pipe that stays open keeps the monitor on stdio alive.
-        inside = host.spawn(["sh", "-c", 'sleep 100 | exec "$@"', "sh", *command(host, "background", BACKGROUND)], "bg.log")
+        argv = ["sh", "-c", 'sleep 100 | exec "$@"', "sh", *command(host, "background", BACKGROUND)]
+        inside = host.spawn(argv, "bg.log")
         stack.callback(inside.stop)
         modes = boards_of(host, inside)
     assert modes == {"foreground": "r--s", "background": "rw-s"}

@@ -27,7 +27,8 @@ class AgentPort:
     def open(self) -> AgentPort:
         """Begin to listen, and say nothing yet."""
         # Linux refuses a second open of a port, so one process has it and takes what is to be said from a pipe.
-        script = FIND + "mkfifo /run/say; exec 5<>$p; while :; do cat <&5 >>/run/heard; usleep 20000; done & while :; do cat /run/say >&5; done"
+        hear, say = "cat <&5 >>/run/heard; usleep 20000", "cat /run/say >&5"
+        script = FIND + f"mkfifo /run/say; exec 5<>$p; while :; do {hear}; done & while :; do {say}; done"
         assert self.domain.guest is not None
         self.domain.guest.start(script)
         self.domain.guest.run("while [ ! -p /run/say ]; do usleep 10000; done")

@@ -13,7 +13,7 @@
     settle      brings one domain to what its policy says                         libvirt
     hands       threads with connections that carry out what may take long        libvirt
     channel     one guest agent's line                                            sockets
-    domains     which domains there are, and which of them wait to be settled     none
+    waiting     which domains there are, and which of them wait to be settled     none
     daemon      joins all of it: events in, work out                              all
     hook        what libvirt asks before a start, a restore, a migration          files
 """

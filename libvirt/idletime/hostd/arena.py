@@ -93,7 +93,8 @@ def _hand_over(target: Path, owner: Owner) -> None:
         os.chmod(target, ARENA_MODE)
     except OSError as error:
         os.rmdir(target)
-        raise ArenaError(f"cannot give {target} to uid {owner.uid}: {error.strerror}; remedy: run this as root") from error
+        what = f"cannot give {target} to uid {owner.uid}: {error.strerror}"
+        raise ArenaError(f"{what}; remedy: run this as root") from error
 
 
 def selinux_label(path: Path) -> None:

@@ -24,13 +24,13 @@ from typing import Any
 
 from . import settings as settings_room
 from .channel import Channel, Ears
-from .domains import Queue
 from .guests import Agent
 from .hands import Hands
 from .host import Host, Listener
 from .protocol import State
 from .settings import Settings
 from .settle import Looked, Memory, settle
+from .waiting import Queue
 
 TICK_SECONDS = 5.0
 """How often silence and hanging threads are looked for."""

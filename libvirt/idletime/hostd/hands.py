@@ -95,7 +95,8 @@ class Hands:
 
     def watch(self, now: float) -> int:
         """Replace the threads that hang; returns how many do. To be called every few seconds."""
-        hanging = [thread for thread in self.threads if thread.since is not None and now - thread.since > PATIENCE_SECONDS]
+        hanging = [thread for thread in self.threads
+                   if thread.since is not None and now - thread.since > PATIENCE_SECONDS]
         for thread in hanging:
             if not thread.replaced and len(self.threads) < self.most:
                 thread.replaced = True

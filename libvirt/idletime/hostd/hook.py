@@ -18,7 +18,7 @@ from . import arena, owner, settings, verdict
 
 
 def compiled(xml: str, options: settings.Settings) -> compiler.CompileResult | PolicyError:
-    """What the compiler makes of a domain on this host. The emulator is not asked: that takes longer than a start may."""
+    """What the compiler makes of a domain on this host. The emulator is not asked: a start shall not wait for that."""
     try:
         return compiler.compile(xml, resolve.gather(xml, run_dir=options.run_dir, probe=False))
     except PolicyError as error:

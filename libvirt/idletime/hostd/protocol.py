@@ -2,7 +2,7 @@
 """The messages of the port org.idletime.agent.0, version 1, as data. Pure. The guest is hostile.
 
 Nothing that a guest writes raises anything but Malformed; nothing of it is kept beyond the limits below.
-The protocol itself: docs/idletime-agent-protocol.md of the guest agent.
+The protocol itself: guest-agent/PROTOCOL.md.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NAMES = ("target", "serial", "mac", "pci")
 
 NAME_CHARACTERS = 64
 QUEUES_CHARACTERS = 256
-"""Longest name and queue list that are looked at: MAC addresses and serials are shorter, and so is 0-1023 in any order of use."""
+"""Longest name and queue list that are looked at: MAC addresses and serials are shorter, and so is any list in use."""
 
 _SESSION = re.compile(r"[\x21-\x7e]{1,64}\Z")
 
@@ -169,7 +169,8 @@ def _queue_wish(entry: Any) -> QueueWish:
     if not isinstance(entry, dict):
         raise Malformed(f"an entry of request.queues is {_short(entry)}: it must be an object")
     device = _member(entry, "device", dict, {})
-    names = {name: _bounded(device, name, NAME_CHARACTERS) for name in (*NAMES, "kernel") if device.get(name) is not None}
+    names = {name: _bounded(device, name, NAME_CHARACTERS)
+             for name in (*NAMES, "kernel") if device.get(name) is not None}
     return QueueWish(names, _bounded(entry, "queues", QUEUES_CHARACTERS))
 
 

@@ -136,8 +136,8 @@ def _check_queues(device: GuestDevice, entry: QueueWish) -> DevicePlan | Refusal
     if numbers is None:
         return Refusal("invalid", f"'{entry.queues}' is not a queue list such as 2-3,6", entry)
     if device.queues is not None and numbers and max(numbers) >= device.queues:
-        reason = f"{device.label} has {device.queues} queues, 0 to {device.queues - 1}; queue {max(numbers)} does not exist"
-        return Refusal("no-such-queue", reason, entry)
+        there = f"{device.label} has {device.queues} queues, 0 to {device.queues - 1}"
+        return Refusal("no-such-queue", f"{there}; queue {max(numbers)} does not exist", entry)
     return device.plan
 
 
@@ -179,7 +179,7 @@ def _lower(device: DevicePlan, background: bool, entries: Sequence[QueueWish]) -
 
 def message(session: str, version: str, policy: Policy | None, granted: Grant, there: Sequence[GuestDevice],
             answers: tuple[str, int] | None, known: bool) -> dict[str, Any]:
-    """The message `policy`. known False: the domain has not been looked at yet, so nothing is said of what is in force."""
+    """The message `policy`. known False: the domain was not looked at yet, so nothing is said of what is in force."""
     class_ = None
     if known and policy is not None:
         class_ = Class.BACKGROUND.value if granted.background else policy.class_.value

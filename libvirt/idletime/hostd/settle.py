@@ -52,7 +52,7 @@ class Looked:
 
 @dataclass
 class Memory:
-    """What was defined for a domain and not yet seen to last: a libvirt that keeps changing it is not fought for ever."""
+    """What was defined and not yet seen to last, by domain: a libvirt that keeps changing it is not fought for ever."""
 
     defined: dict[str, str] = field(default_factory=dict)
 
