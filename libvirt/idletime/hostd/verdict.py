@@ -26,7 +26,7 @@ OPERATIONS = ("prepare", *REWRITES)
 
 @dataclass(frozen=True)
 class Verdict:
-    """refuse: libvirt shall not go on. messages: for the operator. xml: None: as it was. arenas: to make."""
+    """refuse: libvirt shall not go on. messages: for the operator. xml (None: as it was). arenas: to make."""
 
     refuse: bool = False
     messages: tuple[str, ...] = ()
