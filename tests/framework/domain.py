@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import uuid
 from dataclasses import dataclass, field
 from typing import Any, Sequence
 
@@ -58,6 +59,7 @@ class Domain:
         kind = "kvm" if boot.accel == "kvm" else "qemu"
         return f"""<domain type='{kind}'>
   <name>{self.name}</name>
+  <uuid>{uuid.uuid5(uuid.NAMESPACE_OID, self.name)}</uuid>
   {metadata}
   <memory unit='MiB'>{self.memory_mib}</memory>
   <vcpu>1</vcpu>
