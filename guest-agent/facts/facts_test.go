@@ -48,6 +48,7 @@ func TestProcess(t *testing.T) {
 		"proc/42/task/42/children":   "50 51 \n",
 		"proc/42/task/44/children":   "52 ",
 		"proc/43/stat":               "43 (cut",
+		"proc/44/stat":               "44 (a)" + strings.Replace(stat, "S", "Z", 1),
 		"proc/self/mounts":           "proc /proc proc rw 0 0\ncgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n",
 		"etc/passwd":                 "root:x:0:0::/:/bin/sh\nbackup:x:34:34::/:/bin/sh\n",
 		"sys/fs/cgroup/cgroup.procs": "",
@@ -61,6 +62,9 @@ func TestProcess(t *testing.T) {
 	}
 	if _, err := root.Process(99); !errors.Is(err, ErrGone) {
 		t.Errorf("a process that is not there gives %v", err)
+	}
+	if _, err := root.Process(44); !errors.Is(err, ErrGone) {
+		t.Errorf("a zombie gives %v", err)
 	}
 	if _, err := root.Process(43); err == nil || errors.Is(err, ErrGone) {
 		t.Errorf("a cut stat gives %v", err)

@@ -83,6 +83,10 @@ func (p *Process) parseStat(text string) error {
 	if len(fields) < 20 {
 		return fmt.Errorf("stat has %d fields", len(fields)+2)
 	}
+	if fields[0] == "Z" || fields[0] == "X" {
+		// It has ended, and only its parent has not looked yet.
+		return syscall.ESRCH
+	}
 	parent, err1 := strconv.Atoi(fields[1])
 	flags, err2 := strconv.ParseUint(fields[6], 10, 64)
 	start, err3 := strconv.ParseUint(fields[19], 10, 64)

@@ -25,6 +25,9 @@ chmod 666 /dev/null
 printf 'root:x:0:\\nuser:x:1000:\\nother:x:1001:\\n' >/etc/group
 """
 
+GONE = "while grep -q '^State:.[^ZX]' /proc/{}/status 2>&-; do usleep 10000; done"
+"""Waits until a process has ended."""
+
 
 def build(*targets: str) -> Path:
     """Bring the agent's programs up to date; returns their folder."""
@@ -69,7 +72,7 @@ class AgentGuest:
 
     def stop(self, name: str = "TERM") -> None:
         """End the agent; returns when it is gone."""
-        self.guest.run(f"pid=$(cat /run/agent.pid); kill -{name} $pid; while [ -d /proc/$pid ]; do usleep 20000; done")
+        self.guest.run(f"pid=$(cat /run/agent.pid); kill -{name} $pid; {GONE.format('$pid')}")
 
     def call(self, *words: str, user: str = "root", check: bool = True, timeout_seconds: float = 60) -> Result:
         """Run `idletime` with these words, as a user."""
@@ -85,8 +88,8 @@ class AgentGuest:
         return int(self.guest.run(f"{as_user(user, f'exec {command}')} </dev/null >/dev/null 2>&1 & echo $!").text)
 
     def end(self, *pids: int) -> None:
-        """Kill processes of the guest, and wait until they are gone."""
+        """Kill processes of the guest, and wait until they are gone; nobody may have looked after them yet (state Z)."""
         for pid in pids:
-            self.guest.run(f"kill -KILL {pid}; while [ -d /proc/{pid} ]; do usleep 10000; done", check=False)
+            self.guest.run(f"kill -KILL {pid}; {GONE.format(pid)}", check=False)
 
 

@@ -99,9 +99,9 @@ class Guest:
         """The content of a file of the guest."""
         return self.run(f"cat {shlex.quote(path)}", timeout_seconds).output
 
-    def load(self, **parameters: object) -> Load:
-        """Begin idleload; parameters are its options, e.g. block_bytes=4096."""
-        return Load(self, "idleload", {"device": "/dev/vda", **parameters})
+    def load(self, prefix: str = "", **parameters: object) -> Load:
+        """Begin idleload; parameters are its options, e.g. block_bytes=4096; `prefix` is a command that executes it."""
+        return Load(self, f"{prefix} idleload".strip(), {"device": "/dev/vda", **parameters})
 
     def netload(self, command: str, **parameters: object) -> Load:
         """Begin netload: "send" or "ask"; parameters are its options, e.g. host="10.9.0.1"."""

@@ -1,0 +1,219 @@
+"""What marking by process does to a foreground in the same VM: series, nothing asserted.
+
+    python3 -m tests.bench.agent [reader] [fsync] [idle] [--kernel 6.1] [--output build/bench/agent.jsonl]
+
+reader: a foreground of 30 % bursts beside a greedy reader under `idletime run`
+(its requests say "idle priority"), on a disk that serves one request at a time
+in 5 ms; the device's class is `foreground` (nothing is held) or `guest`.
+fsync: a foreground that writes and syncs a file, beside a writer under
+`ionice -c3` on the same file system, with and without the hold.
+idle: the agent's memory, and the processor time of an agent with nothing to do.
+
+One JSON line a run, with all parameters.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Callable, TextIO
+
+import numpy as np
+
+from tests.framework import accel, agent, host, paths, series
+from tests.framework.guest import Load
+from tests.framework.qemu import Boot, Machine
+from tests.testbed import filesystem
+from tests.testbed.attach import DEVICE, RESOURCE, attach
+from tests.testbed.disk import Disk, Model
+
+DISK = Model(model="fixed", size="1G", service_us=5000)
+REPEATS = 3
+SECONDS = {"reader": 5.0, "fsync": 8.0, "idle": 120.0}
+
+FOREGROUND_READER = {"pattern": "random", "block_bytes": 4096, "intensity": 30, "seed": 1}
+GREEDY_READER = {"pattern": "random", "block_bytes": 4096, "seed": 2}
+
+FILE_BYTES = 16 << 20
+FOREGROUND_SYNC = {
+    "device": "/mnt/foreground", "operation": "write", "buffered": True, "fsync_every": 1, "block_bytes": 4096,
+    "intensity": 30, "quantum_ms": 200, "seed": 1,
+}
+WRITER = {"device": "/mnt/background", "operation": "write", "block_bytes": 65536, "seed": 2}
+WRITERS = {"direct": WRITER, "synced": {**WRITER, "buffered": True, "fsync_every": 8}}
+
+INTERVALS_US = {"unheld": None, "5ms": 5000, "20ms": 20000}
+
+
+class Subject:
+    """A context manager: one guest with the agent on a slow disk, with a file system on it or not."""
+
+    def __init__(self, boot: Boot, kind: str | None = None) -> None:
+        self._boot, self._kind = boot, kind
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Subject:
+        with ExitStack() as stack:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="idletime-")))
+            disk = stack.enter_context(Disk(DISK))
+            if self._kind:
+                filesystem.make(disk, self._kind)
+            arguments = attach(disk, "guest", folder / "arena", "guest")
+            self.machine = stack.enter_context(Machine(self._boot, "guest", arguments))
+            self.agent = agent.AgentGuest(self.machine.guest)
+            self.agent.start()
+            self._stack = stack.pop_all()
+        if self._kind:
+            self._fill()
+        return self
+
+    def __exit__(self, kind: type | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        self._stack.close()
+
+    def _fill(self) -> None:
+        blocks = FILE_BYTES >> 20
+        self.machine.guest.run(
+            f"mount -t {self._kind} -o noatime /dev/vda /mnt && for name in foreground background; do "
+            f"dd if=/dev/zero of=/mnt/$name bs=1M count={blocks} conv=fsync 2>&1; done", timeout_seconds=120,
+        )
+
+    def control(self, interval_us: int | None) -> None:
+        """Hold background back by an interval (us), or not at all (None)."""
+        self.machine.qmp.execute(
+            "qom-set", path=f"/objects/{RESOURCE}", property="interval-us", value=interval_us or 0
+        )
+        device_class = "foreground" if interval_us is None else "guest"
+        self.machine.qmp.execute("idletime-set", device=DEVICE, **{"class": device_class})
+
+    def counters(self) -> Any:
+        """query-idletime of the disk."""
+        return self.machine.qmp.execute("query-idletime")[0]["devices"][0]
+
+
+def summary(load: Load | None) -> dict[str, Any] | None:
+    """Operations a second and latencies (us) of a load that has ended."""
+    if load is None:
+        return None
+    report = load.result()
+    latency = load.samples()["latency_us"]
+    found = {"operations": report["operations"], "per_second": report["operations"] / load.seconds}
+    if len(latency):
+        found |= {name: float(np.percentile(latency, share)) for name, share in (("p50_us", 50), ("p99_us", 99))}
+        found["mean_us"] = float(latency.mean())
+    return found
+
+
+def grown(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+    """What the counters of a device gained."""
+    return {
+        "foreground": after["foreground"]["requests"] - before["foreground"]["requests"],
+        "background": after["background"]["requests"] - before["background"]["requests"],
+        "promotions": {name: after["promotions"][name] - count for name, count in before["promotions"].items()},
+    }
+
+
+def run(subject: Subject, seconds: float, foreground: dict[str, Any] | None, background: dict[str, Any] | None,
+        marked_by: str) -> dict[str, Any]:
+    """One run: the background first, then the foreground; both end after the same time."""
+    guest, before = subject.machine.guest, subject.counters()
+    behind = guest.load(**background, seconds=seconds, prefix=marked_by) if background else None
+    ahead = guest.load(**foreground, seconds=seconds) if foreground else None
+    result = {"foreground": summary(ahead), "background": summary(behind)}
+    return {**result, "counted": grown(before, subject.counters())}
+
+
+Cases = list[tuple[str, dict[str, Any] | None, dict[str, Any] | None, int | None]]
+
+
+def reader_cases() -> Cases:
+    """(name, foreground, background, interval) of the greedy reader."""
+    beside = [(name, FOREGROUND_READER, GREEDY_READER, interval) for name, interval in INTERVALS_US.items()]
+    return [("alone", FOREGROUND_READER, None, 20000), ("background-alone", None, GREEDY_READER, 20000), *beside]
+
+
+def fsync_cases(writer: dict[str, Any]) -> Cases:
+    """The same for a file system."""
+    beside = [(name, FOREGROUND_SYNC, writer, interval) for name, interval in INTERVALS_US.items()]
+    return [("alone", FOREGROUND_SYNC, None, 20000), *beside]
+
+
+def measure(subject: Subject, cases: Cases, seconds: float, marked_by: str, write: Callable[..., None]) -> None:
+    """All cases, every other time backwards, so that a drift of the host hits all alike."""
+    for case in cases:
+        subject.control(case[3])
+        run(subject, 1.0, case[1], case[2], marked_by)
+    for repeat in range(REPEATS):
+        for name, foreground, background, interval_us in cases if repeat % 2 == 0 else reversed(cases):
+            subject.control(interval_us)
+            result = run(subject, seconds, foreground, background, marked_by)
+            write(case=name, repeat=repeat, interval_us=interval_us, seconds=seconds, marked_by=marked_by,
+                  loads={"foreground": foreground, "background": background}, **result)
+
+
+def reader(boot: Boot, write: Callable[..., None]) -> None:
+    """The greedy reader, marked with our own command."""
+    with Subject(boot) as subject:
+        measure(subject, reader_cases(), SECONDS["reader"], "idletime run --", lambda **line: write("reader", **line))
+
+
+def fsync(boot: Boot, write: Callable[..., None]) -> None:
+    """Two file systems, two writers."""
+    for kind in filesystem.MAKE:
+        with Subject(boot, kind) as subject:
+            for name, writer in WRITERS.items():
+                measure(subject, fsync_cases(writer), SECONDS["fsync"], "ionice -c3",
+                        lambda **line: write("fsync", filesystem=kind, writer=name, **line))  # noqa: B023
+
+
+def idle(boot: Boot, write: Callable[..., None]) -> None:
+    """Memory, and ticks of processor time that the agent takes while nothing happens, without and with a rule."""
+    fields = "set -- $(cat /proc/$(cat /run/agent.pid)/stat); shift 13; echo $1 $2"
+    memory = "grep -E 'VmRSS|VmHWM|RssAnon' /proc/$(cat /run/agent.pid)/status"
+    with Subject(boot) as subject:
+        guest = subject.machine.guest
+        for rules in ("", "rules:\n  - executable: /bin/nothing\n"):
+            guest.run(f"mkdir -p /etc/idletime; printf '{rules}' >/etc/idletime/rules.yaml")
+            subject.agent.signal("HUP")
+            guest.run("sleep 2")
+            before, begin = sum(map(int, guest.run(fields).text.split())), time.monotonic()
+            guest.run(f"sleep {SECONDS['idle']}", timeout_seconds=SECONDS["idle"] + 30)
+            ticks, took = sum(map(int, guest.run(fields).text.split())) - before, time.monotonic() - begin
+            kib = {line.split(":")[0]: int(line.split()[1]) for line in guest.run(memory).text.splitlines()}
+            write("idle", rules=bool(rules), seconds=took, processor_seconds=ticks / 100, share=ticks / 100 / took, kib=kib,
+                  processes=int(guest.run("ls -d /proc/[0-9]* | wc -l").text))
+
+
+PARTS = {"reader": reader, "fsync": fsync, "idle": idle}
+
+
+def main() -> int:
+    """Exit status: 0 done, 1 failed."""
+    parser = argparse.ArgumentParser(prog="python3 -m tests.bench.agent", description="Marks by process: series.")
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)} (all)")
+    parser.add_argument("--kernel", choices=list(series.SUITES), default="6.1", help="series of the guest's kernel (6.1)")
+    parser.add_argument("--output", type=Path, default=paths.BUILD / "bench" / "agent.jsonl", help="appended to")
+    arguments = parser.parse_args()
+    boot = agent.boot_with_agent(accel.prepare(), series.get_series(arguments.kernel))
+    arguments.output.parent.mkdir(parents=True, exist_ok=True)
+    with arguments.output.open("a") as output:
+        _line(output, "conditions", disk=DISK.parameters(), repeats=REPEATS, **host.facts(boot))
+        for part in arguments.parts or PARTS:
+            print(f"== {part}", flush=True)
+            PARTS[part](boot, lambda kind, **values: _line(output, kind, **values))
+    return 0
+
+
+def _line(output: TextIO, kind: str, **values: Any) -> None:
+    output.write(json.dumps({"kind": kind, "program": "agent", **values}) + "\n")
+    output.flush()
+    print(json.dumps({"kind": kind, **{name: value for name, value in values.items() if name != "loads"}}), flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
