@@ -1,11 +1,11 @@
 """What marking by process does to a foreground in the same VM: series, nothing asserted.
 
-    python3 -m tests.bench.agent [reader] [fsync] [idle] [--kernel 6.1] [--output build/bench/agent.jsonl]
+    python3 -m tests.bench.agent [reader] [ext4] [xfs] [idle] [--kernel 6.1] [--output build/bench/agent.jsonl]
 
 reader: a foreground of 30 % bursts beside a greedy reader under `idletime run`
 (its requests say "idle priority"), on a disk that serves one request at a time
 in 5 ms; the device's class is `foreground` (nothing is held) or `guest`.
-fsync: a foreground that writes and syncs a file, beside a writer under
+ext4, xfs: a foreground that writes and syncs a file, beside a writer under
 `ionice -c3` on the same file system, with and without the hold.
 idle: the agent's memory, and the processor time of an agent with nothing to do.
 
@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Callable, TextIO
@@ -35,7 +36,7 @@ from tests.testbed.disk import Disk, Model
 
 DISK = Model(model="fixed", size="1G", service_us=5000)
 REPEATS = 3
-SECONDS = {"reader": 5.0, "fsync": 8.0, "idle": 120.0}
+SECONDS = {"reader": 5.0, "fsync": 6.0, "idle": 100.0}
 
 FOREGROUND_READER = {"pattern": "random", "block_bytes": 4096, "intensity": 30, "seed": 1}
 GREEDY_READER = {"pattern": "random", "block_bytes": 4096, "seed": 2}
@@ -159,16 +160,15 @@ def measure(subject: Subject, cases: Cases, seconds: float, marked_by: str, writ
 def reader(boot: Boot, write: Callable[..., None]) -> None:
     """The greedy reader, marked with our own command."""
     with Subject(boot) as subject:
-        measure(subject, reader_cases(), SECONDS["reader"], "idletime run --", lambda **line: write("reader", **line))
+        measure(subject, reader_cases(), SECONDS["reader"], "idletime run --", partial(write, "reader"))
 
 
-def fsync(boot: Boot, write: Callable[..., None]) -> None:
-    """Two file systems, two writers."""
-    for kind in filesystem.MAKE:
-        with Subject(boot, kind) as subject:
-            for name, writer in WRITERS.items():
-                measure(subject, fsync_cases(writer), SECONDS["fsync"], "ionice -c3",
-                        lambda **line: write("fsync", filesystem=kind, writer=name, **line))  # noqa: B023
+def fsync(kind: str, boot: Boot, write: Callable[..., None]) -> None:
+    """A file system, two writers."""
+    with Subject(boot, kind) as subject:
+        for name, writer in WRITERS.items():
+            line = partial(write, "fsync", filesystem=kind, writer=name)
+            measure(subject, fsync_cases(writer), SECONDS["fsync"], "ionice -c3", line)
 
 
 def idle(boot: Boot, write: Callable[..., None]) -> None:
@@ -189,7 +189,7 @@ def idle(boot: Boot, write: Callable[..., None]) -> None:
                   processes=int(guest.run("ls -d /proc/[0-9]* | wc -l").text))
 
 
-PARTS = {"reader": reader, "fsync": fsync, "idle": idle}
+PARTS = {"reader": reader, **{kind: partial(fsync, kind) for kind in filesystem.MAKE}, "idle": idle}
 
 
 def main() -> int:
