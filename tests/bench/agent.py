@@ -30,7 +30,7 @@ import numpy as np
 from tests.framework import accel, agent, host, paths, series
 from tests.framework.guest import Load
 from tests.framework.qemu import Boot, Machine
-from tests.testbed import filesystem
+from tests.testbed import blankfs
 from tests.testbed.attach import DEVICE, RESOURCE, attach
 from tests.testbed.disk import Disk, Model
 
@@ -64,7 +64,7 @@ class Subject:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="idletime-")))
             disk = stack.enter_context(Disk(DISK))
             if self._kind:
-                filesystem.make(disk, self._kind)
+                blankfs.make(disk, self._kind)
             arguments = attach(disk, "guest", folder / "arena", "guest")
             self.machine = stack.enter_context(Machine(self._boot, "guest", arguments))
             self.agent = agent.AgentGuest(self.machine.guest)
@@ -189,7 +189,7 @@ def idle(boot: Boot, write: Callable[..., None]) -> None:
                   processes=int(guest.run("ls -d /proc/[0-9]* | wc -l").text))
 
 
-PARTS = {"reader": reader, **{kind: partial(fsync, kind) for kind in filesystem.MAKE}, "idle": idle}
+PARTS = {"reader": reader, **{kind: partial(fsync, kind) for kind in blankfs.MAKE}, "idle": idle}
 
 
 def main() -> int:

@@ -12,7 +12,7 @@ import pytest
 from tests.e2e.test_disk import MS, await_requests, info, promotions, slack_ns
 from tests.framework import agent, series
 from tests.framework.qemu import Boot, Machine
-from tests.testbed import filesystem
+from tests.testbed import blankfs
 from tests.testbed.attach import attach
 from tests.testbed.disk import Disk
 from tests.testbed.requests import early, of_client
@@ -98,7 +98,7 @@ def test_a_foreground_fsync_does_not_wait_for_held_writes(
     for its deadline.
     """
     shared = disk(service_us=500)
-    filesystem.make(shared, kind)
+    blankfs.make(shared, kind)
     arguments = attach(shared, "files", arena, "guest", interval_us=200_000, max_hold_ms=HOLD_MS[kind])
     files = stack.enter_context(Machine(marking, "files", arguments))
     busy = start(stack, marking, shared, arena, "busy")
