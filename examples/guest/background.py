@@ -16,7 +16,7 @@ import sys
 from contextlib import contextmanager
 from typing import Any, Iterator
 
-SOCKET = "/run/idletime/agent.sock"
+SOCKET = os.environ.get("IDLETIME_SOCKET", "/run/idletime/agent.sock")
 
 
 def call(request: dict[str, Any], path: str = SOCKET) -> dict[str, Any]:

@@ -22,8 +22,8 @@ const (
 	scanPeriod = 5 * time.Second
 	// prunePeriod is how often ended processes are forgotten where there are no rules.
 	prunePeriod = 30 * time.Second
-	// scanShare keeps the scan below a two-thousandth of a processor, however many processes there are: half of the 0.1 %
-	// that the agent may take in all.
+	// scanShare keeps scans below a two-thousandth of a processor, however many processes and marks there are: half of the
+	// 0.1 % that the agent may take in all.
 	scanShare = 2000
 	// ruleOrigin begins the origin of marks that a rule made.
 	ruleOrigin = "rule "
@@ -96,6 +96,12 @@ func (w *Watch) Run(ctx context.Context) {
 // Scan holds all processes against the rules once; returns how long to wait before the next scan.
 func (w *Watch) Scan() time.Duration {
 	begin := time.Now()
+	period := w.scan()
+	return max(period, scanShare*time.Since(begin))
+}
+
+// scan does it; returns the usual period.
+func (w *Watch) scan() time.Duration {
 	w.Book.Prune()
 	w.Book.Follow()
 	w.mu.Lock()
@@ -113,7 +119,7 @@ func (w *Watch) Scan() time.Duration {
 	decision := rules.Decide(current, processes, w.Self)
 	w.note(decision.Refused)
 	w.apply(decision.Wanted)
-	return max(scanPeriod, scanShare*time.Since(begin))
+	return scanPeriod
 }
 
 // note keeps the refused rules for the status, and logs those that are new.

@@ -4,6 +4,7 @@ package idletime
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -67,4 +68,14 @@ func TestNoAgent(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "is idletime-agent running?") || !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("%v", err)
 	}
+}
+
+// A function whose disk requests are background; no agent and no right is needed.
+func ExampleBackground() {
+	err := Background(func() error {
+		return os.WriteFile(filepath.Join(os.TempDir(), "idletime-example"), []byte("can wait"), 0o600)
+	})
+	os.Remove(filepath.Join(os.TempDir(), "idletime-example"))
+	fmt.Println(err)
+	// Output: <nil>
 }

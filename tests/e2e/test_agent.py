@@ -366,6 +366,17 @@ def test_a_host_that_talks_rubbish(subject: Subject) -> None:
         assert host.garbage == []
 
 
+def test_init_script(subject: Subject) -> None:
+    """Start, status, reload and stop without systemd, each twice."""
+    subject.agent.stop()
+    subject.guest.run("mkdir -p /var/log; sed 's,@PREFIX@/sbin,/bin,' /bin/idletime-agent.init >/run/init; chmod +x /run/init")
+    for action, status in [("status", 3), ("reload", 1), ("start", 0), ("start", 0), ("status", 0), ("reload", 0), ("restart", 0),
+                           ("stop", 0), ("stop", 0), ("status", 3), ("nonsense", 2)]:
+        result = subject.guest.run(f"/run/init {action}", check=False)
+        assert result.status == status, f"{action}: {result.text}"
+    subject.agent.start()
+
+
 def test_memory(subject: Subject) -> None:
     """After all of the above: less than 20 MiB resident."""
     kib = int(subject.guest.run("sed -n 's/VmRSS:[^0-9]*\\([0-9]*\\).*/\\1/p' /proc/$(cat /run/agent.pid)/status").text)

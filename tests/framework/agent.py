@@ -15,6 +15,8 @@ from tests.framework.guest import Guest, Result
 MODULES = ["nf_tables", "nft_socket", "xfs"]
 """What the agent's parts and these tests need of a kernel that loads nothing by itself."""
 
+INIT_SCRIPT = paths.ROOT / "guest-agent" / "service" / "idletime-agent.init"
+
 SETUP = """
 mkdir -p /sys/fs/cgroup /mnt
 mount -t cgroup2 cgroup2 /sys/fs/cgroup
@@ -41,7 +43,7 @@ def build(*targets: str) -> Path:
 def boot_with_agent(boot: qemu.Boot, guest_kernel: kernel.Kernel) -> qemu.Boot:
     """The same QEMU with this kernel and a system that has the agent, and its tests that need a real kernel."""
     folder = build("build", "guest-tests")
-    programs = [folder / name for name in ("idletime", "idletime-agent", "dscp.test", "marks.test")]
+    programs = [folder / name for name in ("idletime", "idletime-agent", "dscp.test", "marks.test")] + [INIT_SCRIPT]
     image = initramfs.get_initramfs(guest_kernel, MODULES, programs)
     return replace(boot, kernel=guest_kernel.image, initramfs=image)
 
