@@ -26,6 +26,8 @@ static const char usage[] =
 "                          clairvoyant   knows the foreground's next request\n"
 "  --service-ms MS       service time of the device (5)\n"
 "  --spread PERCENT      of service times, uniform (0)\n"
+"  --transfer-ms MS      of 128 KiB of background data, added to its service (0)\n"
+"  --piece-bytes N       of background requests, at most (131072)\n"
 "  --channels N          requests that the device serves at a time (1)\n"
 "  --foregrounds N       out of phase (1)\n"
 "  --quantum-ms MS       one foreground burst in each (100)\n"
@@ -102,6 +104,8 @@ static const struct option options[] = {
     { "interval-ms", required_argument, NULL, 'i' },
     { "service-ms", required_argument, NULL, 's' },
     { "spread", required_argument, NULL, 'S' },
+    { "transfer-ms", required_argument, NULL, 't' },
+    { "piece-bytes", required_argument, NULL, 'B' },
     { "channels", required_argument, NULL, 'C' },
     { "foregrounds", required_argument, NULL, 'F' },
     { "quantum-ms", required_argument, NULL, 'q' },
@@ -138,6 +142,8 @@ static void set_option(Options *o, int c, const char *name)
     case 'i': parse_policies(o, optarg); break;
     case 's': p->service_ns = NUMBER(0.001, 1e5) * MS; break;
     case 'S': p->spread = NUMBER(0, 99) / 100; break;
+    case 't': p->transfer_ns = NUMBER(0, 1e5) * MS; break;
+    case 'B': p->piece_bytes = NUMBER(4096, 1 << 30); break;
     case 'C': p->channels = NUMBER(1, SIM_CHANNELS_MAX); break;
     case 'F': p->foregrounds = NUMBER(1, SIM_FOREGROUNDS_MAX); break;
     case 'q': p->load.quantum_ns = NUMBER(0.01, 1e6) * MS; break;
@@ -168,7 +174,7 @@ static Options parse(int argc, char **argv)
 {
     static char policies[] = "off,0,4,20,80";
     Options o = { .params = {
-        .seed = 1, .duration_ns = 60e9, .service_ns = 5 * MS, .channels = 1,
+        .seed = 1, .piece_bytes = SIM_PIECE_BYTES, .duration_ns = 60e9, .service_ns = 5 * MS, .channels = 1,
         .load = { .quantum_ns = 100 * MS, .intensity = 0.3 },
         .after = { .quantum_ns = 100 * MS, .intensity = 0.3 },
         .fg_think_ns = 0.3 * MS, .bg_think_ns = 0.2 * MS,
@@ -248,10 +254,11 @@ static void print_json(const Options *o, const char *name, const SimPolicy *p,
            q->rule.max_inflight, q->duration_ns / 1e9, q->warm_up_ns / 1e9,
            q->seed);
     printf("\"fg_rate\": %.3f, \"fg_mean_ms\": %.5f, \"fg_p99_ms\": %.5f, "
-           "\"fg_p999_ms\": %.5f, \"bg_rate\": %.3f, \"promoted\": %" PRIu64
+           "\"fg_p999_ms\": %.5f, \"bg_rate\": %.3f, \"bg_bytes\": %.0f, \"promoted\": %" PRIu64
            ", \"slowdown_seen\": %.5f, \"factor\": %.3f, \"changes\": %" PRIu64
            ", \"steps\": %" PRIu64 "}\n", r->fg_rate, r->fg_mean_ns / MS,
-           r->fg_p99_ns / MS, r->fg_p999_ns / MS, r->bg_rate, r->promoted,
+           r->fg_p99_ns / MS, r->fg_p999_ns / MS, r->bg_rate, r->bg_bytes,
+           r->promoted,
            r->predicted, r->factor, r->changes, r->steps);
 }
 

@@ -24,7 +24,7 @@ typedef struct Sim {
     IdletimeFgBoard *board;
     int64_t fg_last_ns, change_ns;
     uint64_t fg_started, fg_done, bg_started, bg_done, promoted;
-    uint64_t bg_cost_ns, steps;
+    uint64_t bg_cost_ns, bg_bytes, steps;
     uint32_t fg_in_service, bg_in_service;
     int64_t bg_service_ns;              /* of the next one */
     int64_t *latency_ns;
@@ -37,6 +37,20 @@ static int64_t service_ns(Sim *s)
     return s->p.spread > 0 ? s->p.service_ns *
            (1 + s->p.spread * (2 * sim_uniform(&s->random) - 1)) :
            s->p.service_ns;
+}
+
+/* What moving the data of a background request adds. */
+static int64_t transfer_ns(const Sim *s, uint32_t bytes)
+{
+    return (double)s->p.transfer_ns * bytes / SIM_PIECE_BYTES;
+}
+
+/* The background is one long copy, issued in pieces. */
+static uint32_t piece_bytes(const Sim *s, const Part *part)
+{
+    return s->p.policy.kind == SIM_AUTO ?
+           idletime_sizes_piece(&part->learner.sizes, s->p.piece_bytes) :
+           s->p.piece_bytes;
 }
 
 /* ---- foreground */
@@ -103,7 +117,8 @@ static IdletimeView look(const Sim *s, const Part *self)
 static IdletimeGoal goal_of(const Sim *s)
 {
     return (IdletimeGoal) { .share = s->p.policy.budget,
-                            .interval_ns = s->p.policy.interval_ns };
+                            .interval_ns = s->p.policy.interval_ns,
+                            .max_bytes = s->p.piece_bytes };
 }
 
 static void learn(Sim *s, Part *part)
@@ -125,12 +140,15 @@ static void learn(Sim *s, Part *part)
 
 static void release(Sim *s, Part *part)
 {
+    uint32_t bytes = piece_bytes(s, part);
+
     memmove(part->since_ns, part->since_ns + 1,
             --part->held * sizeof(part->since_ns[0]));
     s->bg_started++;
     sim_device_issue(&s->device, (SimRequest) {
         .owner = part - s->part, .issued_ns = s->now_ns,
-        .service_ns = s->bg_service_ns,
+        .service_ns = s->bg_service_ns + transfer_ns(s, bytes),
+        .bytes = bytes,
         .beside = s->fg_in_service + s->bg_in_service,
         .fg_idle = s->fg_in_service == 0,
     }, s->now_ns);
@@ -141,7 +159,8 @@ static void release(Sim *s, Part *part)
 /* Will a channel be free for each foreground request while this one runs? */
 static bool foreseen_free(const Sim *s)
 {
-    int64_t end_ns = s->now_ns + s->bg_service_ns;
+    int64_t end_ns = s->now_ns + s->bg_service_ns +
+                     transfer_ns(s, s->p.piece_bytes);
     int index[SIM_FOREGROUNDS_MAX] = { 0 };
     int coming = 0;
 
@@ -196,7 +215,8 @@ static IdletimeVerdict decide(Sim *s, Part *part)
         learn(s, part);
         permit = idletime_learner_permit(&part->learner, &goal,
                                          &(IdletimeQuestion) {
-            .bytes = 4096, .fg_requests = s->fg_in_service,
+            .bytes = piece_bytes(s, part),
+            .fg_requests = s->fg_in_service,
             .bg_in_service = s->bg_in_service, .fg_last_ns = s->fg_last_ns,
             .now_ns = s->now_ns,
         });
@@ -238,13 +258,14 @@ static void background_done(Sim *s, const SimRequest *request)
     part->vtime_ns += s->now_ns - request->issued_ns;
     s->bg_in_service--;
     s->bg_done += s->now_ns >= s->p.warm_up_ns;
+    s->bg_bytes += s->now_ns >= s->p.warm_up_ns ? request->bytes : 0;
     view = look(s, part);
     idletime_core_done(&part->core, &s->p.rule, &view, s->now_ns,
                        part->held > 0);
     if (s->p.policy.kind == SIM_AUTO) {
         learn(s, part);
         s->bg_cost_ns += idletime_learner_done(&part->learner, &(IdletimeServed) {
-            .bytes = 4096, .beside = request->beside,
+            .bytes = request->bytes, .beside = request->beside,
             .fg_idle = request->fg_idle, .since_ns = request->issued_ns,
         }, s->now_ns);
     }
@@ -344,6 +365,7 @@ static SimResult summarise(Sim *s)
     double seconds = (s->p.duration_ns - s->p.warm_up_ns) / 1e9;
     SimResult r = { .fg_rate = s->fg_done / seconds,
                     .bg_rate = s->bg_done / seconds,
+                    .bg_bytes = s->bg_bytes / seconds,
                     .promoted = s->promoted, .steps = s->steps };
 
     summarise_latency(s, &r);
@@ -354,7 +376,6 @@ static SimResult summarise(Sim *s)
     }
     if (s->p.policy.kind == SIM_AUTO && s->p.participants) {
         const IdletimeLearner *l = &s->part[0].learner;
-if (getenv("DBG")) { const IdletimeChannels *c=&l->channels; fprintf(stderr,"limit %u ceiling %u slow %.3f lowest %.0f credit %.0f cap %.0f any %.0f purse %.0f\n", c->limit,c->ceiling,c->slowdown,c->lowest_ns,l->budget.credit_ns,l->budget.cap_ns,l->any.mean_ns,c->purse_ns); for(int i=1;i<40;i++) fprintf(stderr,"%d:%.0f/%.0f ",i,c->level[i].count,c->level[i].mean_ns); fprintf(stderr,"\n");}
 
         r.predicted = idletime_budget_slowdown(&l->budget);
         r.factor = idletime_budget_factor(&l->budget);

@@ -19,6 +19,7 @@
 #define SIM_CHANNELS_MAX        64
 #define SIM_AHEAD               64      /* arrivals known to the clairvoyant */
 #define SIM_QUEUE               65536
+#define SIM_PIECE_BYTES         131072u
 
 typedef enum SimPolicyKind {
     SIM_ALONE,                  /* no background at all */
@@ -54,6 +55,8 @@ typedef struct SimParams {
     int channels;
     int64_t service_ns;
     double spread;              /* of service times: uniform, +- this share */
+    int64_t transfer_ns;        /* of SIM_PIECE_BYTES of background data */
+    uint32_t piece_bytes;       /* of background requests, at most */
     SimLoad load;
     int64_t change_ns;          /* then the load becomes: (0: never) */
     SimLoad after;
@@ -65,6 +68,7 @@ typedef struct SimParams {
 
 typedef struct SimResult {
     double fg_rate, bg_rate;    /* operations a second */
+    double bg_bytes;            /* a second */
     double fg_mean_ns, fg_p99_ns, fg_p999_ns;
     double predicted;           /* SIM_AUTO: slowdown as the learner saw it */
     double factor;
@@ -79,6 +83,7 @@ SimResult sim_run(const SimParams *params);
 
 typedef struct SimRequest {
     int owner;                  /* participant, or ~foreground */
+    uint32_t bytes;
     int64_t issued_ns;
     int64_t service_ns;
     int64_t done_ns;            /* once in service */

@@ -147,7 +147,7 @@ static void test_windows_bursts(void)
     g_assert_cmpfloat(window_share(&w, 0, 0.29), ==, 0);
     g_assert_cmpfloat(window_share(&w, 0.4, 63), ==, 1);
     /* Stops before the return, and goes on when it did not come. */
-    g_assert_cmpfloat(window_share(&w, 66.5, 70), ==, 0);
+    g_assert_cmpfloat(window_share(&w, 67, 69.9), ==, 0);
     g_assert_cmpfloat(window_share(&w, 90, 300), ==, 1);
     g_assert_cmpint(idletime_windows_next(&w, 0), >, 0.29 * MS);
     g_assert_cmpint(idletime_windows_next(&w, 0), <, 0.4 * MS);
@@ -371,7 +371,7 @@ typedef struct World {
 
 static void burst(World *w, int64_t gap_ns)
 {
-    static const IdletimeGoal goal = { 0.03, 20 * MS };
+    static const IdletimeGoal goal = { 0.03, 20 * MS, 131072 };
     IdletimeTotals totals = { .quiet = true };
 
     w->now += gap_ns;
@@ -420,7 +420,7 @@ static void test_change(void)
 static void test_safe_start(void)
 {
     static World w;
-    IdletimeGoal goal = { 0.03, 20 * MS };
+    IdletimeGoal goal = { 0.03, 20 * MS, 131072 };
     IdletimeQuestion q = { .bytes = 4096 };
 
     world_begin(&w);
@@ -446,7 +446,7 @@ static void test_permit_sane(void)
 {
     uint64_t random = test_seed();
     static World w;
-    IdletimeGoal goal = { 0.03, 20 * MS };
+    IdletimeGoal goal = { 0.03, 20 * MS, 131072 };
 
     world_begin(&w);
     for (int i = 0; i < 3000; i++) {

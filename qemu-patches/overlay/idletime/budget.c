@@ -20,8 +20,7 @@
  * for the rest of it: that delay is seen exactly.  Others may wait, too: a
  * second one in the queue, and, where requests arrive on their own schedule,
  * all that follow until the queue has drained (1/(1-load) of them on a single
- * server).  On a device that serves many at a time nobody may wait at all.
- * So the cost of a unit of delay is measured: each foreground slot keeps the
+ * server).  So the cost of a unit of delay is measured: each foreground slot keeps the
  * sum of its requests' times in service (Little), and
  *
  *   factor = (time in service - requests * time of a clean one) / delay
@@ -43,6 +42,10 @@
 /* Collisions that the factor's start value of one is worth. */
 #define FACTOR_PRIOR        4
 #define FACTOR_MAX          64
+/* Times what is possible. */
+#define NOISE               2
+/* Longest delay that is believed, mean service times. */
+#define DELAY_CUT           3
 /* Half-lives: the clean latency in requests, the factor in delay. */
 #define CLEAN_MAX           2048
 #define DELAY_MAX           64
@@ -69,7 +72,8 @@ double idletime_budget_factor(const IdletimeBudget *b)
     double prior = FACTOR_PRIOR * b->cap_ns / CAP_COLLISIONS;
     double weight = prior + b->delay_ns;
 
-    return weight > 0 ? MIN(MAX((prior + b->excess_ns) / weight, 0),
+    /* The first request did wait. */
+    return weight > 0 ? MIN(MAX((prior + b->excess_ns) / weight, 1),
                             FACTOR_MAX) : 1;
 }
 
@@ -85,13 +89,25 @@ static void note_clean(IdletimeBudget *b, double done, double request_ns)
     }
 }
 
+/*
+ * Of @n requests none waited for longer than one of ours takes; what lies far
+ * beyond that is the host's noise.
+ */
+static double without_noise(double excess_ns, double n, double service_ns)
+{
+    double most_ns = NOISE * n * service_ns;
+
+    return MIN(MAX(excess_ns, -most_ns), most_ns);
+}
+
 static void note_excess(IdletimeBudget *b, double service_ns)
 {
     double max_ns = DELAY_MAX * service_ns;
 
     if (b->clean_done >= CLEAN_DOUBT && b->dirty_delay_ns > 0) {
-        b->excess_ns += b->dirty_ns -
-                        b->dirty_done * b->clean_ns / b->clean_done;
+        b->excess_ns += without_noise(b->dirty_ns - b->dirty_done *
+                                      b->clean_ns / b->clean_done,
+                                      MAX(b->dirty_done, 1), service_ns);
         b->delay_ns += b->dirty_delay_ns;
         if (b->delay_ns > max_ns) {
             b->excess_ns *= max_ns / b->delay_ns;
@@ -188,7 +204,7 @@ void idletime_budget_look(IdletimeBudget *b, double share, double service_ns,
 
     b->done += b->started ? done : 0;
     b->cap_ns = CAP_COLLISIONS * service_ns *
-                MAX(idletime_budget_factor(b), 1);
+                idletime_budget_factor(b);
     if (before_ns == 0) {
         /* One collision to begin with, as soon as we know its size. */
         b->credit_ns = b->cap_ns / CAP_COLLISIONS;
@@ -208,7 +224,9 @@ void idletime_budget_look(IdletimeBudget *b, double share, double service_ns,
 
 uint64_t idletime_budget_collision(IdletimeBudget *b, double delay_ns)
 {
-    double delay = MAX(delay_ns, 0);
+    /* A stalled host is not our fault: all of its requests would wait. */
+    double delay = MIN(MAX(delay_ns, 0),
+                       DELAY_CUT * b->cap_ns / CAP_COLLISIONS);
 
     b->collisions++;
     b->dirty = true;

@@ -47,6 +47,25 @@ static void print_device(Monitor *mon, const IdletimeDeviceInfo *d)
                    p->class_change, p->flow, p->stop);
 }
 
+static void print_learned(Monitor *mon, const IdletimeResourceInfo *r)
+{
+    const IdletimeLearned *l = r->learned;
+
+    monitor_printf(mon, "  auto %s, budget %" PRIu32 " %%, slowdown %.2f %%, "
+                   "credit %" PRId64 " of %" PRIu64 " us, channels %" PRIu32
+                   "%s\n", r->q_auto ? "on" : "off", r->budget_percent,
+                   l->slowdown_percent, l->credit_us, l->credit_max_us,
+                   l->channels, l->ready ? "" : ", not ready");
+    for (IdletimeWindowInfoList *w = l->windows; w; w = w->next) {
+        monitor_printf(mon, "    window from %" PRIu64 " us",
+                       w->value->begin_us);
+        if (w->value->has_end_us) {
+            monitor_printf(mon, " to %" PRIu64 " us", w->value->end_us);
+        }
+        monitor_printf(mon, "\n");
+    }
+}
+
 static void print_resource(Monitor *mon, const IdletimeResourceInfo *r)
 {
     monitor_printf(mon, "%s: %s, interval %" PRIu64 " us, path %s\n", r->id,
@@ -56,6 +75,9 @@ static void print_resource(Monitor *mon, const IdletimeResourceInfo *r)
                    PRIu64 ", max-hold-ms %" PRIu64 ", weight %" PRIu32 "\n",
                    r->max_inflight, r->max_request_bytes, r->max_hold_ms,
                    r->weight);
+    if (r->learned) {
+        print_learned(mon, r);
+    }
     if (r->counters) {
         monitor_printf(mon, "  collisions %" PRIu64 ", cost %" PRIu64 " us\n",
                        r->collisions, r->collision_cost_us);

@@ -78,11 +78,6 @@ static double area(const IdletimeLaw *law, Place p)
            p.into_ns * (law->below[p.bin] + below(law, p)) / 2;
 }
 
-double idletime_law_survival(const IdletimeLaw *law, double age_ns)
-{
-    return 1 - below(law, place_of(age_ns)) / law->below[IDLETIME_BINS];
-}
-
 static double collision(const IdletimeLaw *law, double d_ns, Place t,
                         double age_ns)
 {

@@ -9,7 +9,11 @@
  * cost the foreground is on the background board.
  */
 #include "qemu/osdep.h"
+#include "qemu/atomic.h"
 #include "idletime/gate.h"
+
+/* Not a bound: each reader applies that of its setting. */
+#define IDLETIME_PIECE_MAX  UINT64_MAX
 
 static IdletimeTotals totals_of(IdletimeGate *gate, const IdletimeView *view)
 {
@@ -97,5 +101,8 @@ void idletime_gate_learn_done(IdletimeGate *gate, const IdletimeLease *lease,
         idletime_bg_cost(&gate->scan,
                          idletime_learner_done(gate->res->learner, &served,
                                                now_ns));
+        qatomic_set(&gate->res->piece_bytes,
+                    idletime_sizes_piece(&gate->res->learner->sizes,
+                                         IDLETIME_PIECE_MAX));
     }
 }

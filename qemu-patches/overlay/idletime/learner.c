@@ -28,6 +28,7 @@
  *   window.c     c(t), budget -> ages at which background may start
  *   budget.c     measured cost -> credit, brake, and the price of a delay
  *   channels.c   own service times -> is it one server or many?
+ *   size.c       own service times by size -> size of pieces
  *   spare.c      idle time -> last second, minute, hour, forecast
  *   learner.c    joins them; notices when the workload changes
  *
@@ -80,7 +81,6 @@
 
 /* Less is no distribution. */
 #define READY_GAPS          24
-#define READY_SERVICES      3
 /*
  * Long memory for precision, short memory to notice a change: with bursts of
  * six requests these are 170 and 8 bursts.
@@ -92,16 +92,12 @@ static const IdletimeHalfLife fast_life = { 48, 2e9 };
  * of e^8 = 3,000 in total: the workload has changed.
  */
 #define DOUBT_MAX           8
-/* Memory of service times, requests. */
-#define SERVICE_MEMORY      64
 /* Foreground time per gap is averaged over so many gaps. */
 #define REQUEST_MEMORY      256
 /* Windows are built anew after 1/16 more gaps, or this time; 60 us each. */
 #define BUILD_PART          16
 #define BUILD_MIN_NS        (20 * 1000 * 1000LL)
 #define BUILD_MAX_NS        (1000 * 1000 * 1000LL)
-/* Below this nobody seems to wait for anybody. */
-#define FACTOR_MIN          (1.0 / 16)
 /* No open window in sight: look again after so many service times. */
 #define LOOK_SERVICES       0.5
 /* All channels taken: one in four service times is over. */
@@ -120,57 +116,6 @@ void idletime_learner_init(IdletimeLearner *l, int64_t since_ns)
     l->gap_ns = MAX(since_ns, 0);
     l->start_ns = INT64_MIN;
     l->arrival_ns = INT64_MAX;
-}
-
-/* ---- service times */
-
-static unsigned size_of(uint32_t bytes)
-{
-    uint32_t pages = bytes >> 12;
-    unsigned size = pages > 1 ? 32 - __builtin_clz(pages - 1) : 0;
-
-    return MIN(size, IDLETIME_SIZES - 1);
-}
-
-static void note_service(IdletimeSizeClass *c, double ns)
-{
-    double off = ns - c->mean_ns, part;
-
-    c->count = MIN(c->count + 1, SERVICE_MEMORY);
-    part = 1 / c->count;
-    c->mean_ns += part * off;
-    c->square += part * (off * (ns - c->mean_ns) - c->square);
-}
-
-static double root(double x)
-{
-    double r = x > 1 ? x : 1;
-
-    for (int i = 0; i < 40 && x > 0; i++) {
-        double better = (r + x / r) / 2;
-
-        if (better >= r) {
-            break;
-        }
-        r = better;
-    }
-    return x > 0 ? r : 0;
-}
-
-IdletimeService idletime_learner_service(const IdletimeLearner *l,
-                                         uint32_t bytes)
-{
-    unsigned size = size_of(bytes);
-    const IdletimeSizeClass *c = &l->size[size];
-
-    /* Never seen: the next larger one that was, else any. */
-    while (c->count < READY_SERVICES && ++size < IDLETIME_SIZES) {
-        c = &l->size[size];
-    }
-    if (c->count < READY_SERVICES) {
-        c = &l->any;
-    }
-    return (IdletimeService) { MAX(c->mean_ns, 1000), root(c->square) };
 }
 
 /* ---- gaps */
@@ -234,7 +179,7 @@ static void note_requests(IdletimeLearner *l, double request_ns, double gaps)
 
 bool idletime_learner_ready(const IdletimeLearner *l)
 {
-    return l->gap_count >= READY_GAPS && l->any.count >= READY_SERVICES;
+    return l->gap_count >= READY_GAPS && idletime_sizes_known(&l->sizes);
 }
 
 static bool build_is_due(const IdletimeLearner *l, int64_t now_ns)
@@ -253,16 +198,16 @@ static bool build_is_due(const IdletimeLearner *l, int64_t now_ns)
 
 static void build(IdletimeLearner *l, const IdletimeGoal *goal, int64_t now_ns)
 {
-    IdletimeService service = {
-        MAX(l->any.mean_ns, 1000), root(l->any.square)
-    };
-    double factor = MAX(idletime_budget_factor(&l->budget), FACTOR_MIN);
+    IdletimeService service = idletime_sizes_any(&l->sizes);
+    double factor = idletime_budget_factor(&l->budget);
     /* In units of the first request's delay, as the windows count. */
     double request_ns = l->request_ns / MAX(l->request_gaps, 1) / factor;
 
     idletime_windows_build(&l->windows, &l->slow, service,
                            goal->share * request_ns,
                            idletime_budget_haste(&l->budget), request_ns);
+    idletime_sizes_choose(&l->sizes, &l->windows, goal->max_bytes,
+                          goal->share * request_ns, request_ns, now_ns);
     l->built_gaps = l->gap_count;
     l->built_ns = now_ns;
 }
@@ -281,7 +226,7 @@ void idletime_learner_look(IdletimeLearner *l, const IdletimeGoal *goal,
             l->arrival_ns = MIN(l->arrival_ns, l->gaps.gap[i].end_ns);
         }
     }
-    idletime_budget_look(&l->budget, goal->share, l->any.mean_ns, totals,
+    idletime_budget_look(&l->budget, goal->share, l->sizes.any.mean_ns, totals,
                          l->gaps.busy ? 0 : now_ns - l->gaps.idle_since_ns,
                          now_ns);
     note_requests(l, l->budget.request_ns - l->budget.cost_ns - before_ns,
@@ -303,7 +248,7 @@ void idletime_learner_look(IdletimeLearner *l, const IdletimeGoal *goal,
 static double limit_now(const IdletimeLearner *l, IdletimeService service)
 {
     double credit_ns = l->budget.credit_ns /
-                       MAX(idletime_budget_factor(&l->budget), FACTOR_MIN);
+                       idletime_budget_factor(&l->budget);
 
     return MAX(MIN(l->windows.limit, credit_ns / service.mean_ns),
                l->windows.harmless);
@@ -351,7 +296,7 @@ int64_t idletime_learner_interval(const IdletimeLearner *l, int64_t safe_ns)
 static void permit_by_age(const IdletimeLearner *l, const IdletimeGoal *goal,
                           const IdletimeQuestion *q, IdletimePermit *permit)
 {
-    IdletimeService service = idletime_learner_service(l, q->bytes);
+    IdletimeService service = idletime_sizes_service(&l->sizes, q->bytes);
     double age_ns = (double)q->now_ns - q->fg_last_ns;
 
     if (!permit->learned) {
@@ -393,7 +338,7 @@ static void permit_by_number(const IdletimeLearner *l, IdletimeService service,
 /* A probe costs the foreground a service time if there is one server. */
 static bool may_probe(IdletimeLearner *l, IdletimeService service, uint32_t n)
 {
-    if (l->any.count >= READY_SERVICES &&
+    if (idletime_sizes_known(&l->sizes) &&
         l->budget.credit_ns < service.mean_ns) {
         return false;
     }
@@ -411,14 +356,13 @@ IdletimePermit idletime_learner_permit(IdletimeLearner *l,
                                        const IdletimeGoal *goal,
                                        const IdletimeQuestion *q)
 {
-    IdletimeService service = idletime_learner_service(l, q->bytes);
+    IdletimeService service = idletime_sizes_service(&l->sizes, q->bytes);
     uint32_t limit = idletime_channels_limit(&l->channels);
     uint32_t number = q->fg_requests + q->bg_in_service + 1;
     IdletimePermit permit = {
         .learned = idletime_learner_ready(l) && l->built_gaps,
         .interval_ns = goal->interval_ns,
         .closed_until_ns = INT64_MIN,
-        .bytes = q->bytes,
         .max_inflight = MAX(limit, 1),
     };
 
@@ -459,8 +403,7 @@ uint64_t idletime_learner_done(IdletimeLearner *l,
     if (!served->fg_idle && !parallel) {
         return 0;
     }
-    note_service(&l->size[size_of(served->bytes)], took_ns);
-    note_service(&l->any, took_ns);
+    idletime_sizes_note(&l->sizes, served->bytes, took_ns);
     if (parallel || l->arrival_ns >= now_ns ||
         l->arrival_ns <= served->since_ns) {
         return 0;

@@ -95,6 +95,7 @@ void idletime_learned_add(IdletimeResourceInfo *info, IdletimeResource *res)
     learned->distribution = distribution(&l->slow);
     learned->changes = l->changes;
     learned->lost = l->gaps.overruns;
+    learned->piece_bytes = idletime_resource_piece_bytes(res);
     learned->channels = idletime_channels_limit(&l->channels);
     learned->spare = spare_info(&l->spare);
     budget_add(learned, &l->budget);

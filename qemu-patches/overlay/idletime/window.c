@@ -46,6 +46,11 @@ typedef struct Knapsack {
     double starts[CLASSES];
 } Knapsack;
 
+/* What was taken. */
+typedef struct Pack {
+    double limit, delay_ns, starts;
+} Pack;
+
 /* Position of @ratio on a logarithmic scale, straight lines within octaves. */
 static int class_of(double ratio)
 {
@@ -80,22 +85,33 @@ double idletime_windows_ratio(const IdletimeWindows *w, IdletimeService service,
            service.mean_ns;
 }
 
-static void fill(const IdletimeWindows *w, Knapsack *k, float *ratio)
+/* Of the gaps that were seen: what was not seen is no place to start in. */
+static void count_reached(IdletimeWindows *w, const IdletimeHistogram *gaps)
 {
-    for (unsigned i = 0; i < IDLETIME_BINS; i++) {
-        double width = idletime_bin_edge(i + 1) - idletime_bin_edge(i);
-        double starts = idletime_law_survival(&w->law, middle_of(i)) * width /
-                        w->service.mean_ns;
-        int class;
+    double left = gaps->total;
 
-        ratio[i] = idletime_windows_ratio(w, w->service, middle_of(i));
-        class = class_of(ratio[i]);
-        k->starts[class] += starts;
-        k->delay_ns[class] += starts * ratio[i] * w->service.mean_ns;
+    for (unsigned i = 0; i < IDLETIME_BINS; i++) {
+        w->reached[i] = MAX(left - gaps->bin[i] / 2, 0) / MAX(gaps->total, 1);
+        left -= gaps->bin[i];
     }
 }
 
-static double harmless_ratio(const IdletimeWindows *w, const Knapsack *k,
+static void fill(const IdletimeWindows *w, IdletimeService service,
+                 Knapsack *k, float *ratio)
+{
+    for (unsigned i = 0; i < IDLETIME_BINS; i++) {
+        double width = idletime_bin_edge(i + 1) - idletime_bin_edge(i);
+        double starts = w->reached[i] * width / service.mean_ns;
+        int class;
+
+        ratio[i] = idletime_windows_ratio(w, service, middle_of(i));
+        class = class_of(ratio[i]);
+        k->starts[class] += starts;
+        k->delay_ns[class] += starts * ratio[i] * service.mean_ns;
+    }
+}
+
+static double harmless_ratio(const Knapsack *k, IdletimeService service,
                              double budget_ns)
 {
     double starts = 0;
@@ -103,7 +119,7 @@ static double harmless_ratio(const IdletimeWindows *w, const Knapsack *k,
     for (int class = 0; class < CLASSES; class++) {
         starts += k->starts[class];
     }
-    return HARMLESS * budget_ns / (MAX(starts, 1) * w->service.mean_ns);
+    return HARMLESS * budget_ns / (MAX(starts, 1) * service.mean_ns);
 }
 
 /*
@@ -111,27 +127,28 @@ static double harmless_ratio(const IdletimeWindows *w, const Knapsack *k,
  * d, c is not idle time but the foreground's, who gets it back out of the
  * next gap: the background gains d - c.
  */
-static void pack(IdletimeWindows *w, const Knapsack *k, double delay_ns,
-                 double request_ns)
+static Pack packed(const Knapsack *k, IdletimeService service, double delay_ns,
+                   double request_ns)
 {
     double left_ns = delay_ns;
+    Pack p = { .limit = 0 };
 
-    w->limit = 0;
-    w->starts = w->delay_ns = 0;
     for (int class = 0; class < CLASSES && left_ns > 0; class++) {
         double part = k->delay_ns[class] > left_ns ?
                       left_ns / k->delay_ns[class] : 1;
         double low = class ? class_limit(class - 1) : 0;
-        double gained_ns = w->starts * w->service.mean_ns - w->delay_ns;
+        double gained_ns = p.starts * service.mean_ns - p.delay_ns;
 
         if (low * gained_ns > EXCHANGE * request_ns * (1 - low)) {
             break;
         }
-        w->limit = low + part * (class_limit(class) - low);
-        w->starts += part * k->starts[class];
-        w->delay_ns += part * k->delay_ns[class];
+        /* All of a class or none: where all ages cost alike, credit decides. */
+        p.limit = class_limit(class);
+        p.starts += part * k->starts[class];
+        p.delay_ns += part * k->delay_ns[class];
         left_ns -= part < 1 ? left_ns : k->delay_ns[class];
     }
+    return p;
 }
 
 void idletime_windows_build(IdletimeWindows *w, const IdletimeHistogram *gaps,
@@ -141,14 +158,18 @@ void idletime_windows_build(IdletimeWindows *w, const IdletimeHistogram *gaps,
     float ratio[IDLETIME_BINS];
     unsigned next = IDLETIME_BINS;
     Knapsack k;
+    Pack p;
 
     memset(&k, 0, sizeof(k));
     idletime_law_build(&w->law, gaps);
     w->service = service;
-    fill(w, &k, ratio);
-    pack(w, &k, haste * budget_ns, request_ns);
-    w->harmless = harmless_ratio(w, &k, budget_ns);
-    w->limit = MAX(w->limit, w->harmless);
+    count_reached(w, gaps);
+    fill(w, service, &k, ratio);
+    p = packed(&k, service, haste * budget_ns, request_ns);
+    w->harmless = harmless_ratio(&k, service, budget_ns);
+    w->limit = MAX(p.limit, w->harmless);
+    w->starts = p.starts;
+    w->delay_ns = p.delay_ns;
     for (int i = IDLETIME_BINS - 1; i >= 0; i--) {
         next = ratio[i] <= w->limit ? (unsigned)i : next;
         w->next[i] = next;
@@ -162,6 +183,20 @@ int64_t idletime_windows_next(const IdletimeWindows *w, int64_t age_ns)
 
     return next == here ? age_ns :
            next < IDLETIME_BINS ? idletime_bin_edge(next) : INT64_MAX;
+}
+
+double idletime_windows_starts(const IdletimeWindows *w,
+                               IdletimeService service, double budget_ns,
+                               double request_ns)
+{
+    float ratio[IDLETIME_BINS];
+    Knapsack k;
+    Pack pack;
+
+    memset(&k, 0, sizeof(k));
+    fill(w, service, &k, ratio);
+    pack = packed(&k, service, budget_ns, request_ns);
+    return pack.starts;
 }
 
 unsigned idletime_windows_list(const IdletimeWindows *w,

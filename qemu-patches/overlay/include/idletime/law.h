@@ -24,9 +24,6 @@ typedef struct IdletimeService {
 
 void idletime_law_build(IdletimeLaw *law, const IdletimeHistogram *h);
 
-/** idletime_law_survival: share of the gaps that are longer than @age_ns. */
-double idletime_law_survival(const IdletimeLaw *law, double age_ns);
-
 /**
  * idletime_law_collision: mean time that the first foreground request waits
  * for a background request started at @age_ns of a gap, ns.

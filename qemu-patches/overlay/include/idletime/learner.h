@@ -13,30 +13,20 @@
 #include "idletime/budget.h"
 #include "idletime/channels.h"
 #include "idletime/gaps.h"
+#include "idletime/size.h"
 #include "idletime/spare.h"
-#include "idletime/window.h"
-
-/* Sizes of background requests: 4 KiB, 8 KiB, ... 64 MiB and above. */
-#define IDLETIME_SIZES          15
-
-/* Service times of one size. */
-typedef struct IdletimeSizeClass {
-    double count;               /* at most so many are remembered */
-    double mean_ns;
-    double square;              /* mean square deviation, ns^2 */
-} IdletimeSizeClass;
 
 /* What the operator wants. */
 typedef struct IdletimeGoal {
     double share;               /* the budget: 0.05 is 5 % */
     int64_t interval_ns;        /* in force until enough is known */
+    uint64_t max_bytes;         /* of a piece */
 } IdletimeGoal;
 
 typedef struct IdletimePermit {
     bool learned;               /* else the goal's interval is in force */
     int64_t interval_ns;        /* age at which background may start first */
     int64_t closed_until_ns;    /* no start before; INT64_MIN: open */
-    uint32_t bytes;             /* a request or piece may have so many */
     bool beside;                /* start although foreground is in service */
     uint32_t max_inflight;      /* background in service at most */
 } IdletimePermit;
@@ -50,8 +40,7 @@ typedef struct IdletimeLearner {
     double request_ns, request_gaps;    /* foreground time a gap, decaying */
     uint64_t request_seen_ns;
 
-    IdletimeSizeClass size[IDLETIME_SIZES];
-    IdletimeSizeClass any;      /* as the sizes come */
+    IdletimeSizes sizes;
 
     IdletimeWindows windows;
     uint64_t built_gaps;        /* gap_count of the windows */
@@ -113,9 +102,5 @@ int64_t idletime_learner_interval(const IdletimeLearner *l, int64_t safe_ns);
 
 /** idletime_learner_ready: is enough known? */
 bool idletime_learner_ready(const IdletimeLearner *l);
-
-/** idletime_learner_service: expected of a request of @bytes. */
-IdletimeService idletime_learner_service(const IdletimeLearner *l,
-                                         uint32_t bytes);
 
 #endif

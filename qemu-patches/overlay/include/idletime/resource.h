@@ -70,6 +70,7 @@ struct IdletimeResource {
     bool core_ready;
     int64_t collision_ns;
     IdletimeLearner *learner;               /* NULL: never asked for */
+    uint64_t piece_bytes;       /* learned, any thread (qatomic); 0: not */
 };
 
 /** idletime_clock: the clock of all timestamps; virtual time under qtest. */
@@ -82,6 +83,12 @@ static inline int64_t idletime_now_ns(void)
 
 /** idletime_resource_learns: by 'auto' or 'shadow'.  Context: any thread. */
 bool idletime_resource_learns(const IdletimeResource *res);
+
+/**
+ * idletime_resource_piece_bytes: larger background requests are cut into
+ * pieces of so many; learned with 'auto'.  Context: any thread.
+ */
+uint64_t idletime_resource_piece_bytes(const IdletimeResource *res);
 
 /** idletime_resource_goal: for the learner.  Context: any thread. */
 IdletimeGoal idletime_resource_goal(const IdletimeResource *res);

@@ -25,6 +25,7 @@ typedef struct IdletimeWindows {
     double harmless;            /* accepted even with no credit left */
     double delay_ns;            /* expected a gap if all windows are used */
     double starts;              /* expected a gap */
+    float reached[IDLETIME_BINS];   /* share of gaps seen that reach it */
     uint16_t next[IDLETIME_BINS];   /* first open bin from here; BINS: none */
 } IdletimeWindows;
 
@@ -38,6 +39,14 @@ typedef struct IdletimeWindows {
 void idletime_windows_build(IdletimeWindows *w, const IdletimeHistogram *gaps,
                             IdletimeService service, double budget_ns,
                             double haste, double request_ns);
+
+/**
+ * idletime_windows_starts: starts a gap, if requests took @service.
+ * @budget_ns, @request_ns: as for idletime_windows_build()
+ */
+double idletime_windows_starts(const IdletimeWindows *w,
+                               IdletimeService service, double budget_ns,
+                               double request_ns);
 
 /** idletime_windows_ratio: expected delay per service time of a start. */
 double idletime_windows_ratio(const IdletimeWindows *w, IdletimeService service,

@@ -1,0 +1,167 @@
+/*
+ * Idletime size: how long background requests take, by size, and which size
+ * their pieces should have.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ *
+ * A large piece moves many bytes for one positioning; a small one is sooner
+ * out of the way.  A collision costs half a service time on average, and as
+ * long as a piece needs before the foreground returns must be left idle.  So
+ * for each size whose service time is known the knapsack of window.c is
+ * packed once more, and the size with most bytes a gap is taken.  A size that
+ * nobody asked for has no service time: the neighbours of the best one are
+ * tried until they have.
+ */
+#include "qemu/osdep.h"
+#include "idletime/size.h"
+
+/* Less is no mean. */
+#define KNOWN               3
+/* Memory of service times, requests. */
+#define MEMORY              64
+/* Pieces are chosen anew so often; a neighbour is known much sooner. */
+#define CHOOSE_NS           (1000 * 1000 * 1000LL)
+/* Below any device's: divisions stay finite. */
+#define SERVICE_MIN_NS      1000
+/* A change has to bring this much more. */
+#define BETTER              1.05
+
+static unsigned class_of(uint32_t bytes)
+{
+    uint32_t pages = bytes / IDLETIME_SIZE_MIN;
+    unsigned size = pages > 1 ? 32 - __builtin_clz(pages - 1) : 0;
+
+    return MIN(size, IDLETIME_SIZES - 1);
+}
+
+static void note(IdletimeSizeClass *c, double ns)
+{
+    double off = ns - c->mean_ns, part;
+
+    c->count = MIN(c->count + 1, MEMORY);
+    part = 1 / c->count;
+    c->mean_ns += part * off;
+    c->square += part * (off * (ns - c->mean_ns) - c->square);
+}
+
+/* Newton; the core needs no library of mathematics for it. */
+static double root(double x)
+{
+    double r = MAX(x, 1);
+
+    for (int i = 0; i < 64; i++) {
+        double better = (r + x / r) / 2;
+
+        if (better >= r) {
+            break;
+        }
+        r = better;
+    }
+    return x > 0 ? r : 0;
+}
+
+static IdletimeService service_of(const IdletimeSizeClass *c)
+{
+    return (IdletimeService) { MAX(c->mean_ns, SERVICE_MIN_NS),
+                               root(c->square) };
+}
+
+void idletime_sizes_note(IdletimeSizes *s, uint32_t bytes, double ns)
+{
+    note(&s->size[class_of(bytes)], ns);
+    note(&s->any, ns);
+}
+
+bool idletime_sizes_known(const IdletimeSizes *s)
+{
+    return s->any.count >= KNOWN;
+}
+
+IdletimeService idletime_sizes_any(const IdletimeSizes *s)
+{
+    return service_of(&s->any);
+}
+
+IdletimeService idletime_sizes_service(const IdletimeSizes *s, uint32_t bytes)
+{
+    unsigned size = class_of(bytes);
+
+    /* Never seen: the next larger one that was, else any. */
+    while (size < IDLETIME_SIZES && s->size[size].count < KNOWN) {
+        size++;
+    }
+    return service_of(size < IDLETIME_SIZES ? &s->size[size] : &s->any);
+}
+
+/* ---- pieces */
+
+static unsigned largest(uint64_t max_bytes)
+{
+    unsigned size = 0;
+
+    while (size + 1 < IDLETIME_SIZES &&
+           (uint64_t)IDLETIME_SIZE_MIN << (size + 1) <= max_bytes) {
+        size++;
+    }
+    return size;
+}
+
+static double bytes_a_gap(const IdletimeSizes *s, const IdletimeWindows *w,
+                          unsigned size, double budget_ns, double request_ns)
+{
+    return idletime_windows_starts(w, service_of(&s->size[size]), budget_ns,
+                                   request_ns) *
+           (double)(IDLETIME_SIZE_MIN << size);
+}
+
+static unsigned best_size(const IdletimeSizes *s, const IdletimeWindows *w,
+                          unsigned max, double budget_ns, double request_ns)
+{
+    unsigned best = MIN(s->piece, max);
+    double most = 0;
+
+    if (s->size[best].count >= KNOWN) {
+        most = BETTER * bytes_a_gap(s, w, best, budget_ns, request_ns);
+    }
+    for (unsigned i = 0; i <= max; i++) {
+        double bytes = s->size[i].count < KNOWN ? 0 :
+                       bytes_a_gap(s, w, i, budget_ns, request_ns);
+
+        if (bytes > most) {
+            best = i;
+            most = bytes;
+        }
+    }
+    return best;
+}
+
+void idletime_sizes_choose(IdletimeSizes *s, const IdletimeWindows *w,
+                           uint64_t max_bytes, double budget_ns,
+                           double request_ns, int64_t now_ns)
+{
+    unsigned max = largest(max_bytes), best;
+
+    if (s->chosen_ns && now_ns - s->chosen_ns < CHOOSE_NS) {
+        return;
+    }
+    if (!s->chosen_ns) {
+        s->piece = max;
+    }
+    s->chosen_ns = now_ns;
+    best = best_size(s, w, max, budget_ns, request_ns);
+    /* Only of sizes that are cut there is a choice. */
+    if (s->size[best].count >= KNOWN && best > 0 &&
+        s->size[best - 1].count < KNOWN) {
+        best--;
+    } else if (s->size[best].count >= KNOWN && best < max &&
+               s->size[best + 1].count < KNOWN) {
+        best++;
+    }
+    s->piece = best;
+}
+
+uint64_t idletime_sizes_piece(const IdletimeSizes *s, uint64_t max_bytes)
+{
+    return s->chosen_ns ? MIN((uint64_t)IDLETIME_SIZE_MIN << s->piece,
+                              max_bytes) : max_bytes;
+}

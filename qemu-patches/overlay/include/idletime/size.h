@@ -1,0 +1,57 @@
+/*
+ * Idletime size: how long background requests take, by size, and which size
+ * their pieces should have.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ *
+ * Pure.
+ */
+#ifndef IDLETIME_SIZE_H
+#define IDLETIME_SIZE_H
+
+#include "idletime/window.h"
+
+/* 4 KiB, 8 KiB, ... 64 MiB and above. */
+#define IDLETIME_SIZES          15
+#define IDLETIME_SIZE_MIN       4096u
+
+/* Service times of one size. */
+typedef struct IdletimeSizeClass {
+    double count;               /* at most so many are remembered */
+    double mean_ns;
+    double square;              /* mean square deviation, ns^2 */
+} IdletimeSizeClass;
+
+typedef struct IdletimeSizes {
+    IdletimeSizeClass size[IDLETIME_SIZES];
+    IdletimeSizeClass any;      /* as the sizes come */
+    unsigned piece;             /* class that pieces should have */
+    int64_t chosen_ns;          /* when it was chosen; 0: never */
+} IdletimeSizes;
+
+/** idletime_sizes_note: a request of @bytes took @ns. */
+void idletime_sizes_note(IdletimeSizes *s, uint32_t bytes, double ns);
+
+/** idletime_sizes_known: is there enough to speak of a service time? */
+bool idletime_sizes_known(const IdletimeSizes *s);
+
+/** idletime_sizes_service: expected of a request of @bytes. */
+IdletimeService idletime_sizes_service(const IdletimeSizes *s, uint32_t bytes);
+/** idletime_sizes_any: of requests as they come. */
+IdletimeService idletime_sizes_any(const IdletimeSizes *s);
+
+/**
+ * idletime_sizes_choose: the size of pieces that brings most bytes within
+ * the budget, or a neighbour of it whose service time is not known yet.
+ * @max_bytes: largest piece that the operator allows
+ * @budget_ns, @request_ns: as for idletime_windows_build()
+ * At most once a second; about 60 us a known size.
+ */
+void idletime_sizes_choose(IdletimeSizes *s, const IdletimeWindows *w,
+                           uint64_t max_bytes, double budget_ns,
+                           double request_ns, int64_t now_ns);
+
+/** idletime_sizes_piece: bytes, at most @max_bytes. */
+uint64_t idletime_sizes_piece(const IdletimeSizes *s, uint64_t max_bytes);
+
+#endif
