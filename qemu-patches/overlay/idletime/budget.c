@@ -42,8 +42,8 @@
 /* Collisions that the factor's start value of one is worth. */
 #define FACTOR_PRIOR        4
 #define FACTOR_MAX          64
-/* Times what is possible. */
-#define NOISE               2
+/* In a queue some wait much longer than the mean; a stall is longer still. */
+#define NOISE               10
 /* Longest delay that is believed, mean service times. */
 #define DELAY_CUT           3
 /* Half-lives: the clean latency in requests, the factor in delay. */

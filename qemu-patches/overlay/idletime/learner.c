@@ -12,7 +12,7 @@
  * what will a background request that starts now cost?
  *
  *   foreground  ## ## ##                      ## ## ##
- *   interval            bb bb bb bb bb bb bb b#b ## ##     one collision a burst
+ *   interval            bb bb bb bb bb bb bb b#b ## ##     one collision
  *   learned          bb bb bb bb bb bb bb bb  ## ## ##     starts sooner, and
  *                                                          stops in time
  *
