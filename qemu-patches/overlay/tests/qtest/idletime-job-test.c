@@ -176,6 +176,62 @@ static void test_half_way(void)
     machine_free(m);
 }
 
+/* The lines of QEMU's log with one of two events, a letter for each. */
+static char *order_of(TestMachine *m, const char *log, const char *started,
+                      const char *completed)
+{
+    g_autofree char *path = g_build_filename(m->dir, log, NULL);
+    g_autofree char *text = NULL;
+    g_auto(GStrv) line = NULL;
+    GString *order = g_string_new(NULL);
+
+    g_assert_true(g_file_get_contents(path, &text, NULL, NULL));
+    line = g_strsplit(text, "\n", -1);
+    for (unsigned i = 0; line[i]; i++) {
+        if (strstr(line[i], started)) {
+            g_string_append_c(order, 's');
+        } else if (strstr(line[i], completed)) {
+            g_string_append_c(order, 'c');
+        }
+    }
+    return g_string_free(order, false);
+}
+
+/*
+ * Two are in service when the drain begins, and the end of the first leaves
+ * room for a third.  Released then, it would keep its token to the end of the
+ * drain without being at the disk.  null-co waits in real time.
+ */
+static void test_none_inside(void)
+{
+    TestMachine *m = machine_new();
+    g_autofree char *order = NULL;
+    TestRequest *r[HELD];
+    TestDisk *bg;
+
+    machine_resource(m, RESOURCE, "max-inflight=2");
+    machine_args(m, "-d trace:idletime_gate_started,"
+                 "trace:virtio_blk_req_complete -D %s/log", m->dir);
+    bg = machine_disk_on(m, "bg", "driver=null-co,read-zeroes=on,"
+                         "latency-ns=1000000000", "idletime=" RESOURCE
+                         ",idletime-class=background");
+    machine_start(m);
+    for (int i = 0; i < HELD; i++) {
+        r[i] = disk_read(bg);
+    }
+    assert_in_service(bg, 2);
+    /* Refused in the end, but drained. */
+    qobject_unref(qtest_qmp(m->qts, "{'execute': 'block_resize', 'arguments':"
+                            " {'node-name': 'bg', 'size': 0}}"));
+    for (int i = 0; i < HELD; i++) {
+        request_ok(r[i]);
+    }
+    order = order_of(m, "log", "idletime_gate_started",
+                     "virtio_blk_req_complete");
+    g_assert_cmpstr(order, ==, "ssccsc");
+    machine_free(m);
+}
+
 /* ---- snapshots of the whole machine */
 
 static void hmp_ok(TestMachine *m, const char *command)
@@ -258,6 +314,7 @@ int main(int argc, char **argv)
     }
     qtest_add_func("idletime/drain/neighbour", test_neighbour);
     qtest_add_func("idletime/drain/half-way", test_half_way);
+    qtest_add_func("idletime/drain/none-inside", test_none_inside);
     qtest_add_func("idletime/savevm", test_savevm);
     return g_test_run();
 }
