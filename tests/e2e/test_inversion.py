@@ -18,7 +18,7 @@ from tests.framework.qemu import Boot, Machine
 from tests.testbed.attach import attach
 from tests.testbed.disk import Disk, Model
 
-COUNT_SECONDS = 12
+COUNT_SECONDS = 8
 HOLD_MS = {"guest": 8000, "background": 200}
 """A fsync of ours is a data write, a journal write and a flush, and for every other file a rename with a second sync.
 

@@ -18,7 +18,7 @@ from tests.framework.qemu import Boot, Machine
 from tests.testbed.attach import DEVICE, attach
 from tests.testbed.disk import Disk
 
-REPETITIONS = int(os.environ.get("IDLETIME_REPETITIONS", "5"))
+REPETITIONS = int(os.environ.get("IDLETIME_REPETITIONS", "3"))
 """Of each event in one test; `make soak` and the README's table use more."""
 
 MAX_HOLD_MS = 300

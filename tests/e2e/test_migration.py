@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import tempfile
 import time
 from contextlib import ExitStack
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.test_disk import Start, info
-from tests.e2e.test_life import MAX_HOLD_MS, SPAN_BYTES, THREADS, device, wait_for_held
+from tests.e2e.test_life import MAX_HOLD_MS, REPETITIONS, SPAN_BYTES, THREADS, device, wait_for_held
 from tests.e2e.test_neighbours import FOREVER_SECONDS, served_again
 from tests.framework import paths, verify
 from tests.framework.ledger import note
@@ -98,3 +99,29 @@ def test_migration(
     report = verify.end(target.guest)
     assert report["errors"] == 0 and report["verified_bytes"] > 0
     note(f"migration, {way} ({threads})", 1, verified_bytes=report["verified_bytes"])
+
+
+def test_savevm_and_loadvm(disk: Start, stack: ExitStack, boot: Boot, arena: Path, scratch: Path) -> None:
+    """The whole machine, its disk too, goes back in time while requests are held, and verifies its data there."""
+    shared: Disk = disk(service_us=2000)
+    fg = stack.enter_context(Machine(boot, "foreground", attach(shared, "foreground", arena)))
+    fg.guest.load(intensity=95, seconds=FOREVER_SECONDS)
+    image = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "image"
+    subprocess.run([str(paths.STAGED_QEMU.with_name("qemu-img")), "create", "-q", "-f", "qcow2", str(image), "64M"],
+                   check=True)
+    arguments = [
+        "-blockdev", f"driver=qcow2,node-name=disk,file.driver=file,file.filename={image}",
+        "-object", f"idletime-resource,id=disk0,path={arena},max-hold-ms={MAX_HOLD_MS}",
+        "-device", "virtio-blk-pci,drive=disk,id=vd0,idletime=disk0,idletime-class=background",
+    ]
+    bg = stack.enter_context(Machine(boot, "background", arguments))
+    verify.start(bg.guest, span_bytes=SPAN_BYTES)
+    wait_for_held(bg)
+    assert bg.qmp.execute("human-monitor-command", 60, command_line="savevm s") == ""
+    for _ in range(REPETITIONS):
+        wait_for_held(bg)
+        assert bg.qmp.execute("human-monitor-command", 60, command_line="loadvm s") == ""
+        assert verify.running(bg.guest)
+    report = verify.end(bg.guest)
+    assert report["errors"] == 0 and report["verified_bytes"] > 0
+    note("savevm and loadvm", REPETITIONS, verified_bytes=report["verified_bytes"])

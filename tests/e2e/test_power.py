@@ -29,7 +29,7 @@ FILES = 8
 """As many counters as idleverify has."""
 
 SIZE_MIB = 48
-STATES = int(os.environ.get("IDLETIME_POWER_STATES", "12"))
+STATES = int(os.environ.get("IDLETIME_POWER_STATES", "10"))
 """Losses of power that one run is tried with: one at its end, the others at random times before."""
 
 SYNCED = 60

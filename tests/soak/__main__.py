@@ -29,7 +29,7 @@ E2E = {
                      "test_stop_and_cont_hundred_times", "test_unbind_and_bind", "test_system_reset",
                      "test_unplug_and_plug"],
     "test_migration.py": [f"test_migration[{way}-{threads}]" for threads in ("main-loop", "iothread") for way in
-                          ("patched to patched", "patched to unpatched", "unpatched to patched")],
+                          ("patched to patched", "patched to unpatched", "unpatched to patched")] + ["test_savevm_and_loadvm"],
     "test_faults.py": ["test_server_killed_and_restarted", *(f"test_errors[{policy}]" for policy in
                                                             ("report", "stop", "enospc"))],
     "test_power.py": ["test_power_cut[patched]", "test_power_cut[stock]"],
@@ -55,7 +55,7 @@ def run(scenario: str, seed: int, number: int) -> bool:
     log = FOLDER / f"{number:04}.log"
     environment = os.environ | {
         "IDLETIME_SEED": str(seed), "IDLETIME_LEDGER": str(LEDGER), "IDLETIME_RACE_SEED": str(seed),
-        "IDLETIME_RACE_STEPS": str(RACE_STEPS), "IDLETIME_ROUNDS": "20", "IDLETIME_POWER_STATES": "40",
+        "IDLETIME_RACE_STEPS": str(RACE_STEPS), "IDLETIME_REPETITIONS": "5", "IDLETIME_ROUNDS": "20", "IDLETIME_POWER_STATES": "40",
         "IDLETIME_LOGS": str(FOLDER / "machine"),
     }
     begin = time.monotonic()
