@@ -8,42 +8,26 @@
  * a lost arena, and garbage in the ring of a fourth disk.  The order of what
  * happens inside QEMU is not the seed's: two I/O threads race.
  *
- * Each request has a zone of its disk for itself, so what it must read, and
- * what the image must hold in the end, is known.  A reset forgets requests:
- * then the image says which of them were carried out, block by block.
+ * What each request must read, and what the images must hold in the end, is
+ * known: idletime-zones.h.
  *
  * IDLETIME_RACE_SEED=n  IDLETIME_RACE_STEPS=n
  */
 #include "qemu/osdep.h"
 #include "qemu/bswap.h"
 #include "qemu/cutils.h"
-#include "qemu/units.h"
-#include "idletime-machine.h"
+#include "idletime-zones.h"
 
 #define DISKS           3
-#define ZONES           16
-#define ZONE_BYTES      (512 * KiB)
-#define ZONE_BLOCKS     (ZONE_BYTES / BLOCK_BYTES)
-#define HEADER_BYTES    sizeof(struct virtio_blk_outhdr)
 #define DEFAULT_STEPS   400
 #define SETTLE_US       (15 * G_USEC_PER_SEC)
 /* The arena is looked at once in this time. */
 #define WATCH_US        (1000 * MS)
 
-/* One request at a time; its data lie behind its header. */
-typedef struct Zone {
-    TestRequest *r;
-    uint64_t addr;
-    uint32_t type;
-    unsigned first, count;          /* blocks of the zone */
-    uint8_t value;
-    uint8_t holds[ZONE_BLOCKS];
-} Zone;
-
 typedef struct Racer {
     TestDisk *d;
     const char *options;            /* to plug it again */
-    Zone zone[ZONES];
+    TestZones zones;
 } Racer;
 
 typedef struct Race {
@@ -53,8 +37,6 @@ typedef struct Race {
     TestDisk *mad;
     uint64_t mad_addr;
     bool stopped;
-    unsigned requests;
-    uint64_t verified_bytes;
 } Race;
 
 static unsigned pick(Race *race, unsigned n)
@@ -62,160 +44,15 @@ static unsigned pick(Race *race, unsigned n)
     return g_rand_int_range(race->rand, 0, n);
 }
 
-/* ---- requests */
-
-static uint64_t image_offset(const Racer *racer, const Zone *z)
-{
-    return (z - racer->zone) * ZONE_BYTES + z->first * (uint64_t)BLOCK_BYTES;
-}
-
-static void send_request(Race *race, Racer *racer, Zone *z, uint32_t ioprio)
-{
-    QTestState *qts = race->m->qts;
-    bool flush = z->type == VIRTIO_BLK_T_FLUSH;
-    uint32_t size = flush ? 0 : z->count * BLOCK_BYTES;
-    struct virtio_blk_outhdr header = {
-        .type = cpu_to_le32(z->type), .ioprio = cpu_to_le32(ioprio),
-        .sector = cpu_to_le64(image_offset(racer, z) / SECTOR_BYTES),
-    };
-    struct virtio_blk_discard_write_zeroes range = {
-        .sector = header.sector,
-        .num_sectors = cpu_to_le32(size / SECTOR_BYTES),
-    };
-    bool ranged = z->type == VIRTIO_BLK_T_WRITE_ZEROES ||
-                  z->type == VIRTIO_BLK_T_DISCARD;
-    TestPart part[] = {
-        { z->addr, HEADER_BYTES, false },
-        { z->addr + HEADER_BYTES, ranged ? sizeof(range) : size,
-          z->type == VIRTIO_BLK_T_IN },
-        { 0, 1, true },
-    };
-
-    part[2].addr = part[1].addr + part[1].size;
-    qtest_bufwrite(qts, z->addr, &header, sizeof(header));
-    if (ranged) {
-        qtest_bufwrite(qts, part[1].addr, &range, sizeof(range));
-    } else {
-        qtest_memset(qts, part[1].addr, z->value, size);
-    }
-    qtest_writeb(qts, part[2].addr, 0xff);
-    if (flush) {
-        part[1] = part[2];
-    }
-    z->r = disk_submit_parts(racer->d, pick(race, racer->d->num_queues), part,
-                             flush ? 2 : 3);
-    z->r->size = flush ? 0 : part[1].size;
-    race->requests++;
-}
-
-static bool room_in_rings(const TestDisk *d)
-{
-    for (unsigned i = 0; i < d->num_queues; i++) {
-        if (d->vq[i]->num_free < 3) {
-            return false;
-        }
-    }
-    return true;
-}
-
-static void submit(Race *race, Racer *racer)
-{
-    static const uint32_t types[] = {
-        VIRTIO_BLK_T_OUT, VIRTIO_BLK_T_OUT, VIRTIO_BLK_T_OUT, VIRTIO_BLK_T_IN,
-        VIRTIO_BLK_T_IN, VIRTIO_BLK_T_FLUSH, VIRTIO_BLK_T_WRITE_ZEROES,
-        VIRTIO_BLK_T_DISCARD,
-    };
-    static const uint32_t ioprios[] = {
-        IOPRIO_NONE, IOPRIO_BE_JOURNAL, IOPRIO_BE, IOPRIO_IDLE, IOPRIO_IDLE,
-    };
-    Zone *z = &racer->zone[pick(race, ZONES)];
-
-    if (z->r || race->stopped || !room_in_rings(racer->d)) {
-        return;
-    }
-    z->type = types[pick(race, ARRAY_SIZE(types))];
-    z->first = pick(race, ZONE_BLOCKS - 1);
-    /* Mostly small; large ones come in pieces. */
-    z->count = 1 + pick(race, pick(race, 4) ? MIN(4, ZONE_BLOCKS - z->first) :
-                              ZONE_BLOCKS - z->first);
-    z->value = 1 + pick(race, 255);
-    send_request(race, racer, z, ioprios[pick(race, ARRAY_SIZE(ioprios))]);
-}
-
-/* ---- what became of them */
-
-static void note_done(Race *race, Racer *racer, Zone *z)
-{
-    QTestState *qts = race->m->qts;
-    uint8_t *holds = &z->holds[z->first];
-
-    g_assert_cmpint(qtest_readb(qts, z->addr + HEADER_BYTES + z->r->size), ==,
-                    VIRTIO_BLK_S_OK);
-    if (z->type == VIRTIO_BLK_T_OUT) {
-        memset(holds, z->value, z->count);
-    } else if (z->type == VIRTIO_BLK_T_WRITE_ZEROES ||
-               z->type == VIRTIO_BLK_T_DISCARD) {
-        memset(holds, 0, z->count);
-    } else if (z->type == VIRTIO_BLK_T_IN) {
-        g_autofree uint8_t *data = g_malloc(z->r->size);
-
-        qtest_bufread(qts, z->addr + HEADER_BYTES, data, z->r->size);
-        for (size_t i = 0; i < z->r->size; i++) {
-            g_assert_cmphex(data[i], ==, holds[i / BLOCK_BYTES]);
-        }
-        race->verified_bytes += z->r->size;
-    }
-    z->r = NULL;
-}
-
-/* Returns the number of those that are still on their way. */
+/* Returns the number of requests that are still on their way. */
 static unsigned reap(Race *race)
 {
     unsigned pending = 0;
 
     for (unsigned i = 0; i < DISKS; i++) {
-        for (unsigned n = 0; n < ZONES; n++) {
-            Zone *z = &race->racer[i].zone[n];
-
-            if (z->r && request_done(z->r)) {
-                note_done(race, &race->racer[i], z);
-            }
-            pending += !!z->r;
-        }
+        pending += zones_reap(&race->racer[i].zones);
     }
     return pending;
-}
-
-/* The image of each zone; after a reset, of a forgotten write either state. */
-static void compare(Race *race, Racer *racer)
-{
-    g_autofree uint8_t *data = g_malloc(ZONE_BYTES);
-    int fd = open(racer->d->image, O_RDONLY);
-
-    for (unsigned n = 0; n < ZONES; n++) {
-        Zone *z = &racer->zone[n];
-        bool zeroes = z->type != VIRTIO_BLK_T_OUT;
-
-        g_assert_cmpint(pread(fd, data, ZONE_BYTES, n * ZONE_BYTES), ==,
-                        ZONE_BYTES);
-        for (unsigned b = 0; b < ZONE_BLOCKS; b++) {
-            uint8_t found = data[b * BLOCK_BYTES];
-
-            for (unsigned i = 1; i < BLOCK_BYTES; i++) {
-                g_assert_cmphex(data[b * BLOCK_BYTES + i], ==, found);
-            }
-            if (z->r && z->type != VIRTIO_BLK_T_IN &&
-                z->type != VIRTIO_BLK_T_FLUSH &&
-                b >= z->first && b < z->first + z->count &&
-                found == (zeroes ? 0 : z->value)) {
-                z->holds[b] = found;
-            }
-            g_assert_cmphex(found, ==, z->holds[b]);
-        }
-        z->r = NULL;
-    }
-    race->verified_bytes += ZONES * ZONE_BYTES;
-    close(fd);
 }
 
 /*
@@ -255,7 +92,7 @@ static void settle(Race *race)
 static void forgotten(Race *race, Racer *racer)
 {
     reap(race);
-    compare(race, racer);
+    zones_compare(&racer->zones);
 }
 
 static void driver_reset(Race *race)
@@ -303,7 +140,7 @@ static void replug(Race *race)
     }
     reap(race);
     disk_unplug(racer->d);
-    compare(race, racer);
+    zones_compare(&racer->zones);
     heal(race);
     disk_plug(racer->d, racer->options);
 }
@@ -412,8 +249,9 @@ static void pass_time(Race *race)
 
 static void submit_many(Race *race)
 {
-    for (unsigned n = 0; n < 8; n++) {
-        submit(race, &race->racer[pick(race, DISKS)]);
+    /* A stopped guest kicks nothing. */
+    for (unsigned n = 0; n < 8 && !race->stopped; n++) {
+        zones_submit(&race->racer[pick(race, DISKS)].zones, race->rand);
     }
 }
 
@@ -446,10 +284,7 @@ static void racer_init(Racer *racer, TestDisk *d, const char *options)
 {
     racer->d = d;
     racer->options = options;
-    for (unsigned n = 0; n < ZONES; n++) {
-        racer->zone[n].addr = guest_alloc(&d->m->alloc, ZONE_BYTES +
-                                          2 * BLOCK_BYTES);
-    }
+    zones_init(&racer->zones, d);
 }
 
 static void race_start(Race *race)
@@ -494,6 +329,8 @@ static void test_race(void)
     unsigned seed = number_from("IDLETIME_RACE_SEED", 1);
     unsigned steps = number_from("IDLETIME_RACE_STEPS", DEFAULT_STEPS);
     Race race = { .rand = g_rand_new_with_seed(seed) };
+    uint64_t verified_bytes = 0;
+    unsigned requests = 0;
 
     race_start(&race);
     for (unsigned i = 0; i < steps; i++) {
@@ -501,11 +338,15 @@ static void test_race(void)
     }
     settle(&race);
     for (unsigned i = 0; i < DISKS; i++) {
-        compare(&race, &race.racer[i]);
+        TestZones *zones = &race.racer[i].zones;
+
+        zones_compare(zones);
+        requests += zones->requests;
+        verified_bytes += zones->verified_bytes;
     }
     g_test_message("seed %u: %u steps, %u requests, %" PRIu64
-                   " bytes verified", seed, steps, race.requests,
-                   race.verified_bytes);
+                   " bytes verified", seed, steps, requests,
+                   verified_bytes);
     g_rand_free(race.rand);
     machine_free(race.m);
 }
