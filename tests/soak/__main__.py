@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -50,6 +51,32 @@ def command(scenario: str) -> list[str]:
     return [sys.executable, "-m", "pytest", "-q", "-x", "--no-header", f"{paths.ROOT}/tests/e2e/{scenario}"]
 
 
+def wait(child: subprocess.Popen[bytes]) -> int:
+    """The exit status; a scenario that takes too long, or is interrupted with us, is asked to clean up."""
+    try:
+        return child.wait(LIMIT_SECONDS)
+    except subprocess.TimeoutExpired:
+        return end(child)
+    except KeyboardInterrupt:
+        end(child)
+        raise
+
+
+def end(child: subprocess.Popen[bytes]) -> int:
+    """Ctrl-C for it and all that it started; by force if that does not help."""
+    os.killpg(child.pid, signal.SIGINT)
+    try:
+        return child.wait(60) or 1
+    except subprocess.TimeoutExpired:
+        os.killpg(child.pid, signal.SIGKILL)
+        return child.wait()
+
+
+def interrupt(number: int, frame: object) -> None:
+    """SIGTERM, and SIGINT in the background, end us as Ctrl-C does."""
+    raise KeyboardInterrupt
+
+
 def run(scenario: str, seed: int, number: int) -> bool:
     """Run one scenario; tells whether it passed, and keeps its output if not."""
     log = FOLDER / f"{number:04}.log"
@@ -60,8 +87,8 @@ def run(scenario: str, seed: int, number: int) -> bool:
     }
     begin = time.monotonic()
     with log.open("w") as output:
-        status = subprocess.run(["timeout", "--kill-after=10", str(LIMIT_SECONDS), *command(scenario)],
-                                cwd=paths.ROOT, env=environment, stdout=output, stderr=subprocess.STDOUT).returncode
+        status = wait(subprocess.Popen(command(scenario), cwd=paths.ROOT, env=environment, stdin=subprocess.DEVNULL,
+                                       stdout=output, stderr=subprocess.STDOUT, start_new_session=True))
     if status == 0:
         log.unlink()
         if scenario == RACE:
@@ -76,6 +103,8 @@ def main() -> int:
     parser.add_argument("--hours", type=float, default=0.5)
     parser.add_argument("--seed", type=int, default=random.randrange(2**31))
     arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, interrupt)
+    signal.signal(signal.SIGINT, interrupt)
     FOLDER.mkdir(parents=True, exist_ok=True)
     dice = random.Random(arguments.seed)
     print(f"soak of {arguments.hours} h, seed {arguments.seed}", flush=True)
