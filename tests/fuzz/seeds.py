@@ -64,9 +64,70 @@ def arena_seeds():
     yield "late", head(KEEP_HEADER, now=2**63 - 1) + part(0, LOOK)
 
 
+VNET_10, VNET_12, VNET_20 = range(3)
+GSO_NONE, GSO_TCPV4, GSO_TCPV6, GSO_UDP_L4 = 0, 1, 4, 5
+TYPE_IPV4, TYPE_IPV6, TYPE_VLAN, TYPE_ARP = 0x0800, 0x86dd, 0x8100, 0x0806
+TCP, UDP, ICMPV6 = 6, 17, 58
+
+
+def packet_head(vnet=VNET_12, split=20, limit=1514, more=0):
+    return struct.pack("<BHHH", vnet, split, limit, more)
+
+
+def vnet_header(gso=GSO_NONE, segment=0, start=0, size=12):
+    return struct.pack("<BBHHHH", 1 if gso else 0, gso, 0, segment, start,
+                       16).ljust(size, b"\0")
+
+
+def ethernet(kind, tags=()):
+    frame = bytes(12)
+    for tag in tags:
+        frame += struct.pack(">HH", tag, 5)
+    return frame + struct.pack(">H", kind)
+
+
+def ipv4(protocol, rest, fragment=0):
+    return struct.pack(">BBHHHBBH", 0x45, 4, 20 + rest, 1, fragment, 64,
+                       protocol, 0) + bytes(8)
+
+
+def ipv6(protocol, rest):
+    return struct.pack(">IHBB", 0x60400000, rest, protocol, 64) + bytes(32)
+
+
+def tcp():
+    return struct.pack(">HHIIHHHH", 1000, 9, 1, 1, 0x5010, 0, 0, 0)
+
+
+def udp(rest, source=1000, target=9):
+    return struct.pack(">HHHH", source, target, 8 + rest, 0)
+
+
+def packet_seeds():
+    plain = packet_head() + vnet_header()
+    yield "arp", plain + ethernet(TYPE_ARP) + bytes(28)
+    yield "ack", plain + ethernet(TYPE_IPV4) + ipv4(TCP, 20) + tcp()
+    yield "dhcp", plain + ethernet(TYPE_IPV4) + ipv4(UDP, 8) + udp(0, 68, 67)
+    yield "fragment", plain + ethernet(TYPE_IPV4) + ipv4(UDP, 8, 0x2000) + udp(0)
+    yield "qinq", plain + ethernet(TYPE_IPV4, (0x88a8, TYPE_VLAN)) + ipv4(
+        UDP, 8) + udp(0)
+    yield "discovery", plain + ethernet(TYPE_IPV6) + ipv6(ICMPV6, 24) + bytes(
+        [135]) + bytes(23)
+    yield "extensions", plain + ethernet(TYPE_IPV6) + ipv6(0, 24) + bytes(
+        [60]) + bytes(7) + bytes([UDP]) + bytes(7) + udp(0)
+    yield "tso4", packet_head(more=9000) + vnet_header(
+        GSO_TCPV4, 1460, 34) + ethernet(TYPE_IPV4) + ipv4(TCP, 9020) + tcp()
+    yield "tso6", packet_head(VNET_20, 60, 4000, 9000) + vnet_header(
+        GSO_TCPV6, 1440, 54, 20) + ethernet(TYPE_IPV6) + ipv6(TCP, 9020) + tcp()
+    yield "uso", packet_head(VNET_10, 12, 0, 5000) + vnet_header(
+        GSO_UDP_L4, 1200, 34, 10) + ethernet(TYPE_IPV4) + ipv4(
+            UDP, 5008) + udp(5000)
+
+
 def main():
     root = pathlib.Path(sys.argv[1])
-    for target, seeds in (("core", core_seeds), ("arena", arena_seeds)):
+    for target, seeds in (("core", core_seeds), ("arena", arena_seeds),
+                          ("packet", packet_seeds)):
         folder = root / target
         folder.mkdir(parents=True, exist_ok=True)
         for name, data in seeds():

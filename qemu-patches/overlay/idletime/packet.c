@@ -292,16 +292,12 @@ void idletime_packet_parse(const struct iovec *iov, unsigned count,
 
 static bool code_point(const char **text, unsigned *value)
 {
-    char *end;
-    unsigned long v;
+    const char *start = *text;
 
-    if (**text < '0' || **text > '9') {
-        return false;
+    for (*value = 0; **text >= '0' && **text <= '9'; (*text)++) {
+        *value = MIN(*value * 10 + (**text - '0'), 64);
     }
-    v = strtoul(*text, &end, 10);
-    *text = end;
-    *value = MIN(v, 64);
-    return *value < 64;
+    return *text > start && *value < 64;
 }
 
 bool idletime_dscp_parse(const char *text, uint64_t *set)

@@ -89,6 +89,7 @@ static IdletimeDeviceInfo *device_info(const IdletimeDevice *dev)
 
     info->device = idletime_device_name(dev);
     info->q_class = dev->class;
+    info->service = dev->service;
     info->background_queues = g_strdup(dev->queues);
     info->foreground = g_new0(IdletimeTraffic, 1);
     info->background = g_new0(IdletimeTraffic, 1);
@@ -205,6 +206,7 @@ static void add_resource(IdletimeResource *res, void *opaque)
     info->budget_percent = idletime_resource_get(res,
                                                  IDLETIME_BUDGET_PERCENT);
     info->shadow = idletime_resource_get(res, IDLETIME_SHADOW);
+    info->rate_bps = idletime_resource_get(res, IDLETIME_RATE_BPS);
     info->foreground = g_new0(IdletimeTraffic, 1);
     info->background = g_new0(IdletimeTraffic, 1);
     info->state = IDLETIME_RESOURCE_STATE_UNKNOWN;
@@ -260,7 +262,8 @@ void qmp_idletime_set(const char *device, bool has_class, IdletimeClass class,
                       bool has_weight, int64_t weight,
                       bool has_auto, bool q_auto,
                       bool has_budget_percent, int64_t budget_percent,
-                      bool has_shadow, bool shadow, Error **errp)
+                      bool has_shadow, bool shadow,
+                      bool has_rate_bps, int64_t rate_bps, Error **errp)
 {
     const NewSetting new[IDLETIME_SETTING__MAX] = {
         [IDLETIME_INTERVAL_US] = { has_interval_us, interval_us },
@@ -273,6 +276,7 @@ void qmp_idletime_set(const char *device, bool has_class, IdletimeClass class,
         [IDLETIME_AUTO] = { has_auto, q_auto },
         [IDLETIME_BUDGET_PERCENT] = { has_budget_percent, budget_percent },
         [IDLETIME_SHADOW] = { has_shadow, shadow },
+        [IDLETIME_RATE_BPS] = { has_rate_bps, rate_bps },
     };
     IdletimeResource *res = NULL;
     IdletimeDevice *dev = NULL;

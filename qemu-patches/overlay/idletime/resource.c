@@ -39,6 +39,7 @@ static const SettingInfo setting_info[IDLETIME_SETTING__MAX] = {
     /* 5 %: about what the peers cost; 1000 is a foreground of a tenth */
     [IDLETIME_BUDGET_PERCENT] = { "budget-percent", 5, 0, 1000, 1 },
     [IDLETIME_SHADOW] = { "shadow", 0, 0, 1, 1, .is_bool = true },
+    [IDLETIME_RATE_BPS] = { "rate-bps", 0, 0, 1000000000000LL, 1 },
 };
 
 static QTAILQ_HEAD(, IdletimeResource) resources =

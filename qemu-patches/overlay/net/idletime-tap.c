@@ -7,11 +7,13 @@
  * queue lets go of it: bridge, qdisc, driver.  The charge is the packet's
  * true size, that is with the kernel's overhead.  The tap takes a packet
  * while the charge is below the send buffer, whatever the packet's size, and
- * polls writable while the charge plus one is below half the send buffer
- * (Linux: sock_alloc_send_pskb(), sock_writeable()).  So with the smallest
- * send buffer that works, 4 bytes, one packet of any size is taken at a time,
- * and "writable" means that it has left.  A send buffer of 1 to 3 never polls
- * writable; we find the smallest that does by trying.
+ * polls writable while the charge plus one is below half the send buffer; who
+ * sleeps on that is woken while the last packet still has a charge of one
+ * (Linux: sock_alloc_send_pskb(), sock_writeable(), sock_wfree()).  So with
+ * the smallest send buffer that works, 6 bytes, one packet of any size is
+ * taken at a time, and "writable" means that it has left.  One of 1 to 3
+ * never polls writable, 4 and 5 do but wake nobody; that others may need more
+ * is found by trying.
  *
  * We poll a descriptor of our own, so that the tap's own handlers stay as
  * they are.
@@ -24,7 +26,7 @@
 #include <sys/ioctl.h>
 #include <linux/if_tun.h>
 
-#define LEAST_SNDBUF        4
+#define LEAST_SNDBUF        6
 #define LARGEST_TRY         (1 << 20)
 /*
  * True size of a packet of 1,514 bytes: its buffer is one of 2,048 bytes,

@@ -21,7 +21,7 @@ void qmp_idletime_set(const char *device, bool has_class,
                       int64_t max_hold_ms, bool has_weight, int64_t weight,
                       bool has_auto, bool q_auto, bool has_budget_percent,
                       int64_t budget_percent, bool has_shadow, bool shadow,
-                      Error **errp)
+                      bool has_rate_bps, int64_t rate_bps, Error **errp)
 {
     error_setg(errp, "this program has no devices");
 }

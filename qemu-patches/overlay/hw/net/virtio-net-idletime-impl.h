@@ -17,7 +17,7 @@ typedef struct IdletimeNetPacket {
     VirtQueueElement *elem;
     IdletimePacket packet;
     int64_t held_ns;
-    bool urged;                 /* leaves as foreground, without being asked */
+    bool urged;                 /* leaves as foreground, is not asked for */
     bool promoted;              /* because of this: */
     IdletimePromotion cause;
     bool in_pieces;
@@ -44,13 +44,17 @@ typedef struct IdletimeNetQueue {
     /* Between pop and push. */
     IdletimeNetPacket *piece_of; /* the element is a piece of it */
     bool leased;
+    uint64_t leased_bytes;
     IdletimeLease lease;
 
-    /* Written to the backend, not known to have left. */
+    /* Written to the backend, not known to have left; oldest first. */
     unsigned in_service;
     IdletimeLease service[IDLETIME_TOKENS];
+    int64_t free_ns[IDLETIME_TOKENS]; /* by the clock: when it has left */
     IdletimeTap tap;
-    QEMUTimer *stall_timer;
+    uint64_t unheld_bytes;      /* written since the tap held something */
+    bool by_clock;
+    QEMUTimer *service_timer;
 } IdletimeNetQueue;
 
 struct VirtIONetIdletime {
@@ -68,6 +72,7 @@ struct VirtIONetIdletime {
     /* The last time stamp of foreground, and the ticks at which it was. */
     int64_t stamp_ns;
     int64_t stamp_ticks;
+    int64_t stamp_limit;        /* it is good for so many ticks */
 };
 
 static inline IdletimeNetQueue *idletime_net_queue(const VirtIONetQueue *q)
@@ -88,6 +93,9 @@ static inline IdletimeClass idletime_net_class(const IdletimeNetQueue *nq)
 #define IDLETIME_NET_HOLD_NS (100 * 1000 * 1000LL)
 
 /* ---- decisions (virtio-net-idletime.c) */
+
+/** idletime_net_calibrate: how long a tick is; takes 50 us. */
+void idletime_net_calibrate(VirtIONetIdletime *it);
 
 /** idletime_net_pump: ask again for all queues that wait. */
 void idletime_net_pump(void *opaque);
@@ -155,8 +163,14 @@ bool idletime_net_is_first(const IdletimeNetQueue *nq);
 /** idletime_net_room: may this queue have one more packet in service? */
 bool idletime_net_room(IdletimeNetQueue *nq);
 
-/** idletime_net_serve: a packet with nq->lease was written. */
+/** idletime_net_prepare: a packet with nq->lease is about to be written. */
+void idletime_net_prepare(IdletimeNetQueue *nq);
+
+/** idletime_net_serve: it was written. */
 void idletime_net_serve(IdletimeNetQueue *nq);
+
+/** idletime_net_settle: no more will be written for now; wait for the rest. */
+void idletime_net_settle(IdletimeNetQueue *nq);
 
 /** idletime_net_unbind: foreground is about to be written. */
 void idletime_net_unbind(VirtIONetIdletime *it);
@@ -166,7 +180,7 @@ void idletime_net_leave(IdletimeNetQueue *nq);
 
 /** idletime_net_drained: for the tap. */
 void idletime_net_drained(void *opaque);
-/** idletime_net_stalled: for the stall timer. */
-void idletime_net_stalled(void *opaque);
+/** idletime_net_service_timer: for the timer. */
+void idletime_net_service_timer(void *opaque);
 
 #endif

@@ -102,6 +102,7 @@ static void queues_init(VirtIONetIdletime *it)
     it->gate->pump = idletime_net_pump;
     it->gate->opaque = it;
     it->gate->hold_max_ns = IDLETIME_NET_HOLD_NS;
+    idletime_net_calibrate(it);
     it->queue = g_new0(IdletimeNetQueue, it->dev.num_queues);
     for (unsigned i = 0; i < it->dev.num_queues; i++) {
         IdletimeNetQueue *nq = &it->queue[i];
@@ -112,8 +113,8 @@ static void queues_init(VirtIONetIdletime *it)
         QSIMPLEQ_INIT(&nq->held);
         idletime_tap_open(&nq->tap, n->nic_conf.peers.ncs[i],
                           idletime_net_drained, nq);
-        nq->stall_timer = timer_new_ns(idletime_clock(), idletime_net_stalled,
-                                       nq);
+        nq->service_timer = timer_new_ns(idletime_clock(),
+                                         idletime_net_service_timer, nq);
     }
 }
 
@@ -121,7 +122,7 @@ static void queues_free(VirtIONetIdletime *it)
 {
     for (unsigned i = 0; i < it->dev.num_queues; i++) {
         idletime_tap_close(&it->queue[i].tap);
-        timer_free(it->queue[i].stall_timer);
+        timer_free(it->queue[i].service_timer);
     }
     g_free(it->queue);
 }
@@ -241,6 +242,7 @@ static void queue_follow(IdletimeNetQueue *nq, QueueState state)
         idletime_net_drop(nq, false);
     }
     idletime_net_wait(nq, 0);
+    idletime_net_settle(nq);
     nq->left = nq->refused = false;
 }
 

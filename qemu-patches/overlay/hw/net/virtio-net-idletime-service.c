@@ -4,10 +4,23 @@
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
  * A write to the backend returns when the host's queue has the packet, not
- * when the link has.  A tap tells us when the packet has left, by its send
- * buffer (net/idletime-tap.c); until then the packet's lease is ours and
- * nothing else of the background starts.  Other backends tell nothing: what
- * was written counts as gone.
+ * when the link has sent it.  Until it has, the packet's lease is ours and
+ * nothing else of the background starts.  Who tells:
+ *
+ *   send buffer  A tap does, by its send buffer (net/idletime-tap.c).
+ *   clock        Where the tap's buffer holds nothing (below), and for other
+ *                backends where rate-bps is set: the link clock in the arena,
+ *                by the rate and the bytes that all background processes gave.
+ *   completion   Else nobody: what was written counts as gone.
+ *
+ * WHEN A SEND BUFFER HOLDS NOTHING
+ *
+ * Some things on a packet's way take it out of the send buffer before it has
+ * left: br_netfilter (bridge-nf-call-iptables=1), another guest's tap, a host
+ * that is a virtual machine with an old driver.  We see it in this: the tap is
+ * writable at once after each packet, for more bytes than any link takes at
+ * once.  Then the clock takes over, with a warning.  We go on looking: a
+ * packet that the buffer holds is the proof that it works.
  *
  * The send buffer is the tap's, not a queue's.  On a device that sends
  * foreground too, it is bound only while background is in service, and freed
@@ -15,6 +28,7 @@
  * have left, so the background waits for its own foreground as well.
  */
 #include "qemu/osdep.h"
+#include "qemu/error-report.h"
 #include "virtio-net-idletime-impl.h"
 
 /*
@@ -22,16 +36,36 @@
  * buffer that is too small: 1 s is 100 times a queue of 1,000 packets at
  * 1 Gbit/s.
  */
-#define STALL_NS (1000 * 1000 * 1000LL)
+#define STALL_NS            (1000 * 1000 * 1000LL)
+
+/*
+ * What a link may take at once: the burst of a token bucket.  They are made
+ * for one or two timer ticks (10 ms at 100 Hz), and of 64 KiB at least; where
+ * the rate is not known, for 1 Gbit/s.
+ */
+#define BURST_BYTES         (64 * 1024)
+#define BURST_PER_S         100
+#define BURST_UNKNOWN       (1024 * 1024)
+/* A slow link is assumed where the rate is not known: it costs the background
+ * only. */
+#define RATE_UNKNOWN_BPS    10000000
+/* Preamble, checksum and gap of a frame on Ethernet. */
+#define FRAME_EXTRA         24
 
 static unsigned packet_bound(const VirtIONetIdletime *it)
 {
-    return idletime_resource_get(it->dev.res, IDLETIME_MAX_INFLIGHT);
+    return MIN(idletime_resource_get(it->dev.res, IDLETIME_MAX_INFLIGHT),
+               IDLETIME_TOKENS);
+}
+
+static uint64_t rate_bps(const VirtIONetIdletime *it)
+{
+    return idletime_resource_get(it->dev.res, IDLETIME_RATE_BPS);
 }
 
 bool idletime_net_room(IdletimeNetQueue *nq)
 {
-    return nq->in_service < MIN(packet_bound(nq->owner), IDLETIME_TOKENS);
+    return nq->in_service < packet_bound(nq->owner);
 }
 
 /* The @count oldest have left. */
@@ -46,65 +80,183 @@ static void end_oldest(IdletimeNetQueue *nq, unsigned count)
     nq->in_service -= count;
     memmove(nq->service, nq->service + count,
             nq->in_service * sizeof(nq->service[0]));
+    memmove(nq->free_ns, nq->free_ns + count,
+            nq->in_service * sizeof(nq->free_ns[0]));
 }
 
-/* There is room for one more packet of the bound, or all have left. */
-static void end_drained(IdletimeNetQueue *nq)
-{
-    unsigned bound = packet_bound(nq->owner);
+/* ---- by the send buffer */
 
-    if (nq->in_service) {
-        end_oldest(nq, nq->in_service >= bound ? nq->in_service - bound + 1 :
-                                                 1);
+static uint64_t burst_bytes(const VirtIONetIdletime *it)
+{
+    uint64_t rate = rate_bps(it);
+
+    return rate ? BURST_BYTES + rate / 8 / BURST_PER_S : BURST_UNKNOWN;
+}
+
+static void warn_once(const IdletimeNetQueue *nq)
+{
+    const VirtIONetIdletime *it = nq->owner;
+    NetClientState *peer = it->n->nic_conf.peers.ncs[nq->index];
+    uint64_t rate = rate_bps(it);
+
+    warn_report_once("netdev '%s': packets leave the tap's send buffer before "
+                     "the link has sent them, so background packets of "
+                     "idletime-resource '%s' go by a clock of %" PRIu64
+                     " bit/s%s; is br_netfilter active? sysctl "
+                     "net.bridge.bridge-nf-call-iptables=0 (and -ip6tables, "
+                     "-arptables) helps", peer ? peer->name : "",
+                     idletime_resource_id(it->dev.res),
+                     rate ?: RATE_UNKNOWN_BPS,
+                     rate ? "" : ", as its property rate-bps is not set");
+}
+
+static bool is_full(const IdletimeNetQueue *nq)
+{
+    return nq->in_service >= packet_bound(nq->owner);
+}
+
+static void bind_to(IdletimeNetQueue *nq, unsigned packets)
+{
+    idletime_tap_bind(&nq->tap, packets);
+    nq->owner->bound |= idletime_tap_is_open(&nq->tap);
+}
+
+/*
+ * What the tap tells is whether one of the full number has left, or whether
+ * all have; the send buffer is bound to what we want to know.
+ */
+static void end_what_left(IdletimeNetQueue *nq, uint64_t bytes)
+{
+    bool full = is_full(nq);
+
+    bind_to(nq, full ? packet_bound(nq->owner) : 1);
+    if (!idletime_tap_drained(&nq->tap)) {
+        nq->unheld_bytes = 0;
+        nq->by_clock = false;
+        return;
+    }
+    nq->unheld_bytes += bytes;
+    if (bytes && nq->unheld_bytes > burst_bytes(nq->owner) && !nq->by_clock) {
+        nq->by_clock = true;
+        warn_once(nq);
+    } else if (!nq->by_clock) {
+        end_oldest(nq, full ? 1 : nq->in_service);
     }
 }
 
+/* ---- by the clock */
+
+static void end_by_clock(IdletimeNetQueue *nq)
+{
+    int64_t now_ns = idletime_now_ns();
+    unsigned count = 0;
+
+    while (count < nq->in_service && nq->free_ns[count] <= now_ns) {
+        count++;
+    }
+    end_oldest(nq, count);
+}
+
+static void take_link(IdletimeNetQueue *nq, uint64_t bytes)
+{
+    VirtIONetIdletime *it = nq->owner;
+
+    nq->free_ns[nq->in_service - 1] =
+        idletime_link_take(&it->gate->scan, rate_bps(it) ?: RATE_UNKNOWN_BPS,
+                           bytes + FRAME_EXTRA, idletime_now_ns());
+}
+
+/* ---- both */
+
+static IdletimeService service_of(const IdletimeNetQueue *nq)
+{
+    if (idletime_tap_is_open(&nq->tap)) {
+        return nq->by_clock ? IDLETIME_SERVICE_CLOCK :
+                              IDLETIME_SERVICE_SEND_BUFFER;
+    }
+    return rate_bps(nq->owner) ? IDLETIME_SERVICE_CLOCK :
+                                 IDLETIME_SERVICE_COMPLETION;
+}
+
+/* Be called when the next one has left. */
 static void watch(IdletimeNetQueue *nq)
 {
-    if (nq->in_service) {
-        idletime_tap_watch(&nq->tap);
-        timer_mod(nq->stall_timer, idletime_now_ns() + STALL_NS);
-    } else {
+    IdletimeService service = service_of(nq);
+
+    nq->owner->dev.service = service;
+    if (!nq->in_service) {
         idletime_tap_unwatch(&nq->tap);
-        timer_del(nq->stall_timer);
+        timer_del(nq->service_timer);
+    } else if (service == IDLETIME_SERVICE_CLOCK) {
+        idletime_tap_unwatch(&nq->tap);
+        timer_mod(nq->service_timer, nq->free_ns[0]);
+    } else {
+        idletime_tap_watch(&nq->tap);
+        timer_mod(nq->service_timer, idletime_now_ns() + STALL_NS);
+    }
+}
+
+void idletime_net_prepare(IdletimeNetQueue *nq)
+{
+    if (nq->in_service) {
+        bind_to(nq, packet_bound(nq->owner));
+    }
+}
+
+static void settle(IdletimeNetQueue *nq, uint64_t bytes)
+{
+    if (idletime_tap_is_open(&nq->tap)) {
+        end_what_left(nq, bytes);
+    }
+    if (service_of(nq) == IDLETIME_SERVICE_CLOCK) {
+        end_by_clock(nq);
+    } else if (service_of(nq) == IDLETIME_SERVICE_COMPLETION) {
+        end_oldest(nq, nq->in_service);
+    }
+    watch(nq);
+}
+
+void idletime_net_settle(IdletimeNetQueue *nq)
+{
+    if (nq->in_service && !is_full(nq)) {
+        settle(nq, 0);
     }
 }
 
 void idletime_net_serve(IdletimeNetQueue *nq)
 {
+    nq->free_ns[nq->in_service] = 0;
     nq->service[nq->in_service++] = nq->lease;
-    if (!idletime_tap_is_open(&nq->tap)) {
-        end_oldest(nq, nq->in_service);
-        return;
+    if (service_of(nq) == IDLETIME_SERVICE_CLOCK) {
+        take_link(nq, nq->leased_bytes);
     }
-    idletime_tap_bind(&nq->tap, packet_bound(nq->owner));
-    nq->owner->bound = true;
-    if (idletime_tap_drained(&nq->tap)) {
-        end_drained(nq);
+    if (is_full(nq)) {
+        settle(nq, nq->leased_bytes);
     }
-    watch(nq);
 }
 
 void idletime_net_drained(void *opaque)
 {
     IdletimeNetQueue *nq = opaque;
 
-    /* Freed for foreground meanwhile: bind again and look. */
-    idletime_tap_bind(&nq->tap, packet_bound(nq->owner));
-    nq->owner->bound = true;
-    if (idletime_tap_drained(&nq->tap)) {
-        end_drained(nq);
+    /* It may have been freed for foreground meanwhile: bind and look. */
+    settle(nq, 0);
+    if (nq->head_ns && !is_full(nq)) {
+        /* The next one is written, or idletime_net_settle() comes. */
+        idletime_tap_unwatch(&nq->tap);
     }
-    watch(nq);
     idletime_net_pump(nq->owner);
 }
 
-void idletime_net_stalled(void *opaque)
+void idletime_net_service_timer(void *opaque)
 {
     IdletimeNetQueue *nq = opaque;
 
-    idletime_tap_stalled(&nq->tap);
-    watch(nq);
+    if (service_of(nq) == IDLETIME_SERVICE_SEND_BUFFER) {
+        idletime_tap_stalled(&nq->tap);
+    }
+    settle(nq, 0);
+    idletime_net_pump(nq->owner);
 }
 
 void idletime_net_unbind(VirtIONetIdletime *it)
@@ -118,5 +270,6 @@ void idletime_net_unbind(VirtIONetIdletime *it)
 void idletime_net_leave(IdletimeNetQueue *nq)
 {
     end_oldest(nq, nq->in_service);
-    watch(nq);
+    idletime_tap_unwatch(&nq->tap);
+    timer_del(nq->service_timer);
 }

@@ -28,10 +28,10 @@
 
 /*
  * Foreground time stamps: reading the clock costs more than all the rest of a
- * packet's way through here, so one is good for so many processor ticks (13 to
- * 65 us at 5 to 1 GHz), far below any interval that makes sense.
+ * packet's way through here, so one is good for so long, by the processor's
+ * ticks.  It is far below any interval that makes sense.
  */
-#define STAMP_TICKS         65536
+#define STAMP_NS            (50 * 1000LL)
 
 /*
  * A queue that foreground shares holds this part of its ring at most; then
@@ -55,21 +55,31 @@
 
 /* ---- foreground */
 
+/*
+ * Where the host has no ticks QEMU counts calls, of which there are few in
+ * this time: then each reads the clock.  Virtual time stands still and jumps.
+ */
+void idletime_net_calibrate(VirtIONetIdletime *it)
+{
+    int64_t start_ns = get_clock();
+    int64_t start = cpu_get_host_ticks();
+
+    while (get_clock() - start_ns < STAMP_NS) {
+        /* Only time passes. */
+    }
+    if (idletime_clock() != QEMU_CLOCK_VIRTUAL) {
+        it->stamp_limit = cpu_get_host_ticks() - start;
+    }
+}
+
 static int64_t stamp_ns(VirtIONetIdletime *it)
 {
-#ifdef __x86_64__
     int64_t ticks = cpu_get_host_ticks();
 
-    if (likely((uint64_t)(ticks - it->stamp_ticks) < STAMP_TICKS)) {
-        return it->stamp_ns;
+    if (unlikely(ticks - it->stamp_ticks >= it->stamp_limit)) {
+        it->stamp_ticks = ticks;
+        it->stamp_ns = idletime_now_ns();
     }
-    it->stamp_ticks = ticks;
-    /* Virtual time stands still and jumps. */
-    if (idletime_clock() == QEMU_CLOCK_VIRTUAL) {
-        it->stamp_ticks -= STAMP_TICKS;
-    }
-#endif
-    it->stamp_ns = idletime_now_ns();
     return it->stamp_ns;
 }
 
@@ -177,6 +187,18 @@ static size_t piece_limit(const VirtIONetIdletime *it)
                                                   IDLETIME_MAX_REQUEST_BYTES));
 }
 
+static bool ask(IdletimeNetQueue *nq, int64_t since_ns, uint64_t bytes)
+{
+    IdletimeGate *gate = nq->owner->gate;
+
+    if (nq->refused || !idletime_net_is_first(nq) || !idletime_net_room(nq)) {
+        return false;
+    }
+    gate->hold_max_ns = is_full(nq) ? HOLD_FULL_NS : IDLETIME_NET_HOLD_NS;
+    nq->refused = !idletime_gate_ask(gate, since_ns, bytes, &nq->lease);
+    return !nq->refused;
+}
+
 /* May the first that waits, of @bytes, start now?  Then nq->lease is it. */
 static bool may_start(IdletimeNetQueue *nq, int64_t since_ns, uint64_t bytes)
 {
@@ -185,16 +207,14 @@ static bool may_start(IdletimeNetQueue *nq, int64_t since_ns, uint64_t bytes)
     if (nq->head_ns != since_ns) {
         idletime_net_wait(nq, since_ns);
     }
-    if (nq->refused || !idletime_net_is_first(nq) || !idletime_net_room(nq)) {
-        return false;
-    }
-    gate->hold_max_ns = is_full(nq) ? HOLD_FULL_NS : IDLETIME_NET_HOLD_NS;
-    if (!idletime_gate_ask(gate, since_ns, bytes, &nq->lease)) {
-        nq->refused = true;
+    if (!ask(nq, since_ns, bytes)) {
+        idletime_net_settle(nq);
         return false;
     }
     idletime_gate_note_hold(gate, idletime_now_ns() - since_ns);
     nq->leased = true;
+    nq->leased_bytes = bytes;
+    idletime_net_prepare(nq);
     return true;
 }
 
@@ -316,6 +336,7 @@ static VirtQueueElement *pop_background(IdletimeNetQueue *nq)
     elem = pop(nq);
     if (!elem) {
         idletime_net_wait(nq, 0);
+        idletime_net_settle(nq);
         return NULL;
     }
     parse(nq, elem, &packet);
@@ -382,9 +403,12 @@ static VirtQueueElement *pop_mixed(IdletimeNetQueue *nq)
         }
         elem = pop(nq);
         if (!elem) {
+            idletime_net_settle(nq);
             return NULL;
         }
         elem = sort(nq, elem);
+        /* The last one that fits: from here on the deadline is short. */
+        nq->refused &= !is_full(nq);
         if (elem) {
             nq->tail_run = 0;
             return elem;

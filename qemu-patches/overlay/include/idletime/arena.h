@@ -41,6 +41,7 @@ typedef struct IdletimeBoardHeader {
     uint32_t slots_high;        /* slots ever claimed: scans end here */
     uint64_t size_bytes;        /* of the file */
     uint64_t clock;             /* background: virtual time of the last start */
+    int64_t link_free_ns;       /* background: the link clock (link.c) */
 } IdletimeBoardHeader;
 
 /*
@@ -267,6 +268,16 @@ static inline void idletime_fg_end(IdletimeFgWriter *w, int64_t now_ns)
 
 /* ---- background */
 
+typedef struct IdletimeScan IdletimeScan;
+
+/**
+ * idletime_link_take: the link gets @bytes more of the background.
+ * Returns the time at which it will have sent them; it may lie in the past,
+ * by 250 us at most, where a late timer is made up for.
+ */
+int64_t idletime_link_take(const IdletimeScan *scan, uint64_t rate_bps,
+                           uint64_t bytes, int64_t now_ns);
+
 /* A slot that had its turn and let it pass. */
 typedef struct IdletimeSkip {
     uint64_t started;           /* its requests then */
@@ -275,14 +286,14 @@ typedef struct IdletimeSkip {
 } IdletimeSkip;
 
 /* What a look remembers from the one before. */
-typedef struct IdletimeScan {
+struct IdletimeScan {
     const IdletimeBoard *fg;    /* read-only is enough */
     const IdletimeBoard *bg;    /* writable */
     uint32_t self;              /* our background slot */
     uint32_t fg_high;           /* slots to scan; only grows, so that a */
     uint32_t bg_high;           /* scribbled header cannot hide one */
     IdletimeSkip skip[IDLETIME_SLOTS];
-} IdletimeScan;
+};
 
 /**
  * idletime_scan: look at both boards.

@@ -28,6 +28,7 @@ typedef enum IdletimeSetting {
     IDLETIME_AUTO,
     IDLETIME_BUDGET_PERCENT,
     IDLETIME_SHADOW,
+    IDLETIME_RATE_BPS,
     IDLETIME_SETTING__MAX,
 } IdletimeSetting;
 

@@ -13,19 +13,20 @@
 #define FIRST_SLOT      16
 #define PACKET_MAX      (128 * KiB)
 #define TX              1
+#define ETH_P_RARP      0x8035
 
 /* ---- machine */
 
-TestNic *machine_nic(TestMachine *m, const char *id, const char *options)
+TestNic *machine_nic_at(TestMachine *m, const char *id, unsigned slot,
+                        const char *options)
 {
-    static unsigned count;
     TestNic *nic = g_new0(TestNic, 1);
     int pair[2];
 
     g_assert_cmpint(socketpair(PF_UNIX, SOCK_STREAM, 0, pair), ==, 0);
     nic->m = m;
     nic->id = g_strdup(id);
-    nic->slot = FIRST_SLOT + count++ % 8;
+    nic->slot = slot;
     nic->host = pair[0];
     g_unix_set_fd_nonblocking(nic->host, true, NULL);
     fcntl(nic->host, F_SETFD, FD_CLOEXEC);
@@ -34,6 +35,13 @@ TestNic *machine_nic(TestMachine *m, const char *id, const char *options)
                  "ioeventfd=off%s%s", id, id, nic->slot, *options ? "," : "",
                  options);
     return nic;
+}
+
+TestNic *machine_nic(TestMachine *m, const char *id, const char *options)
+{
+    static unsigned count;
+
+    return machine_nic_at(m, id, FIRST_SLOT + count++ % 8, options);
 }
 
 TestMachine *nic_pair(const char *resource_options, TestNic **fg,
@@ -56,7 +64,9 @@ void nic_forget(TestNic *nic)
     QVirtQueue *vq[] = { nic->rx, nic->tx };
 
     for (unsigned i = 0; i < ARRAY_SIZE(vq); i++) {
-        if (vq[i]) {
+        if (vq[i] && nic->adopted) {
+            g_free(container_of(vq[i], QVirtQueuePCI, vq));
+        } else if (vq[i]) {
             qvirtqueue_cleanup(nic->pci->vdev.bus, vq[i], &nic->m->alloc);
         }
     }
@@ -94,6 +104,37 @@ void nic_init(TestNic *nic)
     nic->rx = qvirtqueue_setup(&nic->pci->vdev, &nic->m->alloc, 0);
     nic->tx = qvirtqueue_setup(&nic->pci->vdev, &nic->m->alloc, TX);
     qvirtio_set_driver_ok(&nic->pci->vdev);
+}
+
+static QVirtQueue *adopt(TestNic *nic, QVirtQueue *from)
+{
+    QVirtQueuePCI *vq = g_memdup2(container_of(from, QVirtQueuePCI, vq),
+                                  sizeof(*vq));
+
+    vq->vq.vdev = &nic->pci->vdev;
+    return &vq->vq;
+}
+
+void nic_adopt(TestNic *nic, const TestNic *from)
+{
+    nic->pci = g_memdup2(from->pci, sizeof(*from->pci));
+    nic->pci->pdev = g_memdup2(from->pci->pdev, sizeof(*from->pci->pdev));
+    nic->pci->pdev->bus = nic->m->bus;
+    nic->rx = adopt(nic, from->rx);
+    nic->tx = adopt(nic, from->tx);
+    nic->adopted = true;
+}
+
+void nic_unplug(TestNic *nic)
+{
+    TestDisk device = {
+        .m = nic->m, .id = nic->id, .slot = nic->slot,
+        .requests = g_ptr_array_new(),
+    };
+
+    disk_unplug(&device);
+    g_ptr_array_free(device.requests, true);
+    nic_forget(nic);
 }
 
 /*
@@ -216,6 +257,10 @@ int64_t nic_next(TestNic *nic)
     g_autofree uint8_t *buffer = g_malloc(PACKET_MAX);
     size_t size = nic_got(nic, buffer, PACKET_MAX);
 
+    /* A device that has moved announces itself. */
+    while (size && lduw_be_p(buffer + 12) == ETH_P_RARP) {
+        size = nic_got(nic, buffer, PACKET_MAX);
+    }
     return size < ETHERNET + IP4 + UDP + 4 ? -1 :
            (int64_t)ldl_be_p(buffer + ETHERNET + IP4 + UDP);
 }

@@ -29,6 +29,7 @@ typedef struct TestNic {
     QVirtioPCIDevice *pci;
     QVirtQueue *rx;
     QVirtQueue *tx;
+    bool adopted;               /* its rings are of a migrated machine */
 } TestNic;
 
 /* What the tests make: IPv4 and UDP, a number in the payload. */
@@ -42,6 +43,9 @@ typedef struct TestPacket {
 
 /** machine_nic: a socket netdev; @options of virtio-net-pci */
 TestNic *machine_nic(TestMachine *m, const char *id, const char *options);
+/** machine_nic_at: in a PCI slot of the test's choice. */
+TestNic *machine_nic_at(TestMachine *m, const char *id, unsigned slot,
+                        const char *options);
 /** nic_pair: "fg" and "bg" on one resource, started and set up. */
 TestMachine *nic_pair(const char *resource_options, TestNic **fg,
                       TestNic **bg);
@@ -51,6 +55,7 @@ void nic_init(TestNic *nic);
 void nic_forget(TestNic *nic);
 /** nic_adopt: go on where @from was; same device in another machine. */
 void nic_adopt(TestNic *nic, const TestNic *from);
+void nic_unplug(TestNic *nic);
 
 /** nic_settle: what was kicked is carried out. */
 void nic_settle(TestMachine *m);

@@ -1,0 +1,432 @@
+/*
+ * Idletime machine tests: stop, reset, link, unplug and migration while
+ * packets are held.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ */
+#include "qemu/osdep.h"
+#include "qemu/bswap.h"
+#include "idletime-nic.h"
+
+#define LONG_US         (60 * 1000 * MS)
+/* No release but by the interval, which is a minute. */
+#define LONG            "interval-us=60000000,max-hold-ms=0"
+#define ON              "idletime=" RESOURCE ",idletime-class="
+#define HELD            3
+
+static void step(TestMachine *m, int64_t us)
+{
+    machine_step_us(m, us);
+    nic_settle(m);
+}
+
+static TestMachine *pair(const char *class, TestNic **fg, TestNic **bg)
+{
+    g_autofree char *options = g_strconcat(ON, class, NULL);
+    TestMachine *m = machine_new();
+
+    machine_resource(m, RESOURCE, LONG);
+    *fg = machine_nic(m, "fg", "idletime=" RESOURCE);
+    *bg = machine_nic(m, "bg", options);
+    machine_start(m);
+    nic_init(*fg);
+    nic_init(*bg);
+    return m;
+}
+
+static void done(TestMachine *m, TestNic *fg, TestNic *bg)
+{
+    nic_free(fg);
+    nic_free(bg);
+    machine_free(m);
+}
+
+/* Numbers 1 to 3, marked; none leaves. */
+static void hold_some(TestNic *fg, TestNic *bg)
+{
+    nic_send(fg, (TestPacket) { .number = 0 });
+    for (int i = 1; i <= HELD; i++) {
+        nic_send(bg, (TestPacket) { .dscp = DSCP_LE, .number = i });
+    }
+    assert_none_left(bg);
+}
+
+static void plain(TestNic *nic, uint32_t number)
+{
+    nic_send(nic, (TestPacket) { .port = 2000, .number = number });
+}
+
+/* ---- stop and cont */
+
+static void test_stop(const void *class)
+{
+    TestNic *fg, *bg;
+    TestMachine *m = pair(class, &fg, &bg);
+
+    hold_some(fg, bg);
+    machine_stop(m);
+    step(m, LONG_US);
+    /* In the ring, from where a migration takes them. */
+    g_assert_cmpint(nic_number(bg, "held"), ==, 0);
+    g_assert_cmpint(nic_returned(bg), ==, 0);
+    assert_none_left(bg);
+    machine_cont(m);
+    nic_settle(m);
+    assert_left(bg, 1, 2, 3);
+    g_assert_cmpint(nic_returned(bg), ==, HELD);
+    done(m, fg, bg);
+}
+
+static void test_stop_100(const void *class)
+{
+    TestNic *fg, *bg;
+    TestMachine *m = pair(class, &fg, &bg);
+
+    hold_some(fg, bg);
+    for (int i = 0; i < 100; i++) {
+        machine_stop(m);
+        machine_cont(m);
+        nic_settle(m);
+    }
+    assert_none_left(bg);
+    step(m, LONG_US);
+    assert_left(bg, 1, 2, 3);
+    done(m, fg, bg);
+}
+
+/* Foreground passed some: these cannot go back, and leave. */
+static void test_stop_passed(void)
+{
+    TestNic *fg, *bg;
+    TestMachine *m = pair("guest", &fg, &bg);
+
+    hold_some(fg, bg);
+    plain(bg, 10);
+    assert_left(bg, 10);
+    nic_send(bg, (TestPacket) { .dscp = DSCP_LE, .number = 4 });
+    machine_stop(m);
+    nic_settle(m);
+    assert_left(bg, 1, 2, 3);
+    g_assert_cmpint(nic_number(bg, "promotions.stop"), ==, HELD);
+    g_assert_cmpint(nic_returned(bg), ==, HELD + 1);
+    machine_cont(m);
+    nic_settle(m);
+    /* Of class guest, and the interval runs. */
+    assert_none_left(bg);
+    step(m, LONG_US);
+    assert_left(bg, 4);
+    done(m, fg, bg);
+}
+
+static void test_kick_while_stopped(const void *class)
+{
+    TestNic *fg, *bg;
+    TestMachine *m = pair(class, &fg, &bg);
+
+    machine_stop(m);
+    nic_send(bg, (TestPacket) { .dscp = DSCP_LE, .number = 1 });
+    step(m, LONG_US);
+    assert_none_left(bg);
+    machine_cont(m);
+    nic_settle(m);
+    assert_left(bg, 1);
+    done(m, fg, bg);
+}
+
+/* ---- resets */
+
+static void by_driver(TestNic *nic)
+{
+    qvirtio_reset(&nic->pci->vdev);
+}
+
+static void by_system(TestNic *nic)
+{
+    qtest_system_reset(nic->m->qts);
+}
+
+static void by_system_stopped(TestNic *nic)
+{
+    machine_stop(nic->m);
+    by_system(nic);
+    machine_cont(nic->m);
+}
+
+typedef struct ResetCase {
+    const char *name;
+    const char *class;
+    void (*reset)(TestNic *nic);
+} ResetCase;
+
+static const ResetCase reset_case[] = {
+    { "driver-background", "background", by_driver },
+    { "driver-guest", "guest", by_driver },
+    { "system-background", "background", by_system },
+    { "system-guest", "guest", by_system },
+    { "stopped-background", "background", by_system_stopped },
+    { "stopped-guest", "guest", by_system_stopped },
+};
+
+/* The driver that gave them is gone: so are they. */
+static void test_reset(const void *opaque)
+{
+    const ResetCase *c = opaque;
+    TestNic *fg, *bg;
+    TestMachine *m = pair(c->class, &fg, &bg);
+
+    hold_some(fg, bg);
+    c->reset(bg);
+    nic_settle(m);
+    g_assert_cmpint(nic_number(bg, "held"), ==, 0);
+    step(m, LONG_US);
+    assert_none_left(bg);
+    nic_init(bg);
+    nic_send(bg, (TestPacket) { .dscp = DSCP_LE, .number = 9 });
+    assert_left(bg, 9);
+    g_assert_cmpint(nic_returned(bg), ==, 1);
+    done(m, fg, bg);
+}
+
+/* ---- link */
+
+static void set_link(TestNic *nic, bool up)
+{
+    machine_ok(nic->m, "set_link", "{'name': %s, 'up': %i}", nic->id, up);
+    nic_settle(nic->m);
+}
+
+/* Dropped, as by a device that has lost its link; and counted. */
+static void test_link(const void *class)
+{
+    TestNic *fg, *bg;
+    TestMachine *m = pair(class, &fg, &bg);
+
+    hold_some(fg, bg);
+    set_link(bg, false);
+    g_assert_cmpint(nic_number(bg, "held"), ==, 0);
+    g_assert_cmpint(nic_number(bg, "dropped"), ==, HELD);
+    g_assert_cmpint(nic_returned(bg), ==, HELD);
+    set_link(bg, true);
+    step(m, LONG_US);
+    assert_none_left(bg);
+    nic_send(bg, (TestPacket) { .dscp = DSCP_LE, .number = 9 });
+    assert_left(bg, 9);
+    done(m, fg, bg);
+}
+
+static void test_netdev_deleted(const void *class)
+{
+    TestNic *fg, *bg;
+    TestMachine *m = pair(class, &fg, &bg);
+
+    hold_some(fg, bg);
+    machine_ok(m, "netdev_del", "{'id': 'bg-net'}");
+    nic_settle(m);
+    g_assert_cmpint(nic_number(bg, "dropped"), ==, HELD);
+    g_assert_cmpint(nic_returned(bg), ==, HELD);
+    nic_send(bg, (TestPacket) { .dscp = DSCP_LE, .number = 9 });
+    step(m, LONG_US);
+    g_assert_cmpint(nic_returned(bg), ==, HELD + 1);
+    done(m, fg, bg);
+}
+
+/* ---- unplug */
+
+static void test_unplug(const void *class)
+{
+    TestNic *fg, *bg;
+    TestMachine *m = pair(class, &fg, &bg);
+
+    hold_some(fg, bg);
+    nic_unplug(bg);
+    step(m, LONG_US);
+    assert_none_left(bg);
+    /* The resource goes on without it. */
+    g_assert_cmpint(machine_number(m, RESOURCE, "held"), ==, 0);
+    nic_send(fg, (TestPacket) { .number = 5 });
+    assert_left(fg, 0, 5);
+    done(m, fg, bg);
+}
+
+/* ---- migration */
+
+typedef struct MoveCase {
+    const char *name;
+    const char *from;
+    const char *to;
+    bool left;                  /* leaves at @to within no interval */
+} MoveCase;
+
+static const MoveCase move_case[] = {
+    { "background", ON "background", ON "background", false },
+    { "guest", ON "guest", ON "guest", false },
+    { "to-unset", ON "background", "", true },
+    { "guest-to-unset", ON "guest", "", true },
+    { "to-foreground", ON "background", ON "foreground", true },
+    { "from-unset", "", ON "background", false },
+};
+
+static void migrate_to_file(TestMachine *m, const char *uri)
+{
+    QDict *info;
+    bool finished = false;
+
+    machine_ok(m, "migrate", "{'uri': %s}", uri);
+    while (!finished) {
+        info = qtest_qmp_assert_success_ref(m->qts,
+                                            "{'execute': 'query-migrate'}");
+        g_assert_cmpstr(qdict_get_try_str(info, "status"), !=, "failed");
+        finished = g_strcmp0(qdict_get_try_str(info, "status"),
+                             "completed") == 0;
+        qobject_unref(info);
+        g_usleep(1000);
+    }
+}
+
+/* @to must be started with -incoming of the same stream. */
+static void move(TestNic *from, TestNic *to, TestMachine *src,
+                 TestMachine *dst)
+{
+    g_autofree char *uri = g_strdup_printf("file:%s/state", src->dir);
+
+    migrate_to_file(src, uri);
+    machine_args(dst, "-incoming %s", uri);
+    machine_start_moved(dst, src);
+    nic_adopt(to, from);
+    nic_settle(dst);
+}
+
+/* Another VM, whose foreground packet starts an interval for all. */
+static TestMachine *neighbour(const TestMachine *beside, TestNic **nic)
+{
+    TestMachine *m = machine_new_beside(beside);
+
+    machine_resource(m, RESOURCE, LONG);
+    *nic = machine_nic(m, "neighbour", "idletime=" RESOURCE);
+    machine_start(m);
+    nic_init(*nic);
+    return m;
+}
+
+static void test_move(const void *opaque)
+{
+    const MoveCase *c = opaque;
+    TestMachine *src = machine_new();
+    TestMachine *dst = machine_new_beside(src), *other;
+    TestNic *from, *to, *fg;
+
+    machine_resource(src, RESOURCE, LONG);
+    machine_resource(dst, RESOURCE, LONG);
+    from = machine_nic_at(src, "vm", 20, c->from);
+    to = machine_nic_at(dst, "vm", 20, c->to);
+    other = neighbour(src, &fg);
+    machine_start(src);
+    nic_init(from);
+    /* The clocks of the three stand at the same time. */
+    plain(fg, 0);
+    if (*c->from) {
+        for (int i = 1; i <= HELD; i++) {
+            nic_send(from, (TestPacket) { .dscp = DSCP_LE, .number = i });
+        }
+    } else {
+        /* Left in the ring by a stopped stock device. */
+        machine_stop(src);
+        for (int i = 1; i <= HELD; i++) {
+            nic_send(from, (TestPacket) { .dscp = DSCP_LE, .number = i });
+        }
+    }
+    assert_none_left(from);
+    move(from, to, src, dst);
+    if (!c->left) {
+        assert_none_left(to);
+        step(dst, LONG_US);
+    }
+    assert_left(to, 1, 2, 3);
+    assert_none_left(from);
+    nic_free(fg);
+    machine_free(other);
+    nic_free(to);
+    machine_free(dst);
+    nic_free(from);
+    machine_free(src);
+}
+
+/* A stock QEMU has no -object idletime-resource. */
+static void test_move_unpatched(const void *opaque)
+{
+    bool away = GPOINTER_TO_INT(opaque);
+    TestMachine *src, *dst;
+    TestNic *from, *to;
+
+    if (!g_getenv(UNPATCHED_QEMU)) {
+        g_test_skip(UNPATCHED_QEMU " is not set");
+        return;
+    }
+    src = machine_new();
+    dst = machine_new_beside(src);
+    (away ? dst : src)->binary = UNPATCHED_QEMU;
+    machine_resource(away ? src : dst, RESOURCE, LONG);
+    from = machine_nic_at(src, "vm", 20, away ? ON "background" : "");
+    to = machine_nic_at(dst, "vm", 20, away ? "" : ON "background");
+    machine_start(src);
+    nic_init(from);
+    if (away) {
+        machine_stop(src);
+        machine_cont(src);
+    }
+    machine_stop(src);
+    for (int i = 1; i <= HELD; i++) {
+        nic_send(from, (TestPacket) { .dscp = DSCP_LE, .number = i });
+    }
+    move(from, to, src, dst);
+    machine_cont(dst);
+    nic_settle(dst);
+    assert_left(to, 1, 2, 3);
+    nic_free(to);
+    machine_free(dst);
+    nic_free(from);
+    machine_free(src);
+}
+
+/* ---- */
+
+static void add_for_classes(const char *name, GTestDataFunc test)
+{
+    static const char *const class[] = { "background", "guest" };
+
+    for (unsigned i = 0; i < ARRAY_SIZE(class); i++) {
+        g_autofree char *path = g_strdup_printf("idletime/net-%s/%s", name,
+                                                class[i]);
+
+        qtest_add_data_func(path, class[i], test);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    g_test_init(&argc, &argv, NULL);
+    add_for_classes("stop/once", test_stop);
+    add_for_classes("stop/100", test_stop_100);
+    qtest_add_func("idletime/net-stop/passed", test_stop_passed);
+    add_for_classes("stop/kick", test_kick_while_stopped);
+    for (unsigned i = 0; i < ARRAY_SIZE(reset_case); i++) {
+        g_autofree char *path = g_strdup_printf("idletime/net-reset/%s",
+                                                reset_case[i].name);
+
+        qtest_add_data_func(path, &reset_case[i], test_reset);
+    }
+    add_for_classes("link", test_link);
+    add_for_classes("netdev-deleted", test_netdev_deleted);
+    add_for_classes("unplug", test_unplug);
+    for (unsigned i = 0; i < ARRAY_SIZE(move_case); i++) {
+        g_autofree char *path = g_strdup_printf("idletime/net-move/%s",
+                                                move_case[i].name);
+
+        qtest_add_data_func(path, &move_case[i], test_move);
+    }
+    qtest_add_data_func("idletime/net-move/to-unpatched",
+                        GINT_TO_POINTER(true), test_move_unpatched);
+    qtest_add_data_func("idletime/net-move/from-unpatched",
+                        GINT_TO_POINTER(false), test_move_unpatched);
+    return g_test_run();
+}

@@ -1,0 +1,312 @@
+/*
+ * Cutting large packets: the pieces are what the host's own segmentation
+ * would have made, and the checksums come out right.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ */
+#include "test.h"
+#include "frames.h"
+#include <netinet/in.h>
+
+#define VNET 12
+#define IPV4 0x0800
+#define IPV6 0x86dd
+
+/* struct virtio_net_hdr */
+#define GSO_TCPV4 1
+#define GSO_TCPV6 4
+#define GSO_UDP_L4 5
+#define GSO_ECN 0x80
+
+typedef struct Case {
+    const char *name;
+    bool v6, udp, big_endian;
+    uint8_t gso_type, flags;
+    uint16_t segment;
+    uint32_t payload;
+    size_t limit;
+} Case;
+
+static uint16_t get16(const uint8_t *p)
+{
+    return p[0] << 8 | p[1];
+}
+
+static uint32_t sum16(const uint8_t *p, size_t size, uint32_t sum)
+{
+    for (size_t i = 0; i + 1 < size; i += 2) {
+        sum += get16(p + i);
+    }
+    if (size % 2) {
+        sum += p[size - 1] << 8;
+    }
+    while (sum >> 16) {
+        sum = (sum >> 16) + (sum & 0xffff);
+    }
+    return sum;
+}
+
+/* Sum of the pseudo header, as a guest puts it into the checksum field. */
+static uint32_t pseudo(const uint8_t *ip, bool v6, uint8_t protocol,
+                       size_t length)
+{
+    uint32_t sum = v6 ? sum16(ip + 8, 32, 0) : sum16(ip + 12, 8, 0);
+
+    sum += protocol + (length >> 16) + (length & 0xffff);
+    while (sum >> 16) {
+        sum = (sum >> 16) + (sum & 0xffff);
+    }
+    return sum;
+}
+
+static void vnet16(Frame *f, size_t at, uint16_t v, bool big_endian)
+{
+    f->byte[at + !big_endian] = v >> 8;
+    f->byte[at + big_endian] = v;
+}
+
+static size_t ip_bytes(const Case *c)
+{
+    return c->v6 ? 40 : 20;
+}
+
+static size_t transport_bytes(const Case *c)
+{
+    return c->udp ? 8 : 32;
+}
+
+static void put_vnet(Frame *f, const Case *c)
+{
+    size_t transport = 14 + ip_bytes(c);
+
+    frame_zero(f, VNET);
+    f->byte[0] = 1;
+    f->byte[1] = c->gso_type;
+    vnet16(f, 2, transport + transport_bytes(c), c->big_endian);
+    vnet16(f, 4, c->segment, c->big_endian);
+    vnet16(f, 6, transport, c->big_endian);
+    vnet16(f, 8, c->udp ? 6 : 16, c->big_endian);
+}
+
+static Frame *make(const Case *c)
+{
+    uint8_t protocol = c->udp ? IPPROTO_UDP : IPPROTO_TCP;
+    size_t rest = transport_bytes(c) + c->payload;
+    Frame *f = g_new0(Frame, 1);
+    size_t ip, transport;
+    uint32_t sum;
+
+    put_vnet(f, c);
+    frame_ethernet(f, c->v6 ? IPV6 : IPV4);
+    ip = f->size;
+    if (c->v6) {
+        frame_ipv6(f, 1, protocol, rest);
+    } else {
+        frame_ipv4(f, 1, protocol, 0, rest);
+    }
+    transport = f->size;
+    if (c->udp) {
+        frame_udp(f, 1000, 9, c->payload);
+    } else {
+        frame_tcp(f, 1000, 9, 0xfffffff0, c->flags);
+    }
+    sum = pseudo(f->byte + ip, c->v6, protocol, rest);
+    f->byte[transport + (c->udp ? 6 : 16)] = sum >> 8;
+    f->byte[transport + (c->udp ? 7 : 17)] = sum;
+    for (uint32_t i = 0; i < c->payload; i++) {
+        f->byte[f->size++] = i * 7 + (i >> 8);
+    }
+    return f;
+}
+
+static bool begin(IdletimeCut *cut, const Frame *f, bool big_endian)
+{
+    struct iovec iov[] = { { (void *)f->byte, 30 },
+                           { (void *)(f->byte + 30), f->size - 30 } };
+    IdletimePacket packet;
+
+    idletime_packet_parse(iov, 2, VNET, &packet);
+    return idletime_cut_begin(cut, iov, 2, VNET, big_endian, &packet);
+}
+
+/* The host completes the sum over the transport header and the payload. */
+static void assert_checksum(const Case *c, const uint8_t *frame, size_t size)
+{
+    const uint8_t *ip = frame + 14, *transport = ip + ip_bytes(c);
+    size_t length = size - 14 - ip_bytes(c);
+
+    g_assert_cmphex(get16(transport + (c->udp ? 6 : 16)), ==,
+                    pseudo(ip, c->v6, c->udp ? IPPROTO_UDP : IPPROTO_TCP,
+                           length));
+    if (!c->v6) {
+        g_assert_cmphex(sum16(ip, 20, 0), ==, 0xffff);
+        g_assert_cmpint(get16(ip + 2), ==, 20 + length);
+    } else {
+        g_assert_cmpint(get16(ip + 4), ==, length);
+    }
+}
+
+static void assert_tcp(const Case *c, const uint8_t *frame, uint32_t done,
+                       bool last)
+{
+    const uint8_t *tcp = frame + 14 + ip_bytes(c);
+    uint32_t sequence = (uint32_t)get16(tcp + 4) << 16 | get16(tcp + 6);
+    uint8_t flags = c->flags;
+
+    flags &= last ? 0xff : ~(TCP_FIN | TCP_PSH);
+    flags &= done ? ~TCP_CWR_FLAG : 0xff;
+    g_assert_cmphex(sequence, ==, 0xfffffff0 + done);
+    g_assert_cmphex(tcp[13], ==, flags);
+}
+
+static void assert_vnet(const Case *c, const uint8_t *vnet, uint32_t done,
+                        uint32_t payload)
+{
+    uint8_t type = c->gso_type & (done ? ~GSO_ECN : 0xff);
+
+    g_assert_cmpint(vnet[0], ==, 1);
+    g_assert_cmpint(vnet[1], ==, payload > c->segment ? type : 0);
+    g_assert_cmpint(vnet[4 + !c->big_endian] << 8 | vnet[4 + c->big_endian],
+                    ==, payload > c->segment ? c->segment : 0);
+}
+
+static uint32_t take(const Case *c, IdletimeCut *cut, const Frame *f,
+                     uint32_t done)
+{
+    size_t headers = 14 + ip_bytes(c) + transport_bytes(c);
+    size_t expected = idletime_cut_size(cut, c->limit);
+    uint8_t *frame = g_malloc0(VNET + 70000);
+    IdletimePiece piece;
+    size_t size;
+
+    idletime_cut_next(cut, c->limit, &piece);
+    size = piece.header_bytes - VNET + piece.payload_bytes;
+    g_assert_cmpint(size, ==, expected);
+    g_assert_cmpint(piece.header_bytes, ==, VNET + headers);
+    g_assert_cmpint(piece.payload_offset, ==, VNET + headers + done);
+    memcpy(frame, piece.header, piece.header_bytes);
+    memcpy(frame + piece.header_bytes, f->byte + piece.payload_offset,
+           piece.payload_bytes);
+    assert_vnet(c, frame, done, piece.payload_bytes);
+    assert_checksum(c, frame + VNET, size);
+    if (!c->v6) {
+        g_assert_cmphex(get16(frame + VNET + 14 + 4), ==,
+                        0x1234 + done / c->segment);
+    }
+    if (!c->udp) {
+        assert_tcp(c, frame + VNET, done, !idletime_cut_left(cut));
+    } else {
+        g_assert_cmpint(get16(frame + VNET + 14 + ip_bytes(c) + 4), ==,
+                        8 + piece.payload_bytes);
+    }
+    g_free(frame);
+    return piece.payload_bytes;
+}
+
+static void test_case(const void *opaque)
+{
+    const Case *c = opaque;
+    Frame *f = make(c);
+    size_t headers = 14 + ip_bytes(c) + transport_bytes(c);
+    uint32_t done = 0, bytes, whole;
+    IdletimeCut cut;
+
+    g_assert_true(begin(&cut, f, c->big_endian));
+    whole = (c->limit > headers ? c->limit - headers : 0) / c->segment *
+            c->segment;
+    whole = MAX(whole, c->segment);
+    while (idletime_cut_left(&cut)) {
+        bytes = take(c, &cut, f, done);
+        done += bytes;
+        g_assert_true(bytes == whole || done == c->payload);
+    }
+    g_assert_cmpint(done, ==, c->payload);
+    g_free(f);
+}
+
+static const Case cases[] = {
+    { "tcp4", .gso_type = GSO_TCPV4, .segment = 1448, .payload = 14480,
+      .limit = 1514, .flags = TCP_ACK | TCP_PSH },
+    { "tcp4-rest", .gso_type = GSO_TCPV4, .segment = 1448, .payload = 14481,
+      .limit = 1514, .flags = TCP_ACK | TCP_FIN },
+    { "tcp4-three", .gso_type = GSO_TCPV4, .segment = 1448, .payload = 64000,
+      .limit = 4500, .flags = TCP_ACK | TCP_PSH },
+    { "tcp4-ecn", .gso_type = GSO_TCPV4 | GSO_ECN, .segment = 1000,
+      .payload = 5001, .limit = 2200, .flags = TCP_ACK | TCP_CWR_FLAG },
+    { "tcp4-whole", .gso_type = GSO_TCPV4, .segment = 1448, .payload = 65000,
+      .limit = SIZE_MAX, .flags = TCP_ACK | TCP_PSH },
+    { "tcp4-tiny-limit", .gso_type = GSO_TCPV4, .segment = 536,
+      .payload = 1500, .limit = 0, .flags = TCP_ACK },
+    { "tcp4-odd", .gso_type = GSO_TCPV4, .segment = 333, .payload = 999,
+      .limit = 700, .flags = TCP_ACK },
+    { "tcp4-big-endian", .gso_type = GSO_TCPV4, .segment = 1448,
+      .payload = 5000, .limit = 1514, .flags = TCP_ACK, .big_endian = true },
+    { "tcp6", .v6 = true, .gso_type = GSO_TCPV6, .segment = 1428,
+      .payload = 60001, .limit = 1514, .flags = TCP_ACK | TCP_PSH },
+    { "udp4", .udp = true, .gso_type = GSO_UDP_L4, .segment = 1400,
+      .payload = 7001, .limit = 1514 },
+    { "udp6", .v6 = true, .udp = true, .gso_type = GSO_UDP_L4,
+      .segment = 1200, .payload = 12000, .limit = 3000 },
+};
+
+/* Each of these changes makes it nothing that we cut. */
+static void test_refused(void)
+{
+    static const struct {
+        const char *what;
+        size_t at;
+        uint8_t value;
+    } change[] = {
+        { "no checksum asked for", 0, 0 },
+        { "no segmentation", 1, 0 },
+        { "UDP fragmentation", 1, 3 },
+        { "another version", 1, GSO_TCPV6 },
+        { "another protocol", 1, GSO_UDP_L4 },
+        { "checksum from elsewhere", 6, 33 },
+        { "IP length too short", VNET + 14 + 2, 1 },
+        { "protocol UDP", VNET + 14 + 9, IPPROTO_UDP },
+        { "a fragment", VNET + 14 + 6, 0x20 },
+        { "short TCP header", VNET + 14 + 20 + 12, 0x40 },
+    };
+    IdletimeCut cut;
+
+    for (unsigned i = 0; i < G_N_ELEMENTS(change); i++) {
+        Frame *f = make(&cases[0]);
+
+        g_assert_true(begin(&cut, f, false));
+        f->byte[change[i].at] = change[i].value;
+        g_test_message("%s", change[i].what);
+        g_assert_false(begin(&cut, f, false));
+        g_free(f);
+    }
+}
+
+static void test_segment_size(void)
+{
+    Case c = cases[0];
+    IdletimeCut cut;
+    Frame *f;
+
+    c.segment = 0;
+    f = make(&c);
+    g_assert_false(begin(&cut, f, false));
+    g_free(f);
+    /* One segment is no cut. */
+    c.segment = c.payload;
+    f = make(&c);
+    g_assert_false(begin(&cut, f, false));
+    g_free(f);
+}
+
+int main(int argc, char **argv)
+{
+    g_test_init(&argc, &argv, NULL);
+    for (unsigned i = 0; i < G_N_ELEMENTS(cases); i++) {
+        g_autofree char *path = g_strdup_printf("/cut/%s", cases[i].name);
+
+        g_test_add_data_func(path, &cases[i], test_case);
+    }
+    g_test_add_func("/cut/refused", test_refused);
+    g_test_add_func("/cut/segment-size", test_segment_size);
+    return g_test_run();
+}
