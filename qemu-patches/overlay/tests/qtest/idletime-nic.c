@@ -17,23 +17,35 @@
 
 /* ---- machine */
 
-TestNic *machine_nic_at(TestMachine *m, const char *id, unsigned slot,
-                        const char *options)
+TestNic *machine_nic_on(TestMachine *m, const char *id, unsigned slot,
+                        const char *netdev, const char *options)
 {
     TestNic *nic = g_new0(TestNic, 1);
-    int pair[2];
 
-    g_assert_cmpint(socketpair(PF_UNIX, SOCK_STREAM, 0, pair), ==, 0);
     nic->m = m;
     nic->id = g_strdup(id);
     nic->slot = slot;
-    nic->host = pair[0];
-    g_unix_set_fd_nonblocking(nic->host, true, NULL);
-    fcntl(nic->host, F_SETFD, FD_CLOEXEC);
-    machine_args(m, "-netdev socket,id=%s-net,fd=%d", id, pair[1]);
+    nic->host = -1;
+    machine_args(m, "-netdev %s,id=%s-net", netdev, id);
     machine_args(m, "-device virtio-net-pci,id=%s,netdev=%s-net,addr=0x%x,"
                  "ioeventfd=off%s%s", id, id, nic->slot, *options ? "," : "",
                  options);
+    return nic;
+}
+
+TestNic *machine_nic_at(TestMachine *m, const char *id, unsigned slot,
+                        const char *options)
+{
+    g_autofree char *netdev = NULL;
+    TestNic *nic;
+    int pair[2];
+
+    g_assert_cmpint(socketpair(PF_UNIX, SOCK_STREAM, 0, pair), ==, 0);
+    netdev = g_strdup_printf("socket,fd=%d", pair[1]);
+    nic = machine_nic_on(m, id, slot, netdev, options);
+    nic->host = pair[0];
+    g_unix_set_fd_nonblocking(nic->host, true, NULL);
+    fcntl(nic->host, F_SETFD, FD_CLOEXEC);
     return nic;
 }
 
@@ -81,7 +93,9 @@ void nic_forget(TestNic *nic)
 void nic_free(TestNic *nic)
 {
     nic_forget(nic);
-    close(nic->host);
+    if (nic->host >= 0) {
+        close(nic->host);
+    }
     g_free(nic->id);
     g_free(nic);
 }
@@ -100,7 +114,8 @@ void nic_init(TestNic *nic)
     qvirtio_pci_device_enable(nic->pci);
     qvirtio_start_device(&nic->pci->vdev);
     qvirtio_set_features(&nic->pci->vdev,
-                         qvirtio_get_features(&nic->pci->vdev) & ~unwanted);
+                         qvirtio_get_features(&nic->pci->vdev) &
+                         ~(unwanted & ~nic->more_features));
     nic->rx = qvirtqueue_setup(&nic->pci->vdev, &nic->m->alloc, 0);
     nic->tx = qvirtqueue_setup(&nic->pci->vdev, &nic->m->alloc, TX);
     qvirtio_set_driver_ok(&nic->pci->vdev);
@@ -183,6 +198,18 @@ size_t packet_make(const TestPacket *packet, uint8_t *buffer)
     stw_be_p(udp + 4, UDP + payload);
     stl_be_p(udp + UDP, packet->number);
     return ETHERNET + IP4 + UDP + payload;
+}
+
+void nic_send_whole(TestNic *nic, const void *data, size_t size)
+{
+    QTestState *qts = nic->m->qts;
+    uint64_t addr = guest_alloc(&nic->m->alloc, size);
+    uint32_t head;
+
+    qtest_bufwrite(qts, addr, data, size);
+    head = qvirtqueue_add(qts, nic->tx, addr, size, false, false);
+    qvirtqueue_kick(qts, &nic->pci->vdev, nic->tx, head);
+    nic_settle(nic->m);
 }
 
 void nic_send_raw(TestNic *nic, const void *data, size_t size, size_t split)
@@ -297,6 +324,12 @@ int64_t nic_number(TestNic *nic, const char *member)
     TestDisk device = { .m = nic->m, .id = nic->id };
 
     return disk_number(&device, member);
+}
+
+char *nic_service(TestNic *nic)
+{
+    /* The one device of the one resource. */
+    return machine_string(nic->m, RESOURCE, "devices.0.service");
 }
 
 void nic_set_class(TestNic *nic, const char *class)

@@ -29,6 +29,7 @@ typedef struct TestNic {
     QVirtioPCIDevice *pci;
     QVirtQueue *rx;
     QVirtQueue *tx;
+    uint64_t more_features;
     bool adopted;               /* its rings are of a migrated machine */
 } TestNic;
 
@@ -43,6 +44,9 @@ typedef struct TestPacket {
 
 /** machine_nic: a socket netdev; @options of virtio-net-pci */
 TestNic *machine_nic(TestMachine *m, const char *id, const char *options);
+/** machine_nic_on: a netdev of the test's own, e.g. "tap,fd=3" */
+TestNic *machine_nic_on(TestMachine *m, const char *id, unsigned slot,
+                        const char *netdev, const char *options);
 /** machine_nic_at: in a PCI slot of the test's choice. */
 TestNic *machine_nic_at(TestMachine *m, const char *id, unsigned slot,
                         const char *options);
@@ -64,6 +68,8 @@ void nic_settle(TestMachine *m);
 void nic_send(TestNic *nic, TestPacket packet);
 /** nic_send_raw: @size bytes in pieces of @split (0: one), header first. */
 void nic_send_raw(TestNic *nic, const void *data, size_t size, size_t split);
+/** nic_send_whole: with a virtio-net header of the test's own. */
+void nic_send_whole(TestNic *nic, const void *data, size_t size);
 /** packet_make: Ethernet, IPv4, UDP.  Returns the size. */
 size_t packet_make(const TestPacket *packet, uint8_t *buffer);
 
@@ -77,6 +83,8 @@ unsigned nic_returned(TestNic *nic);
 void nic_receive(TestNic *nic, TestPacket packet);
 
 int64_t nic_number(TestNic *nic, const char *member);
+/** nic_service: how the end of service is known. */
+char *nic_service(TestNic *nic);
 void nic_set_class(TestNic *nic, const char *class);
 
 /* Exactly these left, in this order; end with -1. */

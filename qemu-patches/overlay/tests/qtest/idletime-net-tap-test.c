@@ -1,0 +1,253 @@
+/*
+ * Idletime machine tests: taps, in a network namespace of the test's own.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ *
+ * What the device writes to the tap is seen by a packet socket.  Nothing
+ * holds it: the host takes each packet out of the send buffer at once, as
+ * br_netfilter does.  Skipped where the test may not make a namespace.
+ */
+#include "qemu/osdep.h"
+#include "qemu/bswap.h"
+#include "qemu/units.h"
+#include "idletime-nic.h"
+#include <linux/if_packet.h>
+#include <linux/if_tun.h>
+#include <net/if.h>
+#include <sched.h>
+#include <sys/ioctl.h>
+
+#define SEGMENT         1448
+#define SEGMENTS        10
+#define TSO_PAYLOAD     (SEGMENT * SEGMENTS)
+#define TCP_HEADERS     (ETHERNET + IP4 + 32)
+#define GUEST_FEATURES  ((1ull << VIRTIO_NET_F_CSUM) | \
+                         (1ull << VIRTIO_NET_F_HOST_TSO4))
+
+static bool have_namespace;
+
+static void ioctl_ok(int fd, unsigned long request, void *argument)
+{
+    g_assert_cmpint(ioctl(fd, request, argument), ==, 0);
+}
+
+static int tap_open(const char *name)
+{
+    struct ifreq request = {
+        .ifr_flags = IFF_TAP | IFF_NO_PI | IFF_VNET_HDR,
+    };
+    int fd = open("/dev/net/tun", O_RDWR);
+
+    g_assert_cmpint(fd, >=, 0);
+    g_strlcpy(request.ifr_name, name, IFNAMSIZ);
+    ioctl_ok(fd, TUNSETIFF, &request);
+    return fd;
+}
+
+static int watch_interface(const char *name)
+{
+    int fd = socket(AF_PACKET, SOCK_RAW | SOCK_NONBLOCK, htons(ETH_P_ALL));
+    struct ifreq request = { 0 };
+    struct sockaddr_ll address = {
+        .sll_family = AF_PACKET, .sll_protocol = htons(ETH_P_ALL),
+        .sll_ifindex = if_nametoindex(name),
+    };
+
+    g_assert_cmpint(fd, >=, 0);
+    g_strlcpy(request.ifr_name, name, IFNAMSIZ);
+    ioctl_ok(fd, SIOCGIFFLAGS, &request);
+    request.ifr_flags |= IFF_UP;
+    ioctl_ok(fd, SIOCSIFFLAGS, &request);
+    g_assert_cmpint(bind(fd, (void *)&address, sizeof(address)), ==, 0);
+    return fd;
+}
+
+/* The size of the next packet that the guest sent, 0: none. */
+static size_t seen(int fd, uint8_t *buffer, size_t size)
+{
+    struct sockaddr_ll from;
+    socklen_t length = sizeof(from);
+    ssize_t got;
+
+    do {
+        got = recvfrom(fd, buffer, size, 0, (void *)&from, &length);
+        /* Not what the host itself sends (multicast and the like). */
+    } while (got > 0 && from.sll_pkttype == PACKET_OUTGOING);
+    return MAX(got, 0);
+}
+
+static TestNic *tap_nic(TestMachine *m, const char *netdev,
+                        const char *options, uint64_t features)
+{
+    TestNic *nic = machine_nic_on(m, "vm", 20, netdev, options);
+
+    machine_start(m);
+    nic->more_features = features;
+    nic_init(nic);
+    return nic;
+}
+
+static TestNic *one_tap(TestMachine *m, const char *resource, int *watched)
+{
+    g_autofree char *netdev = NULL;
+    int tap = tap_open("tap-idle");
+    TestNic *nic;
+
+    machine_resource(m, RESOURCE, resource);
+    *watched = watch_interface("tap-idle");
+    netdev = g_strdup_printf("tap,fd=%d", tap);
+    nic = tap_nic(m, netdev, "idletime=" RESOURCE
+                  ",idletime-class=background", GUEST_FEATURES);
+    /* QEMU has it, and takes it away at its end. */
+    close(tap);
+    return nic;
+}
+
+static void done(TestMachine *m, TestNic *nic, int watched)
+{
+    close(watched);
+    nic_free(nic);
+    machine_free(m);
+}
+
+/* A frame as a guest with segmentation offload sends it. */
+static void send_large(TestNic *nic)
+{
+    g_autofree uint8_t *frame = g_malloc0(NIC_HEADER + TCP_HEADERS +
+                                          TSO_PAYLOAD);
+    uint8_t *eth = frame + NIC_HEADER, *ip = eth + ETHERNET, *tcp = ip + IP4;
+    TestPacket packet = { .dscp = DSCP_LE, .payload = TSO_PAYLOAD + 24 };
+
+    packet_make(&packet, eth);
+    frame[0] = VIRTIO_NET_HDR_F_NEEDS_CSUM;
+    frame[1] = VIRTIO_NET_HDR_GSO_TCPV4;
+    stw_le_p(frame + 2, TCP_HEADERS);
+    stw_le_p(frame + 4, SEGMENT);
+    stw_le_p(frame + 6, ETHERNET + IP4);
+    stw_le_p(frame + 8, 16);
+    ip[9] = IPPROTO_TCP;
+    memset(tcp, 0, 32);
+    stw_be_p(tcp, 1000);
+    stw_be_p(tcp + 2, 9);
+    stl_be_p(tcp + 4, 7000);
+    tcp[12] = 8 << 4;
+    tcp[13] = 0x18;
+    for (int i = 0; i < TSO_PAYLOAD; i++) {
+        tcp[32 + i] = i / SEGMENT;
+    }
+    nic_send_whole(nic, frame, NIC_HEADER + TCP_HEADERS + TSO_PAYLOAD);
+}
+
+static void test_cut(void)
+{
+    TestMachine *m = machine_new();
+    uint8_t buffer[4096];
+    int watched;
+    TestNic *nic = one_tap(m, "", &watched);
+
+    send_large(nic);
+    for (int i = 0; i < SEGMENTS; i++) {
+        const uint8_t *tcp = buffer + ETHERNET + IP4;
+
+        g_assert_cmpint(seen(watched, buffer, sizeof(buffer)), ==,
+                        TCP_HEADERS + SEGMENT);
+        g_assert_cmpint(ldl_be_p(tcp + 4), ==, 7000 + i * SEGMENT);
+        g_assert_cmpint(tcp[32], ==, i);
+        g_assert_cmpint(tcp[32 + SEGMENT - 1], ==, i);
+        g_assert_cmpint(tcp[13], ==, i == SEGMENTS - 1 ? 0x18 : 0x10);
+    }
+    g_assert_cmpint(seen(watched, buffer, sizeof(buffer)), ==, 0);
+    g_assert_cmpint(nic_number(nic, "pieces"), ==, SEGMENTS);
+    g_assert_cmpint(nic_number(nic, "background.requests"), ==, SEGMENTS);
+    g_assert_cmpint(nic_returned(nic), ==, 1);
+    done(m, nic, watched);
+}
+
+/* Each piece is asked for: with the clock, each in its time. */
+static void test_cut_by_clock(void)
+{
+    TestMachine *m = machine_new();
+    uint8_t buffer[4096];
+    g_autofree char *service = NULL;
+    int watched, pieces = 0;
+    /* A burst of 64 KiB + 8 Mbit/s for 10 ms: then the clock. */
+    TestNic *nic = one_tap(m, "rate-bps=8000000", &watched);
+
+    for (int i = 0; i < 8; i++) {
+        send_large(nic);
+    }
+    service = nic_service(nic);
+    g_assert_cmpstr(service, ==, "clock");
+    while (seen(watched, buffer, sizeof(buffer))) {
+        pieces++;
+    }
+    /* (65536 + 10000) / 1514 = 49.9: the 50th is too much, and the 51st. */
+    g_assert_cmpint(pieces, >=, 50);
+    g_assert_cmpint(pieces, <=, 51);
+    /* 1514 + 24 bytes at 1 byte a microsecond, less a credit of 250. */
+    machine_step_us(m, 1538 - 250 - 1);
+    nic_settle(m);
+    g_assert_cmpint(seen(watched, buffer, sizeof(buffer)), ==, 0);
+    for (int i = 0; i < 4; i++) {
+        machine_step_us(m, i ? 1538 : 1);
+        nic_settle(m);
+        g_assert_cmpint(seen(watched, buffer, sizeof(buffer)), ==, 1514);
+        g_assert_cmpint(seen(watched, buffer, sizeof(buffer)), ==, 0);
+    }
+    done(m, nic, watched);
+}
+
+/* At a stop the rest of one that is on its way leaves at once. */
+static void test_stop_half_way(void)
+{
+    TestMachine *m = machine_new();
+    g_autofree uint8_t *buffer = g_malloc(128 * KiB);
+    int watched, stopped = 0;
+    size_t bytes = 0, size;
+    TestNic *nic = one_tap(m, "rate-bps=8000000", &watched);
+
+    for (int i = 0; i < 8; i++) {
+        send_large(nic);
+    }
+    machine_stop(m);
+    nic_settle(m);
+    while ((size = seen(watched, buffer, 128 * KiB))) {
+        bytes += size - TCP_HEADERS;
+        stopped++;
+    }
+    /* Whole packets: what the driver got back is what has left. */
+    g_assert_cmpint(bytes % TSO_PAYLOAD, ==, 0);
+    g_assert_cmpint(bytes / TSO_PAYLOAD, ==, nic_returned(nic));
+    g_assert_cmpint(nic_returned(nic), <, 8);
+    machine_cont(m);
+    for (int i = 0; i < 200; i++) {
+        machine_step_us(m, 1538);
+        nic_settle(m);
+    }
+    g_assert_cmpint(nic_returned(nic), ==, 8);
+    done(m, nic, watched);
+}
+
+static void add(const char *path, void (*test)(void))
+{
+    if (have_namespace) {
+        qtest_add_func(path, test);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    g_test_init(&argc, &argv, NULL);
+    have_namespace = (unshare(CLONE_NEWNET) == 0 ||
+                      unshare(CLONE_NEWUSER | CLONE_NEWNET) == 0) &&
+                     access("/dev/net/tun", R_OK | W_OK) == 0;
+    if (!have_namespace) {
+        g_print("1..0 # SKIP no network namespace of its own, or no "
+                "/dev/net/tun: needs root\n");
+        return 0;
+    }
+    add("idletime/net-tap/cut", test_cut);
+    add("idletime/net-tap/clock", test_cut_by_clock);
+    add("idletime/net-tap/stop-half-way", test_stop_half_way);
+    return g_test_run();
+}
