@@ -24,17 +24,15 @@
 #define GUEST_FEATURES  ((1ull << VIRTIO_NET_F_CSUM) | \
                          (1ull << VIRTIO_NET_F_HOST_TSO4))
 
-static bool have_namespace;
-
 static void ioctl_ok(int fd, unsigned long request, void *argument)
 {
     g_assert_cmpint(ioctl(fd, request, argument), ==, 0);
 }
 
-static int tap_open(const char *name)
+static int tap_open(const char *name, short more)
 {
     struct ifreq request = {
-        .ifr_flags = IFF_TAP | IFF_NO_PI | IFF_VNET_HDR,
+        .ifr_flags = IFF_TAP | IFF_NO_PI | IFF_VNET_HDR | more,
     };
     int fd = open("/dev/net/tun", O_RDWR);
 
@@ -90,7 +88,7 @@ static TestNic *tap_nic(TestMachine *m, const char *netdev,
 static TestNic *one_tap(TestMachine *m, const char *resource, int *watched)
 {
     g_autofree char *netdev = NULL;
-    int tap = tap_open("tap-idle");
+    int tap = tap_open("tap-idle", 0);
     TestNic *nic;
 
     machine_resource(m, RESOURCE, resource);
@@ -228,26 +226,163 @@ static void test_stop_half_way(void)
     done(m, nic, watched);
 }
 
-static void add(const char *path, void (*test)(void))
+/* ---- queue pairs, as ethtool -L changes them */
+
+#define CTRL_VQ         4       /* behind two pairs */
+
+typedef struct TestPairs {
+    TestNic *nic;
+    QVirtQueue *tx1;
+    QVirtQueue *ctrl;
+    int watched;
+} TestPairs;
+
+static void set_pairs(TestPairs *p, uint16_t pairs)
 {
-    if (have_namespace) {
-        qtest_add_func(path, test);
+    QTestState *qts = p->nic->m->qts;
+    struct virtio_net_ctrl_hdr header = {
+        VIRTIO_NET_CTRL_MQ, VIRTIO_NET_CTRL_MQ_VQ_PAIRS_SET,
+    };
+    uint64_t addr = guest_alloc(&p->nic->m->alloc, 8);
+    uint32_t head;
+
+    qtest_bufwrite(qts, addr, &header, sizeof(header));
+    qtest_writew(qts, addr + 2, pairs);
+    qtest_writeb(qts, addr + 4, 0xff);
+    head = qvirtqueue_add(qts, p->ctrl, addr, 2, false, true);
+    qvirtqueue_add(qts, p->ctrl, addr + 2, 2, false, true);
+    qvirtqueue_add(qts, p->ctrl, addr + 4, 1, true, false);
+    qvirtqueue_kick(qts, &p->nic->pci->vdev, p->ctrl, head);
+    qvirtio_wait_used_elem(qts, &p->nic->pci->vdev, p->ctrl, head, NULL,
+                           15 * G_USEC_PER_SEC);
+    g_assert_cmpint(qtest_readb(qts, addr + 4), ==, VIRTIO_NET_OK);
+    nic_settle(p->nic->m);
+}
+
+static void send_on(TestPairs *p, QVirtQueue *tx, uint8_t dscp, uint16_t port)
+{
+    uint8_t frame[NIC_HEADER + 64] = { 0 };
+    TestPacket packet = { .dscp = dscp, .port = port };
+    size_t size = NIC_HEADER + packet_make(&packet, frame + NIC_HEADER);
+    uint64_t addr = guest_alloc(&p->nic->m->alloc, size);
+    uint32_t head;
+
+    qtest_bufwrite(p->nic->m->qts, addr, frame, size);
+    head = qvirtqueue_add(p->nic->m->qts, tx, addr, size, false, false);
+    qvirtqueue_kick(p->nic->m->qts, &p->nic->pci->vdev, tx, head);
+    nic_settle(p->nic->m);
+}
+
+/* The source port of the next packet that left, or -1. */
+static int left(TestPairs *p)
+{
+    uint8_t buffer[2048];
+
+    return seen(p->watched, buffer, sizeof(buffer)) ?
+           lduw_be_p(buffer + ETHERNET + IP4) : -1;
+}
+
+static TestMachine *pairs_start(TestPairs *p, const char *options)
+{
+    TestMachine *m = machine_new();
+    int tap[2] = { tap_open("tap-idle", IFF_MULTI_QUEUE),
+                   tap_open("tap-idle", IFF_MULTI_QUEUE) };
+    g_autofree char *netdev = g_strdup_printf("tap,fds=%d:%d", tap[0], tap[1]);
+    g_autofree char *all = g_strconcat("mq=on,vectors=0,idletime=" RESOURCE,
+                                       options, NULL);
+    QVirtioPCIDevice *pci;
+
+    p->watched = watch_interface("tap-idle");
+    machine_resource(m, RESOURCE, "max-hold-ms=0");
+    p->nic = tap_nic(m, netdev, all, 1ull << VIRTIO_NET_F_CTRL_VQ);
+    close(tap[0]);
+    close(tap[1]);
+    pci = p->nic->pci;
+    p->tx1 = qvirtqueue_setup(&pci->vdev, &m->alloc, 3);
+    p->ctrl = qvirtqueue_setup(&pci->vdev, &m->alloc, CTRL_VQ);
+    set_pairs(p, 2);
+    return m;
+}
+
+static void pairs_done(TestMachine *m, TestPairs *p)
+{
+    qvirtqueue_cleanup(p->nic->pci->vdev.bus, p->tx1, &m->alloc);
+    qvirtqueue_cleanup(p->nic->pci->vdev.bus, p->ctrl, &m->alloc);
+    done(m, p->nic, p->watched);
+}
+
+/* What a queue holds when the guest turns it off waits in its ring. */
+static void test_pairs(const void *opaque)
+{
+    const char *options = opaque;
+    TestPairs p;
+    TestMachine *m = pairs_start(&p, options);
+
+    send_on(&p, p.nic->tx, 0, 1);
+    send_on(&p, p.tx1, DSCP_LE, 2);
+    send_on(&p, p.tx1, DSCP_LE, 3);
+    g_assert_cmpint(left(&p), ==, 1);
+    g_assert_cmpint(left(&p), ==, -1);
+    set_pairs(&p, 1);
+    g_assert_cmpint(nic_number(p.nic, "held"), ==, 0);
+    machine_step_us(m, INTERVAL_US);
+    nic_settle(m);
+    g_assert_cmpint(left(&p), ==, -1);
+    set_pairs(&p, 2);
+    g_assert_cmpint(left(&p), ==, 2);
+    g_assert_cmpint(left(&p), ==, 3);
+    g_assert_cmpint(left(&p), ==, -1);
+    pairs_done(m, &p);
+}
+
+/* Two queues of a device wait: the one that waits longer goes first. */
+static void test_two_queues(void)
+{
+    TestPairs p;
+    TestMachine *m = pairs_start(&p, ",idletime-class=guest");
+
+    send_on(&p, p.nic->tx, 0, 1);
+    send_on(&p, p.tx1, DSCP_LE, 2);
+    machine_step_us(m, MS);
+    send_on(&p, p.nic->tx, DSCP_LE, 3);
+    g_assert_cmpint(left(&p), ==, 1);
+    g_assert_cmpint(left(&p), ==, -1);
+    machine_step_us(m, INTERVAL_US - MS);
+    nic_settle(m);
+    g_assert_cmpint(left(&p), ==, 2);
+    g_assert_cmpint(left(&p), ==, 3);
+    pairs_done(m, &p);
+}
+
+/* The host's own solicitations would be foreground of the device. */
+static void quiet_host(void)
+{
+    int fd = open("/proc/sys/net/ipv6/conf/default/disable_ipv6", O_WRONLY);
+
+    if (fd >= 0) {
+        g_assert_cmpint(write(fd, "1", 1), ==, 1);
+        close(fd);
     }
 }
 
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
-    have_namespace = (unshare(CLONE_NEWNET) == 0 ||
-                      unshare(CLONE_NEWUSER | CLONE_NEWNET) == 0) &&
-                     access("/dev/net/tun", R_OK | W_OK) == 0;
-    if (!have_namespace) {
+    if ((unshare(CLONE_NEWNET) != 0 &&
+         unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0) ||
+        access("/dev/net/tun", R_OK | W_OK) != 0) {
         g_print("1..0 # SKIP no network namespace of its own, or no "
                 "/dev/net/tun: needs root\n");
         return 0;
     }
-    add("idletime/net-tap/cut", test_cut);
-    add("idletime/net-tap/clock", test_cut_by_clock);
-    add("idletime/net-tap/stop-half-way", test_stop_half_way);
+    quiet_host();
+    qtest_add_func("idletime/net-tap/cut", test_cut);
+    qtest_add_func("idletime/net-tap/clock", test_cut_by_clock);
+    qtest_add_func("idletime/net-tap/stop-half-way", test_stop_half_way);
+    qtest_add_data_func("idletime/net-tap/pairs-background",
+                        ",idletime-background-queues=1", test_pairs);
+    qtest_add_data_func("idletime/net-tap/pairs-guest",
+                        ",idletime-class=guest", test_pairs);
+    qtest_add_func("idletime/net-tap/two-queues", test_two_queues);
     return g_test_run();
 }
