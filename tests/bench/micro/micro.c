@@ -100,6 +100,7 @@ int main(void)
     micro_foreground(&bench);
     micro_background(&bench);
     micro_learner();
+    micro_packet(&bench);
     end(&bench);
     return 0;
 }

@@ -27,5 +27,6 @@ IdletimeSlot micro_claim(IdletimeBoard *board);
 void micro_foreground(Bench *bench);
 void micro_background(Bench *bench);
 void micro_learner(void);
+void micro_packet(Bench *bench);
 
 #endif

@@ -10,6 +10,7 @@
 
 #include "hw/virtio/virtio-net.h"
 #include "idletime/cut.h"
+#include "idletime/stamp.h"
 #include "net/idletime-tap.h"
 
 /* A packet that was popped and waits, or is on its way in pieces. */
@@ -69,10 +70,7 @@ struct VirtIONetIdletime {
     int64_t pass_ns;            /* when the allowance was counted last */
     int64_t pass_bytes;
 
-    /* The last time stamp of foreground, and the ticks at which it was. */
-    int64_t stamp_ns;
-    int64_t stamp_ticks;
-    int64_t stamp_limit;        /* it is good for so many ticks */
+    IdletimeStamp stamp;        /* of foreground packets */
 };
 
 static inline IdletimeNetQueue *idletime_net_queue(const VirtIONetQueue *q)

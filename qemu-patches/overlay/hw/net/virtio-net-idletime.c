@@ -27,13 +27,6 @@
 #include "virtio-net-idletime-impl.h"
 
 /*
- * Foreground time stamps: reading the clock costs more than all the rest of a
- * packet's way through here, so one is good for so long, by the processor's
- * ticks.  It is far below any interval that makes sense.
- */
-#define STAMP_NS            (50 * 1000LL)
-
-/*
  * A queue that foreground shares holds this part of its ring at most; then
  * what is behind stays in the ring, and the deadline is short.
  */
@@ -64,23 +57,12 @@ void idletime_net_calibrate(VirtIONetIdletime *it)
     int64_t start_ns = get_clock();
     int64_t start = cpu_get_host_ticks();
 
-    while (get_clock() - start_ns < STAMP_NS) {
+    while (get_clock() - start_ns < IDLETIME_STAMP_NS) {
         /* Only time passes. */
     }
     if (idletime_clock() != QEMU_CLOCK_VIRTUAL) {
-        it->stamp_limit = cpu_get_host_ticks() - start;
+        it->stamp.limit = cpu_get_host_ticks() - start;
     }
-}
-
-static int64_t stamp_ns(VirtIONetIdletime *it)
-{
-    int64_t ticks = cpu_get_host_ticks();
-
-    if (unlikely(ticks - it->stamp_ticks >= it->stamp_limit)) {
-        it->stamp_ticks = ticks;
-        it->stamp_ns = idletime_now_ns();
-    }
-    return it->stamp_ns;
 }
 
 /*
@@ -93,7 +75,8 @@ static void post_foreground(VirtIONetIdletime *it, uint64_t bytes)
     int64_t now_ns;
 
     if (gate->fg_ready) {
-        now_ns = stamp_ns(it);
+        now_ns = idletime_stamp(&it->stamp, cpu_get_host_ticks(),
+                                idletime_now_ns);
         idletime_gate_begin(gate, now_ns, bytes);
         idletime_gate_end(gate, now_ns);
     }
