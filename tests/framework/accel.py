@@ -57,9 +57,9 @@ def choose_accel(boot: qemu.Boot) -> str:
     return known["accel"]
 
 
-def prepare(wanted_qemu: str | None = None) -> qemu.Boot:
-    """Everything that a machine needs to boot: QEMU, kernel, initramfs, accelerator."""
+def prepare(wanted_qemu: str | None = None, network: bool = False) -> qemu.Boot:
+    """Everything that a machine needs to boot: QEMU, kernel, initramfs (for the network, too), accelerator."""
     program = paths.find_qemu(wanted_qemu)
     guest_kernel = kernel.get_kernel()
-    boot = qemu.Boot(program, guest_kernel.image, initramfs.get_initramfs(guest_kernel), "tcg")
+    boot = qemu.Boot(program, guest_kernel.image, initramfs.get_initramfs(guest_kernel, network=network), "tcg")
     return replace(boot, accel=choose_accel(boot))

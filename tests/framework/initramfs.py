@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
+import shutil
 import stat
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Sequence
@@ -14,6 +17,10 @@ from tests.framework.kernel import Kernel
 
 BUSYBOX = Path("/bin/busybox")
 MODULES = ["virtio_pci", "virtio_blk", "virtio_console"]
+NETWORK_MODULES = ["virtio_net"]
+NETWORK_PROGRAMS = ["iperf3", "ethtool"]
+"""Debian's, with their libraries: real clients, beside our own load generator."""
+
 FOLDERS = ["bin", "dev", "proc", "sys", "run", "tmp", "etc", "lib", "lib/modules"]
 INIT = Path(__file__).with_name("init.sh")
 
@@ -50,8 +57,29 @@ def _file(name: str, data: bytes) -> Entry:
     return Entry(name, stat.S_IFREG | 0o755, data)
 
 
-def _entries(kernel: Kernel, extra_modules: list[str], programs: Sequence[Path]) -> list[Entry]:
-    loaded = modules.resolve(kernel.modules, MODULES + extra_modules)
+def _with_libraries(name: str) -> list[Entry]:
+    """A program of this system and the libraries that it is linked with, at their paths."""
+    path = shutil.which(name)
+    if not path:
+        raise FileNotFoundError(f"{name} is missing: install the packages of `make deps`")
+    text = subprocess.run(["ldd", path], check=True, capture_output=True, text=True).stdout
+    libraries = re.findall(r"(/\S+) \(0x", text)
+    return [_file(f"bin/{name}", Path(path).read_bytes())] + [
+        _file(library.lstrip("/"), Path(library).read_bytes()) for library in libraries
+    ]
+
+
+def _network_entries() -> list[Entry]:
+    found = {"bin/netload": _file("bin/netload", paths.find_tool("netload", "loadgen").read_bytes())}
+    for name in NETWORK_PROGRAMS:
+        found |= {entry.name: entry for entry in _with_libraries(name)}
+    folders = {str(parent) for name in found for parent in Path(name).parents} - {".", *FOLDERS}
+    return [*(Entry(folder, stat.S_IFDIR | 0o755) for folder in sorted(folders)), *found.values()]
+
+
+def _entries(kernel: Kernel, extra_modules: list[str], programs: Sequence[Path], network: bool) -> list[Entry]:
+    wanted = MODULES + (NETWORK_MODULES if network else []) + extra_modules
+    loaded = modules.resolve(kernel.modules, wanted)
     order = "".join(f"{name}\n" for name, _ in loaded).encode()
     return [
         *(Entry(folder, stat.S_IFDIR | 0o755) for folder in FOLDERS),
@@ -60,6 +88,7 @@ def _entries(kernel: Kernel, extra_modules: list[str], programs: Sequence[Path])
         Entry("bin/sh", stat.S_IFLNK | 0o777, b"busybox"),
         _file("bin/idleload", paths.find_tool("idleload", "loadgen").read_bytes()),
         _file("bin/idleverify", paths.find_tool("idleverify", "loadgen").read_bytes()),
+        *(_network_entries() if network else []),
         *(_file(f"lib/modules/{name}.ko", data) for name, data in loaded),
         *(_file(f"bin/{program.name}", program.read_bytes()) for program in programs),
         _file("etc/modules", order),
@@ -67,14 +96,17 @@ def _entries(kernel: Kernel, extra_modules: list[str], programs: Sequence[Path])
     ]
 
 
-def get_initramfs(kernel: Kernel, extra_modules: list[str] | None = None, programs: Sequence[Path] = ()) -> Path:
+def get_initramfs(
+    kernel: Kernel, extra_modules: list[str] | None = None, programs: Sequence[Path] = (), network: bool = False
+) -> Path:
     """The path of the archive; its name holds the hash of its content, so a stale one is never used.
 
-    `programs` are static ones that go into the guest's /bin.
+    `programs` are static ones that go into the guest's /bin. `network`: with
+    the driver of virtio-net and what a test of the network runs.
     """
     if not BUSYBOX.exists():
         raise FileNotFoundError(f"{BUSYBOX} is missing; install busybox-static (`make deps`)")
-    data = pack(_entries(kernel, extra_modules or [], programs))
+    data = pack(_entries(kernel, extra_modules or [], programs, network))
     path = paths.GUEST / f"initramfs-{hashlib.sha256(data).hexdigest()[:16]}.cpio"
     if not path.exists():
         partial = path.with_suffix(f".{os.getpid()}")

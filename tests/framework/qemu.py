@@ -38,12 +38,14 @@ class Machine:
 
     `arguments` are QEMU options for what is tested: -blockdev, -object, -device.
     The monitor, the guest's control port and nothing else are added; both are
-    socket pairs, so that no socket file can be left behind.
+    socket pairs, so that no socket file can be left behind. `fds` are descriptors
+    that the arguments name, such as those of taps; ours stay open.
     """
 
     boot: Boot
     name: str
     arguments: Sequence[str] = ()
+    fds: Sequence[int] = ()
     machine: str = "q35"
     memory_mib: int = 256
     cpus: int = 1
@@ -89,7 +91,7 @@ class Machine:
         with monitor_end, control_end:
             fds = (monitor_end.fileno(), control_end.fileno())
             argv = self.command_line(*fds)
-            self.process = Process(argv, self.folder / "qemu.log", fds)
+            self.process = Process(argv, self.folder / "qemu.log", (*fds, *self.fds))
         self._closers.append(self.process.stop)
         self.guest = Guest(control, self.context)
         self._closers.append(self.guest.close)

@@ -22,26 +22,6 @@ enum {
     CACHE_PAGES = 200,
 };
 
-volatile sig_atomic_t stop_requested;
-
-void fail(const char *format, ...)
-{
-    va_list arguments;
-
-    va_start(arguments, format);
-    fputs("dbload: ", stderr);
-    vfprintf(stderr, format, arguments);
-    fputc('\n', stderr);
-    va_end(arguments);
-    exit(2);
-}
-
-static void request_stop(int signal_number)
-{
-    (void)signal_number;
-    stop_requested = 1;
-}
-
 static void execute(sqlite3 *database, const char *format, ...)
 {
     va_list arguments;
@@ -121,13 +101,11 @@ int main(int argc, char **argv)
     Worker worker = {
         .load = &load, .random_state = load.seed, .pause_state = ~load.seed,
     };
-    struct sigaction stop = { .sa_handler = request_stop };
 
     if (!load.rate || load.outstanding != 1) {
         fail("give --rate (transactions a second), and no --outstanding");
     }
-    sigaction(SIGTERM, &stop, NULL);
-    sigaction(SIGINT, &stop, NULL);
+    catch_stop();
     if (pthread_create(&worker.thread, NULL, run_database, &worker)) {
         fail("no thread");
     }

@@ -30,41 +30,17 @@
  */
 #include "load.h"
 
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
-
-volatile sig_atomic_t stop_requested;
-
-void fail(const char *format, ...)
-{
-    va_list arguments;
-
-    va_start(arguments, format);
-    fputs("idleload: ", stderr);
-    vfprintf(stderr, format, arguments);
-    fputc('\n', stderr);
-    va_end(arguments);
-    exit(2);
-}
-
-static void request_stop(int signal_number)
-{
-    (void)signal_number;
-    stop_requested = 1;
-}
 
 int main(int argc, char **argv)
 {
     Load load = parse_options(argc, argv);
     Worker *workers = calloc(load.outstanding, sizeof(Worker));
-    struct sigaction stop = { .sa_handler = request_stop };
 
     if (!workers) {
         fail("no memory for %u workers", load.outstanding);
     }
-    sigaction(SIGTERM, &stop, NULL);
-    sigaction(SIGINT, &stop, NULL);
+    catch_stop();
     set_ioprio(load.ioprio);
     open_device(&load);
     start_workers(&load, workers);

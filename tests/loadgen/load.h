@@ -3,22 +3,13 @@
 #ifndef LOAD_H
 #define LOAD_H
 
+#include "pace.h"
+#include "samples.h"
+
 #include <pthread.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-enum {
-    NS_PER_US = 1000,
-    NS_PER_MS = 1000000,
-    NS_PER_S = 1000000000,
-};
-
-typedef struct Sample {
-    uint32_t start_us;
-    uint32_t latency_us;
-} Sample;
 
 /* One transfer. */
 typedef struct Request {
@@ -67,17 +58,9 @@ typedef struct Worker {
     uint64_t writes;
     uint64_t bytes;
     void *buffer;
-    Sample *samples;
-    size_t count, capacity;
+    Samples samples;
     int error; /* errno of the request that failed, or 0 */
 } Worker;
-
-/* Set by a signal: end the load early, but report it. */
-extern volatile sig_atomic_t stop_requested;
-
-/* Print one line on stderr and exit with status 2. */
-void fail(const char *format, ...)
-    __attribute__((format(printf, 1, 2), noreturn));
 
 /* options.c: the load that the command line describes. */
 Load parse_options(int argc, char **argv);
@@ -86,18 +69,14 @@ Load parse_options(int argc, char **argv);
 void open_device(Load *load);
 void set_ioprio(const char *name);
 
-/* worker.c: CLOCK_MONOTONIC; start the threads; none returns before its end. */
-int64_t now_ns(void);
+/* worker.c: start the threads; none returns before its end. */
 void start_workers(Load *load, Worker *workers);
 
-/* worker.c, for the kinds of load. A deadline is CLOCK_MONOTONIC; sleeping
- * ends early when a signal asks for the end. issue() makes one request, its
- * fsync included where one is due; its latency counts from start_ns. */
-void sleep_until(int64_t deadline_ns);
+/* worker.c, for the kinds of load. issue() makes one request, its fsync
+ * included where one is due; its latency counts from start_ns. */
 bool finished(const Worker *worker, int64_t now);
 Request next_request(Worker *worker);
 bool issue(Worker *worker, const Request *request, int64_t start_ns);
-uint64_t next_random(uint64_t *state);
 double next_exponential(uint64_t *state); /* of mean 1 */
 void keep_sample(Worker *worker, int64_t start_ns, int64_t end_ns);
 

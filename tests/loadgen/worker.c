@@ -8,7 +8,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 /* O_DIRECT asks for the logical block size; a page satisfies all. */
@@ -16,37 +15,6 @@ enum { BUFFER_ALIGNMENT_BYTES = 4096 };
 
 /* Pauses that are jittered vary by this part of their mean, evenly. */
 #define JITTER 0.3
-
-int64_t now_ns(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec * (int64_t)NS_PER_S + now.tv_nsec;
-}
-
-void sleep_until(int64_t deadline_ns)
-{
-    struct timespec deadline = {
-        .tv_sec = deadline_ns / NS_PER_S,
-        .tv_nsec = deadline_ns % NS_PER_S,
-    };
-
-    while (!stop_requested &&
-           clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &deadline, NULL) ==
-               EINTR) {
-    }
-}
-
-/* splitmix64: one multiplication chain a number, any seed is a good one. */
-uint64_t next_random(uint64_t *state)
-{
-    uint64_t z = *state += 0x9e3779b97f4a7c15u;
-
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-}
 
 static uint64_t next_offset(Worker *worker)
 {
@@ -61,19 +29,7 @@ static uint64_t next_offset(Worker *worker)
 
 void keep_sample(Worker *worker, int64_t start_ns, int64_t end_ns)
 {
-    if (worker->count == worker->capacity) {
-        worker->capacity = worker->capacity ? worker->capacity * 2 : 4096;
-        worker->samples = realloc(worker->samples,
-                                  worker->capacity * sizeof(Sample));
-        if (!worker->samples) {
-            fail("no memory for %zu samples: shorten --seconds",
-                 worker->capacity);
-        }
-    }
-    worker->samples[worker->count++] = (Sample){
-        .start_us = (start_ns - worker->load->begin_ns) / NS_PER_US,
-        .latency_us = (end_ns - start_ns) / NS_PER_US,
-    };
+    add_sample(&worker->samples, worker->load->begin_ns, start_ns, end_ns);
 }
 
 static bool transfer(Worker *worker, const Request *request)
@@ -131,12 +87,6 @@ Request next_request(Worker *worker)
 bool finished(const Worker *worker, int64_t now)
 {
     return stop_requested || worker->error || now >= worker->load->end_ns;
-}
-
-/* Uniform in (0, 1]. */
-static double next_fraction(uint64_t *state)
-{
-    return ((next_random(state) >> 11) + 1) * 0x1p-53;
 }
 
 double next_exponential(uint64_t *state)

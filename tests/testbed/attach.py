@@ -11,7 +11,7 @@ DEVICE, RESOURCE = "vd0", "disk0"
 """Ids of the device and of the resource object in every machine."""
 
 
-def _options(values: Mapping[str, object]) -> str:
+def options(values: Mapping[str, object]) -> str:
     """Properties as QEMU takes them: weight=200, background_queues becomes background-queues."""
     return "".join(f",{name.replace('_', '-')}={value}" for name, value in values.items())
 
@@ -25,11 +25,11 @@ def attach(
     `resource` are properties of the resource object, e.g. interval_us=5000;
     `device` those of the device, e.g. {"num_queues": 2}.
     """
-    virtio = f"virtio-blk-pci,drive=disk,id={DEVICE}{_options(device or {})}"
+    virtio = f"virtio-blk-pci,drive=disk,id={DEVICE}{options(device or {})}"
     result = ["-blockdev", disk.blockdev("disk", client)]
     if arena is None:
         return [*result, "-device", virtio]
     return [
-        *result, "-object", f"idletime-resource,id={RESOURCE},path={arena}{_options(resource)}",
+        *result, "-object", f"idletime-resource,id={RESOURCE},path={arena}{options(resource)}",
         "-device", f"{virtio},idletime={RESOURCE},idletime-class={device_class}",
     ]
