@@ -118,12 +118,19 @@ class Machine:
 
 
 @lru_cache
+def _knows_idletime(qemu: Path, device: str) -> bool:
+    text = subprocess.run([str(qemu), "-device", f"{device},help"], capture_output=True, text=True, timeout=30).stdout
+    return any(line.strip().startswith("idletime=") for line in text.splitlines())
+
+
 def has_idletime(qemu: Path) -> bool:
     """Whether this QEMU is a patched one: its virtio-blk knows the property `idletime`."""
-    text = subprocess.run(
-        [str(qemu), "-device", "virtio-blk-pci,help"], capture_output=True, text=True, timeout=30
-    ).stdout
-    return any(line.strip().startswith("idletime=") for line in text.splitlines())
+    return _knows_idletime(qemu, "virtio-blk-pci")
+
+
+def has_idletime_net(qemu: Path) -> bool:
+    """The same of its virtio-net."""
+    return _knows_idletime(qemu, "virtio-net-pci")
 
 
 @lru_cache

@@ -18,7 +18,9 @@
  *      intensity 30                  intensity 30
  *
  * What is in the socket buffers when the busy part ends is sent after it, as
- * with any real sender.
+ * with any real sender: on a link of 100 Mbit/s three full buffers take longer
+ * than 30 ms. --quantum-bytes bounds what is written in one quantum, so that
+ * `intensity` can mean a share of the link.
  *
  * Output: one JSON line on stdout with every parameter and the result; ask
  * also writes the raw latencies (samples.h).

@@ -28,6 +28,7 @@ typedef struct Net {
     unsigned back_off_ms;  /* pause when all send buffers are full */
     unsigned intensity;    /* percent of the quantum */
     unsigned quantum_ms;
+    uint64_t quantum_bytes; /* at most so many in a quantum; 0: no bound */
     unsigned dscp;
     /* sink */
     unsigned bucket_ms;

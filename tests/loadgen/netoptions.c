@@ -19,6 +19,7 @@ static const struct option options[] = {
     { "back-off-ms", required_argument, NULL, 'o' },
     { "intensity", required_argument, NULL, 'i' },
     { "quantum-ms", required_argument, NULL, 'q' },
+    { "quantum-bytes", required_argument, NULL, 'Q' },
     { "dscp", required_argument, NULL, 'd' },
     { "bucket-ms", required_argument, NULL, 'u' },
     { "every-ms", required_argument, NULL, 'e' },
@@ -44,6 +45,10 @@ static void parse_load(Net *net, int key, const char *text)
     case 'o': net->back_off_ms = number("back-off-ms", text, 1, 60000); break;
     case 'i': net->intensity = number("intensity", text, 1, 100); break;
     case 'q': net->quantum_ms = number("quantum-ms", text, 1, 60000); break;
+    case 'Q':
+        net->quantum_bytes = number("quantum-bytes", text, 0,
+                                    (uint64_t)1 << 40);
+        break;
     case 'd': net->dscp = number("dscp", text, 0, 63); break;
     case 'u': net->bucket_ms = number("bucket-ms", text, 1, 60000); break;
     case 'e': net->every_ms = number("every-ms", text, 0, 60000); break;

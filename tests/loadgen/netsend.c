@@ -16,6 +16,7 @@ typedef struct Sender {
     int fds[CONNECTIONS_MAX];
     Stamp stamps[CONNECTIONS_MAX];
     uint64_t bytes, writes, back_offs;
+    uint64_t bytes_max; /* to be reached in this quantum */
     char block[DATAGRAM_MAX];
 } Sender;
 
@@ -48,7 +49,8 @@ static void fill(Sender *sender, int64_t until_ns)
 {
     bool progress = true;
 
-    while (progress && !stop_requested && now_ns() < until_ns) {
+    while (progress && !stop_requested && now_ns() < until_ns &&
+           sender->bytes < sender->bytes_max) {
         progress = false;
         for (unsigned i = 0; i < sender->net->connections; i++) {
             progress |= send_one(sender, i);
@@ -75,7 +77,10 @@ static void run(Sender *sender, int64_t begin_ns)
         int64_t next_ns = start_ns + quantum_ns;
 
         busy_ns = busy_ns < end_ns ? busy_ns : end_ns;
-        while (!stop_requested && now_ns() < busy_ns) {
+        sender->bytes_max = net->quantum_bytes ?
+            sender->bytes + net->quantum_bytes : UINT64_MAX;
+        while (!stop_requested && now_ns() < busy_ns &&
+               sender->bytes < sender->bytes_max) {
             fill(sender, busy_ns);
         }
         sleep_until(next_ns < end_ns ? next_ns : end_ns);
@@ -123,10 +128,11 @@ void net_send(const Net *net)
     print_net("send", net);
     printf(", \"connections\": %u, \"block_bytes\": %u, \"buffer_bytes\": %u, "
            "\"back_off_ms\": %u, \"intensity_percent\": %u, "
-           "\"quantum_ms\": %u, \"bytes\": %" PRIu64 ", \"writes\": %" PRIu64
+           "\"quantum_ms\": %u, \"quantum_bytes\": %" PRIu64 ", \"bytes\": %" PRIu64 ", \"writes\": %" PRIu64
            ", \"back_offs\": %" PRIu64 ", \"seconds\": %.6f",
            net->connections, net->block_bytes, net->buffer_bytes,
-           net->back_off_ms, net->intensity, net->quantum_ms, sender.bytes,
+           net->back_off_ms, net->intensity, net->quantum_ms,
+           net->quantum_bytes, sender.bytes,
            sender.writes, sender.back_offs,
            (double)(now_ns() - begin_ns) / NS_PER_S);
     if (net->tcp) {

@@ -1,0 +1,1 @@
+"""Measures what a foreground VM keeps of its uplink beside a greedy background VM; asserts nothing."""

@@ -1,0 +1,155 @@
+"""A foreground and a background guest, in two QEMU processes, on one uplink."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Mapping
+
+from tests.bench.net.plan import Case
+from tests.framework.guest import Load
+from tests.framework.qemu import Boot, Machine, has_idletime_net
+from tests.testbed.link import SINK_ADDRESS, Link, Model
+from tests.testbed.nic import NIC, RESOURCE, attach_nic, configure
+from tests.testbed.queuewatch import QueueWatch
+from tests.testbed.sink import Sink, Window, goodput_mbit
+
+ROLES = ("foreground", "background")
+PORTS = {"foreground": 5001, "background": 5002}
+ANSWER_PORT = 5003
+
+QUANTUM_MS = 100
+"""The dissertation's quantum."""
+
+SETTLE_SECONDS = 1.0
+"""From the start of the loads to the window that is measured: connections, slow start, first intervals."""
+
+MARGIN_SECONDS = 1.0
+"""The sinks listen so much longer than the loads send."""
+
+WARM_UP_SECONDS = 1.5
+"""Under TCG the first packets pay for translating the guest's driver."""
+
+ASK_EVERY_MS = 20
+"""Mean pause of the probe: some 50 requests a second."""
+
+
+def tcp_counters(machine: Machine) -> dict[str, int]:
+    """The guest's /proc/net/snmp, line Tcp."""
+    text = machine.guest.read("/proc/net/snmp").decode()
+    names, values = re.findall(r"^Tcp: (.*)$", text, re.MULTILINE)
+    return dict(zip(names.split(), map(int, values.split())))
+
+
+class Pair:
+    """A context manager: enter boots both guests, leave removes all of it.
+
+    `resource` are properties of both resource objects; `options` those of the
+    background's NIC.
+    """
+
+    def __init__(self, boot: Boot, model: Model, resource: Mapping[str, object] | None = None,
+                 options: Mapping[str, object] | None = None) -> None:
+        self.patched = has_idletime_net(boot.qemu)
+        self._boot, self._model = boot, model
+        self.resource, self.options = dict(resource or {}), dict(options or {})
+
+    def __enter__(self) -> Pair:
+        with ExitStack() as stack:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="idletime-")))
+            self._arena = folder / "arena" if self.patched else None
+            self.link = stack.enter_context(Link(self._model))
+            self.machines = {role: stack.enter_context(self._machine(role)) for role in ROLES}
+            for tap, machine in zip(self._taps, self.machines.values()):
+                self.link.release(tap)
+                configure(machine.guest, tap)
+            stack.enter_context(Sink(self.link, "answer", protocol="udp", port=ANSWER_PORT))
+            self._stack = stack.pop_all()
+        return self
+
+    _taps: list[Any]
+
+    def __exit__(self, kind: type | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        self._stack.close()
+
+    def _machine(self, role: str) -> Machine:
+        tap = self.link.add_tap(role[:2] + "0")
+        self._taps = [*getattr(self, "_taps", []), tap]
+        options = self.options if role == "background" else {}
+        arguments = attach_nic(tap, self._arena, role, options, **self.resource)
+        return Machine(self._boot, role, arguments, tap.fds)
+
+    def warm_up(self) -> None:
+        """Run both loads for a moment and forget the result."""
+        self.measure(Case("tcp", "tcp"), WARM_UP_SECONDS)
+        self.measure(Case("udp", "udp"), WARM_UP_SECONDS)
+        self.measure(Case("ask"), WARM_UP_SECONDS)
+
+    def control(self, case: Case) -> None:
+        """Hold the background back by an interval, or not at all."""
+        self.link.set_br_netfilter(case.br_netfilter)
+        if not self.patched:
+            return
+        for machine in self.machines.values():
+            machine.qmp.execute(
+                "qom-set", path=f"/objects/{RESOURCE}", property="interval-us", value=case.interval_us or 0
+            )
+        device_class = "foreground" if case.interval_us is None else "background"
+        self.machines["background"].qmp.execute("idletime-set", device=NIC, **{"class": device_class})
+
+    def measure(self, case: Case, seconds: float) -> dict[str, Any]:
+        """One run: what each role reached in the window after the loads have settled."""
+        self.control(case)
+        loads = {"foreground": case.foreground, "background": case.background}
+        active = {role: load for role, load in loads.items() if load}
+        before = {role: tcp_counters(self.machines[role]) for role in active}
+        with ExitStack() as stack:
+            sinks = {
+                role: stack.enter_context(Sink(self.link, "sink", protocol=load, port=PORTS[role],
+                                               seconds=seconds + SETTLE_SECONDS + MARGIN_SECONDS))
+                for role, load in active.items() if load != "ask"
+            }
+            window, running, queue = self._run(case, active, seconds)
+            reports = {role: load.result() for role, load in running.items()}
+            counted = {role: sink.report() for role, sink in sinks.items()}
+        result: dict[str, Any] = {"uplink": queue, "foreground": None, "background": None}
+        for role in active:
+            after = tcp_counters(self.machines[role])
+            result[role] = {
+                "load": reports[role], "sink": counted.get(role),
+                "mbit_s": goodput_mbit(counted[role], window) if role in counted else None,
+                "tcp_retransmitted": after["RetransSegs"] - before[role]["RetransSegs"],
+            }
+        self.samples = running["foreground"].samples() if case.foreground == "ask" else None
+        return result
+
+    def _run(self, case: Case, active: dict[str, str], seconds: float) -> tuple[Window, dict[str, Load], Any]:
+        """Start the loads, background first, and wait for their end."""
+        running = {role: self._start(role, load, case, seconds) for role, load in reversed(active.items())}
+        begin = time.monotonic() + SETTLE_SECONDS
+        with QueueWatch(self.link) as watch:
+            for load in running.values():
+                load.wait(seconds + SETTLE_SECONDS)
+        window = Window(round(begin * 1e9), round((begin + seconds) * 1e9))
+        return window, running, watch.summary()
+
+    def _start(self, role: str, load: str, case: Case, seconds: float) -> Load:
+        guest, total = self.machines[role].guest, seconds + SETTLE_SECONDS
+        if load == "ask":
+            return guest.netload("ask", host=SINK_ADDRESS, port=ANSWER_PORT, protocol="udp",
+                                 every_ms=ASK_EVERY_MS, seconds=total)
+        intensity = case.intensity if role == "foreground" else 100
+        return guest.netload("send", host=SINK_ADDRESS, port=PORTS[role], protocol=load, intensity=intensity,
+                             quantum_ms=QUANTUM_MS, quantum_bytes=self._quantum_bytes(intensity), seconds=total)
+
+    def _quantum_bytes(self, intensity: int) -> int:
+        """What the uplink can send in the busy part of a quantum; the socket buffers would hold more. 0: no bound."""
+        return 0 if intensity == 100 else self._model.rate_mbit * 1000 // 8 * QUANTUM_MS * intensity // 100
+
+    def counters(self) -> Any:
+        """The background's query-idletime, or None without our patches."""
+        return self.machines["background"].qmp.execute("query-idletime") if self.patched else None

@@ -1,0 +1,144 @@
+"""What the network benchmark runs: the cases, grouped by the link that they need, and in which order."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Iterator
+
+from tests.testbed.link import Model
+
+PROTOCOLS = ("tcp", "udp")
+INTENSITIES = (100, 30, 10)
+INTERVALS_US = (0, 1000, 5000, 20000)
+DEMO_INTERVALS_US = (1000, 5000, 20000)
+DELAY_INTERVALS_US = (5000, 10000, 20000, 30000, 40000)
+HEADLINE_US = 5000
+"""The interval of the series that do not vary it."""
+
+LINK = Model()
+DELAYED = Model(delay_us=10_000)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One situation. `interval_us` None: nothing holds the background back.
+
+    A role's load: "tcp" or "udp" (netload send), "ask" (request and response,
+    the foreground only), or "" for none.
+    """
+
+    foreground: str = ""
+    background: str = ""
+    intensity: int = 100
+    interval_us: int | None = None
+    br_netfilter: bool = False
+
+    @property
+    def name(self) -> str:
+        """A short name, unique on its link; also that of files."""
+        parts = [self.foreground or "none", str(self.intensity), self.background or "none"]
+        if self.foreground and self.background:
+            parts.append("uncontrolled" if self.interval_us is None else f"{self.interval_us}us")
+        return "-".join(parts + (["netfilter"] if self.br_netfilter else []))
+
+    @property
+    def title(self) -> str:
+        """What a person reads while it runs."""
+        roles = [f"{role} {load.upper()}" for role, load in
+                 (("foreground", self.foreground), ("background", self.background)) if load]
+        if self.foreground in PROTOCOLS and self.intensity < 100:
+            roles[0] += f" {self.intensity} %"
+        control = "alone"
+        if len(roles) == 2:
+            control = "uncontrolled" if self.interval_us is None else f"interval {self.interval_us / 1000:g} ms"
+        return ", ".join([*roles, control] + (["br_netfilter"] if self.br_netfilter else []))
+
+    def parameters(self) -> dict[str, Any]:
+        """For the data."""
+        return {"name": self.name, **asdict(self)}
+
+
+@dataclass(frozen=True)
+class Series:
+    """Cases on one link."""
+
+    name: str
+    link: Model
+    cases: list[Case]
+
+
+def _controls(case: Case, intervals: tuple[int, ...]) -> list[Case]:
+    return [case, *(replace(case, interval_us=interval) for interval in intervals)]
+
+
+def _alone(foregrounds: tuple[str, ...], intensities: tuple[int, ...]) -> list[Case]:
+    """Each foreground without background, and each background without foreground."""
+    result = [Case(each, "", intensity) for each in foregrounds for intensity in intensities]
+    return result + [Case("", each) for each in PROTOCOLS]
+
+
+def _pairs(intensities: tuple[int, ...], intervals: tuple[int, ...]) -> list[Case]:
+    result = _alone(PROTOCOLS, intensities)
+    for intensity in intensities:
+        for foreground in PROTOCOLS:
+            for background in PROTOCOLS:
+                result += _controls(Case(foreground, background, intensity), intervals)
+    return result
+
+
+def _probe(intervals: tuple[int, ...]) -> list[Case]:
+    result = [Case("ask")]
+    for background in PROTOCOLS:
+        result += _controls(Case("ask", background), intervals)
+    return result
+
+
+def _netfilter() -> list[Case]:
+    """The pairs at full intensity and at 30 %, with br_netfilter on."""
+    cases = _pairs((100, 30), (HEADLINE_US,))
+    return [replace(case, br_netfilter=True) for case in cases if case.background]
+
+
+def _delay(intervals: tuple[int, ...], intensities: tuple[int, ...]) -> list[Case]:
+    """TCP foreground; acknowledgements come one round trip after the packets."""
+    result = _alone(("tcp",), intensities)
+    for intensity in intensities:
+        for background in PROTOCOLS:
+            result += _controls(Case("tcp", background, intensity), intervals)
+    return result
+
+
+def _series() -> dict[str, list[Series]]:
+    pairs = Series("pairs", LINK, _pairs(INTENSITIES, INTERVALS_US))
+    probe = Series("probe", LINK, _probe(INTERVALS_US))
+    netfilter = Series("netfilter", LINK, _netfilter())
+    delay = Series("delay", DELAYED, _delay(DELAY_INTERVALS_US, (100, 30)))
+    short = _pairs((100, 30), DEMO_INTERVALS_US) + _probe((HEADLINE_US,))
+    demo = [Series("pairs", LINK, short), netfilter, Series("delay", DELAYED, _delay((10000, 20000, 30000), (30,)))]
+    quick_cases = _alone(PROTOCOLS, (100,))
+    for foreground in PROTOCOLS:
+        for background in PROTOCOLS:
+            quick_cases += _controls(Case(foreground, background), (HEADLINE_US,))
+    return {
+        "pairs": [pairs], "probe": [probe], "netfilter": [netfilter], "delay": [delay],
+        "demo": demo, "quick": [Series("pairs", LINK, quick_cases)],
+        "uncontrolled": [Series("pairs", LINK, [c for c in pairs.cases + probe.cases if c.interval_us is None])],
+        "all": [Series("pairs", LINK, pairs.cases + probe.cases), netfilter, delay],
+    }
+
+
+SERIES = _series()
+"""What can be asked for, by name."""
+
+
+def possible(cases: list[Case], patched: bool) -> list[Case]:
+    """Without our patches only what needs none."""
+    return [case for case in cases if patched or case.interval_us is None]
+
+
+def schedule(series: Series, patched: bool, repeats: int) -> Iterator[tuple[int, Case]]:
+    """(repeat, case); every other repeat runs backwards, so that a drift of the host hits all cases alike."""
+    for repeat in range(repeats):
+        order = possible(series.cases, patched)
+        for case in order if repeat % 2 == 0 else reversed(order):
+            yield repeat, case

@@ -1,0 +1,164 @@
+"""A results file of the network benchmark, reduced: medians over the repeats of each case, and ratios to "alone"."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any, Iterable
+
+import numpy as np
+
+ETHERNET_BYTES, IP_BYTES = 14, 20
+MTU = 1500
+
+# What one packet of payload costs on the wire, as the uplink's token bucket counts it.
+WIRE = {
+    "udp": (1400 + 8 + IP_BYTES + ETHERNET_BYTES) / 1400,
+    "tcp": (MTU + ETHERNET_BYTES) / (MTU - IP_BYTES - 32),  # 20 bytes of header, 12 of time stamps
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One case on one link: the case's parameters, and medians. None: not measured."""
+
+    series: str
+    about: dict[str, Any]
+    link: dict[str, Any]
+    foreground_mbit: float | None
+    background_mbit: float | None
+    p50_us: float | None
+    p99_us: float | None
+    p999_us: float | None
+    foreground_retransmitted: float | None
+    background_retransmitted: float | None
+    jitter_us: float | None
+    queue_bytes: float | None
+    latency_files: list[Path]
+    runs: int
+
+    @property
+    def control(self) -> str:
+        """What held the background back, for people."""
+        if not (self.about["foreground"] and self.about["background"]):
+            return "alone"
+        interval_us = self.about["interval_us"]
+        return "uncontrolled" if interval_us is None else f"interval {interval_us / 1000:g} ms"
+
+    def latencies_ms(self) -> np.ndarray:
+        """All latencies of all repeats, sorted, in milliseconds."""
+        parts = [np.load(path)["latency_us"] for path in self.latency_files if path.exists()]
+        return np.sort(np.concatenate(parts)) / 1000 if parts else np.empty(0)
+
+
+@dataclass(frozen=True)
+class Results:
+    """All cases of a results file, in the order of the first repeat."""
+
+    conditions: dict[str, Any]
+    cases: list[Case]
+
+    def find(self, series: str, **about: Any) -> Case | None:
+        """The case with these parameters."""
+        return next((each for each in self.select(series, **about)), None)
+
+    def select(self, series: str, **about: Any) -> list[Case]:
+        """The cases with these parameters, uncontrolled first, then by interval."""
+        found = [each for each in self.cases
+                 if each.series == series and all(each.about[key] == value for key, value in about.items())]
+        return sorted(found, key=lambda each: -1 if each.about["interval_us"] is None else each.about["interval_us"])
+
+    def alone(self, case: Case, role: str) -> Case | None:
+        """The same load of a role without the other role, on the same link."""
+        about = {"foreground": "", "background": "", role: case.about[role]}
+        if role == "foreground":
+            about["intensity"] = case.about["intensity"]
+        for series in (case.series, "pairs"):
+            found = self.find(series, **about)
+            if found and found.link["delay_us"] == case.link["delay_us"]:
+                return found
+        return None
+
+    def kept(self, case: Case) -> float | None:
+        """Foreground throughput, of the same foreground alone."""
+        base = self.alone(case, "foreground")
+        return _ratio(case.foreground_mbit, base.foreground_mbit if base else None)
+
+    def left_mbit(self, case: Case) -> float | None:
+        """What the foreground alone leaves of the wire, as payload of the background's protocol."""
+        if not case.about["background"]:
+            return None
+        used = 0.0
+        if case.about["foreground"] in WIRE:
+            base = self.alone(case, "foreground")
+            if not base or base.foreground_mbit is None:
+                return None
+            used = base.foreground_mbit * WIRE[case.about["foreground"]]
+        return max(0.0, case.link["rate_mbit"] - used) / WIRE[case.about["background"]]
+
+    def reached(self, case: Case) -> float | None:
+        """Background throughput, of what the foreground alone leaves; None where that is nearly nothing."""
+        left = self.left_mbit(case)
+        return _ratio(case.background_mbit, left) if left and left > 0.1 * case.link["rate_mbit"] else None
+
+
+def _ratio(value: float | None, base: float | None) -> float | None:
+    return value / base if value is not None and base else None
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return median(known) if known else None
+
+
+def _role(runs: list[dict[str, Any]], role: str, *path: str) -> float | None:
+    """The median of one figure of a role."""
+    values = []
+    for run in runs:
+        value: Any = run[role]
+        for key in path:
+            value = (value or {}).get(key)
+        values.append(value)
+    return _median(values)
+
+
+def _case(runs: list[dict[str, Any]], folder: Path) -> Case:
+    first = runs[0]
+    return Case(
+        first["series"], first["case"], first["link"],
+        _role(runs, "foreground", "mbit_s"), _role(runs, "background", "mbit_s"),
+        *(_role(runs, "foreground", "load", figure) for figure in ("p50_us", "p99_us", "p999_us")),
+        _role(runs, "foreground", "tcp_retransmitted"), _role(runs, "background", "tcp_retransmitted"),
+        _role(runs, "foreground", "sink", "jitter_us"), _role(runs, "uplink", "mean_bytes"),
+        [folder / run["latencies"] for run in runs if run.get("latencies")], len(runs),
+    )
+
+
+def load(path: Path) -> Results:
+    """Read a results file; an unfinished one gives the cases that it has."""
+    try:
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+    except OSError as error:
+        raise FileNotFoundError(f"{path}: {error.strerror}; `make demo-net` writes it") from None
+    conditions: dict[str, Any] = next((line for line in lines if line["kind"] == "conditions"), {})
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for line in lines:
+        if line["kind"] == "run":
+            groups.setdefault((line["series"], line["case"]["name"]), []).append(line)
+    return Results(conditions, [_case(runs, path.parent) for runs in groups.values()])
+
+
+def caption(data: Results) -> str:
+    """The conditions in a few lines for people."""
+    link = data.cases[0].link if data.cases else {}
+    about = data.conditions
+    changed = ", ".join(f"{key}={value}" for part in ("resource", "background") for key, value in about.get(part, {}).items())
+    return (
+        f"Uplink: {link.get('rate_mbit')} Mbit/s, token bucket, queue {link.get('queue_bytes', 0) // 1000} KB; delay 0 if not "
+        f"stated. Loads: three TCP connections or UDP sockets, buffers of 128 KiB, 1,400 bytes a write, 10 ms back-off;\n"
+        f"N %: sends N % of each 100 ms. Medians of {about.get('repeats')} runs of {about.get('seconds')} s"
+        f"{'; ' + changed if changed else ''}. {about.get('qemu')}, {str(about.get('accel')).upper()}, guests Linux "
+        f"{about.get('guest_kernel')},\nhost {about.get('cpus')} x {about.get('cpu')}, commit {about.get('commit')}."
+    )

@@ -1,0 +1,97 @@
+"""The network benchmark's results as a table: python3 -m tests.report.nettable build/bench/net/results.jsonl"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import shutil
+from pathlib import Path
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from tests.report import netresults
+from tests.report.netresults import Case, Results
+
+FILE_COLUMNS = 104
+"""Width of the table in a file: all columns without a line break."""
+
+COLUMNS = ("", "foregr.\nMbit/s", "\nkept", "\nretr.", "request\np50 ms", "\np99 ms", "backgr.\nMbit/s", "of\nleft",
+           "\nretr.", "queue\nKB")
+HEADING_COLUMNS = 40
+"""A heading may run over the empty cells to its right, which a column of its own width could not."""
+
+
+def _number(value: float | None, digits: int = 1) -> str:
+    return "" if value is None else f"{value:.{digits}f}"
+
+
+def _percent(value: float | None) -> str:
+    return "" if value is None else f"{value:.1%}"
+
+
+def _ms(value: float | None) -> str:
+    return "" if value is None else f"{value / 1000:.2f}"
+
+
+def _row(case: Case, data: Results) -> list[str]:
+    contended = case.about["foreground"] and case.about["background"]
+    return [
+        case.control, _number(case.foreground_mbit), _percent(data.kept(case)) if contended else "",
+        _number(case.foreground_retransmitted, 0), _ms(case.p50_us), _ms(case.p99_us),
+        _number(case.background_mbit), _percent(data.reached(case)),
+        _number(case.background_retransmitted, 0),
+        "" if case.queue_bytes is None else f"{case.queue_bytes / 1000:.1f}",
+    ]
+
+
+def _heading(case: Case) -> str:
+    """What a group of rows has in common."""
+    foreground, background = case.about["foreground"], case.about["background"]
+    share = f" {case.about['intensity']} %" if foreground in netresults.WIRE and case.about["intensity"] < 100 else ""
+    parts = [f"foreground {foreground.upper()}{share}"] if foreground else []
+    parts += [f"background {background.upper()}"] if background else []
+    delay = f"{case.link['delay_us'] / 1000:g} ms" if case.link["delay_us"] else ""
+    netfilter = "br_netfilter" if case.about["br_netfilter"] else ""
+    return ", ".join([" / ".join(parts), *filter(None, (delay, netfilter))])
+
+
+def build(data: Results) -> Table:
+    """A group of rows for each pair of loads: uncontrolled, then by interval."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    for number, title in enumerate(COLUMNS):
+        table.add_column(title, justify="right" if number else "left", no_wrap=True,
+                         min_width=0 if number else HEADING_COLUMNS)
+    groups: dict[str, list[Case]] = {}
+    for case in data.cases:
+        groups.setdefault(_heading(case), []).append(case)
+    for heading, cases in groups.items():
+        table.add_row(f"[bold]{heading}")
+        ordered = sorted(cases, key=lambda each: -1 if each.about["interval_us"] is None else each.about["interval_us"])
+        for case in ordered:
+            row = _row(case, data)
+            table.add_row("  " + row[0], *row[1:], end_section=False)
+    return table
+
+
+def text(path: Path, terminal: bool = False) -> str:
+    """The table with its conditions, as text; for a terminal as wide as that."""
+    data = netresults.load(path)
+    width = max(shutil.get_terminal_size((FILE_COLUMNS, 25)).columns, FILE_COLUMNS) if terminal else FILE_COLUMNS
+    console = Console(file=io.StringIO(), width=width, force_terminal=False)
+    console.print(build(data))
+    console.print("of left: of what the foreground alone leaves of the uplink", highlight=False)
+    console.print(netresults.caption(data), highlight=False, soft_wrap=not terminal)
+    return console.file.getvalue()
+
+
+def main() -> None:
+    """Print the table of a results file."""
+    parser = argparse.ArgumentParser(prog="python3 -m tests.report.nettable", description="Table of a results file.")
+    parser.add_argument("results", type=Path)
+    print(text(parser.parse_args().results, terminal=True))
+
+
+if __name__ == "__main__":
+    main()
