@@ -17,10 +17,10 @@ from tests.report.netresults import Case, Results
 FILE_COLUMNS = 104
 """Width of the table in a file: all columns without a line break."""
 
-COLUMNS = ("", "foregr.\nMbit/s", "\nkept", "\nretr.", "request\np50 ms", "\np99 ms", "backgr.\nMbit/s", "of\nleft",
+COLUMNS = ("foreground\n/ background", "foregr.\nMbit/s", "\nkept", "\nretr.", "request\np50 ms", "\np99 ms", "backgr.\nMbit/s", "of\nleft",
            "\nretr.", "queue\nKB")
-HEADING_COLUMNS = 40
-"""A heading may run over the empty cells to its right, which a column of its own width could not."""
+HEADING_COLUMNS = 26
+"""Room for the longest heading."""
 
 
 def _number(value: float | None, digits: int = 1) -> str:
@@ -50,8 +50,7 @@ def _heading(case: Case) -> str:
     """What a group of rows has in common."""
     foreground, background = case.about["foreground"], case.about["background"]
     share = f" {case.about['intensity']} %" if foreground in netresults.WIRE and case.about["intensity"] < 100 else ""
-    parts = [f"foreground {foreground.upper()}{share}"] if foreground else []
-    parts += [f"background {background.upper()}"] if background else []
+    parts = [f"{foreground.upper()}{share}" if foreground else "-", background.upper() or "-"]
     delay = f"{case.link['delay_us'] / 1000:g} ms" if case.link["delay_us"] else ""
     netfilter = "br_netfilter" if case.about["br_netfilter"] else ""
     return ", ".join([" / ".join(parts), *filter(None, (delay, netfilter))])

@@ -30,7 +30,8 @@ def attach_nic(
     # No boot ROM: nothing boots from it, and firmware packages differ.
     virtio = f"virtio-net-pci,netdev={NETDEV},id={NIC},mac={tap.mac},romfile="
     virtio += f",mq=on,vectors={2 * queues + 2}" if queues > 1 else ""
-    virtio += options(device or {})
+    # Names as they are: some of virtio-net's have underscores, such as host_tso4.
+    virtio += "".join(f",{name}={value}" for name, value in (device or {}).items())
     result = ["-netdev", _backend(tap, netdev or {})]
     if arena is None:
         return [*result, "-device", virtio]

@@ -1,6 +1,6 @@
 """The network: a foreground VM keeps its uplink while a greedy background VM uses the rest.
 
-    python3 -m tests.bench.net [SERIES] [--output build/bench/net] [--repeats N] [--seconds N] [--qemu PATH]
+    python3 -m tests.bench.net [SERIES] [--output build/bench/net] [--repeats N] [--seconds N] [--rate-mbit N] [--qemu PATH]
                                [--resource NAME=VALUE ...] [--background NAME=VALUE ...]
 
 Runs a series of cases (plan.py), each several times in alternating order, and
@@ -14,6 +14,7 @@ import argparse
 import json
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -41,7 +42,8 @@ class Bench:
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.folder: Path = arguments.output
         self.seconds, self.repeats = arguments.seconds, arguments.repeats
-        self.series = plan.SERIES[arguments.series]
+        self.series = [replace(each, link=plan.at_rate(each.link, arguments.rate_mbit))
+                       for each in plan.SERIES[arguments.series]]
         self.resource, self.options = dict(arguments.resource), dict(arguments.background)
         self.results = self.folder / "results.jsonl"
         self.finished = 0
@@ -118,6 +120,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--qemu", metavar="PATH", help="the QEMU to run (the one that `make qemu` staged)")
     parser.add_argument("--seconds", type=float, default=3, help="measured in each run (3)")
     parser.add_argument("--repeats", type=int, default=1, help="runs of each case (1)")
+    parser.add_argument("--rate-mbit", type=int, default=plan.LINK.rate_mbit, metavar="N",
+                        help="rate of the uplink: 10, 100, 1000 (100); its queue holds the same time")
     parser.add_argument("--resource", action="append", type=_setting, default=[], metavar="NAME=VALUE",
                         help="property of the resource objects")
     parser.add_argument("--background", action="append", type=_setting, default=[], metavar="NAME=VALUE",

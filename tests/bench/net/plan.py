@@ -15,6 +15,8 @@ DELAY_INTERVALS_US = (5000, 10000, 20000, 30000, 40000)
 HEADLINE_US = 5000
 """The interval of the series that do not vary it."""
 
+QUEUE_BYTES_LEAST = 30_000
+
 LINK = Model()
 DELAYED = Model(delay_us=10_000)
 
@@ -129,6 +131,12 @@ def _series() -> dict[str, list[Series]]:
 
 SERIES = _series()
 """What can be asked for, by name."""
+
+
+def at_rate(link: Model, rate_mbit: int) -> Model:
+    """The same link at another rate; its queue holds as much time, but never less than twenty packets."""
+    queue_bytes = max(link.queue_bytes * rate_mbit // link.rate_mbit, QUEUE_BYTES_LEAST)
+    return replace(link, rate_mbit=rate_mbit, queue_bytes=queue_bytes)
 
 
 def possible(cases: list[Case], patched: bool) -> list[Case]:
