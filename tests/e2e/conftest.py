@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Callable, Iterator, Sequence
+from typing import Any, Callable, Iterator, Sequence
 
 import pytest
 
 from tests.framework import accel
-from tests.framework.qemu import Boot, Machine, has_idletime
+from tests.framework.qemu import Boot, Machine, has_idletime, has_idletime_net
 from tests.testbed.attach import attach
 from tests.testbed.disk import Disk, Model
+from tests.testbed.link import Link, Model as LinkModel
+from tests.testbed.namespace import NamespaceError
+from tests.testbed.nic import NetMachine, attach_nic, configure
 
 
 @pytest.fixture(scope="session")
@@ -75,5 +79,44 @@ def machine(stack: ExitStack, boot: Boot, arena: Path) -> Callable[..., Machine]
         # What the device refers to comes before it.
         arguments = [*extra, *attach(shared, name, arena, device_class, **parameters)]  # type: ignore[arg-type]
         return stack.enter_context(Machine(boot, name, arguments, machine=machine, cpus=cpus))
+
+    return start
+
+
+@pytest.fixture(scope="session")
+def net_boot() -> Boot:
+    """As `boot`, for guests with a NIC."""
+    result = accel.prepare(network=True)
+    if not has_idletime_net(result.qemu):
+        pytest.exit(f"{result.qemu}: its virtio-net is not a patched one: build one with `make qemu`", returncode=2)
+    return result
+
+
+@pytest.fixture
+def link(stack: ExitStack) -> Callable[..., Link]:
+    """Build a network: link(rate_mbit=10); parameters are those of its Model. Skips for users who may not."""
+
+    def build(**parameters: Any) -> Link:
+        try:
+            return stack.enter_context(Link(LinkModel(**parameters)))
+        except NamespaceError as error:
+            if os.geteuid() == 0:
+                raise
+            pytest.skip(str(error))
+
+    return build
+
+
+@pytest.fixture
+def nic(stack: ExitStack, net_boot: Boot, arena: Path) -> Callable[..., NetMachine]:
+    """Boot a participant of an uplink: nic(link, "bg", "background", queues=2, interval_us=5000)."""
+
+    def start(shared: Link, name: str, device_class: str, queues: int = 1, **parameters: Any) -> NetMachine:
+        tap = shared.add_tap(name, queues)
+        arguments = attach_nic(tap, arena, device_class, **parameters)
+        machine = stack.enter_context(Machine(net_boot, name, arguments, tap.fds, cpus=queues))
+        shared.release(tap)
+        configure(machine.guest, tap)
+        return NetMachine(machine, tap)
 
     return start

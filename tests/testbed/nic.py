@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Mapping
+from typing import Any, Mapping
 
 from tests.framework.guest import Guest
+from tests.framework.qemu import Machine
 from tests.testbed.attach import options
 from tests.testbed.link import PREFIX, Tap
 
@@ -44,3 +46,32 @@ def attach_nic(
 def configure(guest: Guest, tap: Tap) -> None:
     """Bring the guest's NIC up with its address."""
     guest.run(f"ip link set eth0 up && ip address add {tap.address}/{PREFIX} dev eth0")
+
+
+@dataclass
+class NetMachine:
+    """A running machine with a NIC on a tap."""
+
+    machine: Machine
+    tap: Tap
+
+    @property
+    def guest(self) -> Guest:
+        """The guest in it."""
+        return self.machine.guest
+
+    def info(self) -> dict[str, Any]:
+        """query-idletime of its only resource."""
+        return self.machine.qmp.execute("query-idletime")[0]
+
+    def sent(self, role: str) -> int:
+        """Packets of this class that its NIC has sent."""
+        return self.info()["devices"][0][role]["requests"]
+
+    def promotions(self) -> int:
+        """Packets that left before the interval allowed it."""
+        return sum(self.info()["devices"][0]["promotions"].values())
+
+    def set_class(self, device_class: str) -> None:
+        """Change the NIC's class."""
+        self.machine.qmp.execute("idletime-set", device=NIC, **{"class": device_class})

@@ -1,0 +1,154 @@
+"""The network: what leaves a background guest, and when, counted at the devices and at the uplink's queue."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Callable
+
+import pytest
+
+from tests.framework import paths
+from tests.framework.guest import Load
+from tests.testbed.link import SINK_ADDRESS, Link
+from tests.testbed.nic import NetMachine
+from tests.testbed.queuewatch import QueueWatch
+from tests.testbed.sink import Sink
+
+Start = Callable[..., Any]
+
+POLL_SECONDS = 0.02
+LONG_SECONDS = 120
+"""A load that outlasts its test; it ends with its machine."""
+
+LONG_INTERVAL_US = 2_000_000
+"""Longer than any pause that a busy host puts into the foreground's load."""
+
+FRAME_BYTES = 1514
+
+
+def wait_until(what: str, condition: Callable[[], bool], timeout_seconds: float = 30) -> None:
+    """Return when a condition holds."""
+    end = time.monotonic() + timeout_seconds
+    while not condition():
+        assert time.monotonic() < end, f"not within {timeout_seconds} s: {what}"
+        time.sleep(POLL_SECONDS)
+
+
+def greedy(machine: NetMachine, protocol: str = "udp", **parameters: object) -> Load:
+    """A sender without pauses. Datagrams need nobody who takes them."""
+    return machine.guest.netload("send", host=SINK_ADDRESS, protocol=protocol,
+                                 **{"seconds": LONG_SECONDS, **parameters})
+
+
+def await_sent(machine: NetMachine, role: str, count: int) -> None:
+    """Return when the NIC has sent so many more packets of this class."""
+    wanted = machine.sent(role) + count
+    wait_until(f"{count} more {role} packets", lambda: machine.sent(role) >= wanted)
+
+
+def busy_foreground(machine: NetMachine) -> Load:
+    """A foreground that never pauses for as long as LONG_INTERVAL_US."""
+    load = greedy(machine, intensity=10)
+    await_sent(machine, "foreground", 50)
+    return load
+
+
+@pytest.mark.parametrize("inflight", [1, 2])
+@pytest.mark.parametrize("protocol", ["udp", "tcp"])
+def test_inflight_cap_holds_at_the_uplink(link: Start, nic: Start, protocol: str, inflight: int) -> None:
+    """A greedy background guest alone: never more than max-inflight packets in the queue of the uplink."""
+    shared: Link = link(rate_mbit=10)
+    bg = nic(shared, "bg", "background", interval_us=5000, max_inflight=inflight)
+    with Sink(shared, "sink", protocol=protocol, seconds=60):
+        before = shared.uplink()["bytes"]
+        with QueueWatch(shared) as watch:
+            greedy(bg, protocol, seconds=2).result()
+    carried = shared.uplink()["bytes"] - before
+
+    assert watch.summary()["most_bytes"] <= inflight * FRAME_BYTES
+    assert watch.summary()["drops"] == 0
+    # 2 s at 10 Mbit/s are 2.5 MB: the cap must not stop it, either.
+    assert carried > 500_000
+
+
+def test_class_foreground_is_not_bounded(link: Start, nic: Start) -> None:
+    """The control experiment: with its class changed live, the same guest fills the queue; and back again."""
+    shared: Link = link(rate_mbit=10)
+    bg = nic(shared, "bg", "background", interval_us=5000)
+    most = {}
+    for device_class in ("foreground", "background"):
+        bg.set_class(device_class)
+        with QueueWatch(shared) as watch:
+            greedy(bg, seconds=1).result()
+        wait_until("an empty uplink", lambda: shared.uplink()["backlog"] == 0)
+        most[device_class] = watch.summary()["most_bytes"]
+
+    assert most["foreground"] > 20 * FRAME_BYTES
+    assert most["background"] <= FRAME_BYTES
+
+
+def test_nothing_leaves_within_the_interval(link: Start, nic: Start) -> None:
+    """Two processes: while the foreground sends without long pauses, a held packet leaves by its deadline only."""
+    shared: Link = link()
+    fg, bg = (nic(shared, name, name, interval_us=LONG_INTERVAL_US) for name in ("foreground", "background"))
+    load = busy_foreground(fg)
+    greedy(bg)
+    wait_until("held packets", lambda: bg.info()["held"] > 0)
+    before = (bg.sent("background"), bg.promotions())
+    await_sent(fg, "foreground", 500)
+    after = (bg.sent("background"), bg.promotions())
+
+    assert fg.sent("background") == 0
+    assert after[0] - before[0] <= after[1] - before[1] + 1  # the first number is read before the second
+    load.stop()
+    load.result()
+    await_sent(bg, "background", 200)
+
+
+def test_received_packets_are_foreground_events(link: Start, nic: Start) -> None:
+    """A foreground guest that only receives announces the answers that it will send: the background is held as well."""
+    shared: Link = link()
+    fg, bg = (nic(shared, name, name, interval_us=LONG_INTERVAL_US) for name in ("foreground", "background"))
+    fg.guest.start("nc -u -l -p 5001 >/dev/null")  # else the guest would answer that nobody listens
+    program = str(paths.find_tool("netload", "loadgen"))
+    argv = [program, "send", f"--host={fg.tap.address}", "--protocol=udp", "--intensity=50", "--quantum-bytes=14000",
+            f"--seconds={LONG_SECONDS}"]
+    sender = shared.start(argv, shared.folder / "sender")
+    try:
+        greedy(bg)
+        wait_until("held packets", lambda: bg.info()["held"] > 0)
+        before, received = (bg.sent("background"), bg.promotions()), packets(fg, "rx")
+        wait_until("500 more received packets", lambda: packets(fg, "rx") >= received + 500)
+        after = (bg.sent("background"), bg.promotions())
+        assert after[0] - before[0] <= after[1] - before[1] + 1
+        assert packets(fg, "tx") < 50  # answers to ARP, and nothing for the datagrams
+    finally:
+        sender.stop()
+    await_sent(bg, "background", 200)
+
+
+def packets(machine: NetMachine, direction: str) -> int:
+    """What the guest's kernel has sent ("tx") or received ("rx") on its NIC."""
+    return int(machine.guest.read(f"/sys/class/net/eth0/statistics/{direction}_packets"))
+
+
+def test_background_queues(link: Start, nic: Start) -> None:
+    """On a foreground NIC with two queue pairs, what leaves by the listed queue is background."""
+    shared: Link = link()
+    both = nic(shared, "both", "foreground", queues=2, device={"idletime-background-queues": "1"})
+    both.guest.run("ethtool -L eth0 combined 2")
+    wait_until("quiet", lambda: quiet(both))
+    for cpu, role, other in ((0, "foreground", "background"), (1, "background", "foreground")):
+        before = {name: both.sent(name) for name in (role, other)}
+        # XPS gives each processor the queue of its number.
+        both.guest.run(f"taskset -c {cpu} netload send --host {SINK_ADDRESS} --protocol udp --connections 1 --seconds 0.5"
+                       " --intensity 50 --quantum-bytes 14000")
+        wait_until(f"5 x 10 {role} packets", lambda: both.sent(role) - before[role] >= 50)
+        assert both.sent(other) - before[other] <= 5  # ARP and the like
+
+
+def quiet(machine: NetMachine) -> bool:
+    """Whether nothing was sent for a moment."""
+    before = machine.sent("foreground")
+    time.sleep(0.2)
+    return machine.sent("foreground") == before
