@@ -2,157 +2,191 @@
 
 from __future__ import annotations
 
+import itertools
+import os
+import tempfile
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any, Callable, Iterator
 
 import pytest
 
 from tests.e2e.test_net import LONG_INTERVAL_US, await_sent, busy_foreground, greedy, packets, wait_until
 from tests.framework import paths
 from tests.framework.qemu import Boot, Machine
+from tests.framework.qmp import CommandError
 from tests.testbed.link import SINK_ADDRESS, Link
-from tests.testbed.nic import NIC, NetMachine, attach_nic
+from tests.testbed.namespace import NamespaceError
+from tests.testbed.nic import NIC, RESOURCE, NetMachine, attach_nic, configure
 
 Start = Callable[..., Any]
+NUMBERS = itertools.count()
 
+ROLES = ("foreground", "background")
+PORT = ["-device", "pcie-root-port,id=port0"]
 UNPATCHED = paths.BUILD / "unpatched" / "stage" / "bin" / "qemu-system-x86_64"
 
 
+Holding = tuple[NetMachine, NetMachine]
+
+
+@pytest.fixture(scope="module")
+def pair(net_boot: Boot) -> Iterator[tuple[Link, NetMachine, NetMachine]]:
+    """A foreground and a background guest that the tests here share; the background can be unplugged."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="idletime-")))
+        try:
+            shared = stack.enter_context(Link())
+        except NamespaceError as error:
+            if os.geteuid() == 0:
+                raise
+            pytest.skip(str(error))
+        fg, bg = (start(stack, shared, net_boot, role, folder / "arena", role) for role in ROLES)
+        yield shared, fg, bg
+
+
+def start(stack: ExitStack, shared: Link, boot: Boot, name: str, arena: Path | None, role: str) -> NetMachine:
+    """A guest with two queue pairs behind a port of its own, where it can be unplugged."""
+    tap = shared.add_tap(name[:8], 2)
+    arguments = [*PORT, *attach_nic(tap, arena, role, {"bus": "port0"}, interval_us=LONG_INTERVAL_US)]
+    machine = stack.enter_context(Machine(boot, name, arguments, tap.fds, cpus=2))
+    shared.release(tap)
+    configure(machine.guest, tap)
+    return NetMachine(machine, tap)
+
+
 @pytest.fixture
-def holding(link: Start, nic: Start) -> tuple[Link, NetMachine, NetMachine]:
-    """A busy foreground, and a background whose packets are held behind it; neither ends by itself."""
-    shared: Link = link()
-    fg, bg = (nic(shared, name, name, interval_us=LONG_INTERVAL_US) for name in ("foreground", "background"))
-    busy_foreground(fg)
-    greedy(bg)
+def holding(pair: tuple[Link, NetMachine, NetMachine]) -> Iterator[Holding]:
+    """A busy foreground, and a background whose packets are held behind it, until release()."""
+    _, fg, bg = pair
+    loads = [busy_foreground(fg), greedy(bg)]
     wait_until("held packets", lambda: bg.info()["held"] > 0)
-    return shared, fg, bg
-
-
-Holding = tuple[Link, NetMachine, NetMachine]
-
-
-def works(machine: NetMachine) -> bool:
-    """Whether the guest reaches the sink."""
-    return machine.guest.run(f"ping -c 1 -W 5 {SINK_ADDRESS}", check=False).status == 0
+    yield fg, bg
+    for load in loads:
+        load.stop()
+        assert load.wait(load.seconds)  # its status: some tests take the network away below it
 
 
 def release(fg: NetMachine) -> None:
-    """End the foreground: what is held may leave after one more interval."""
-    fg.machine.stop()
+    """End the foreground's load: what is held may leave after one more interval."""
+    fg.guest.run("killall netload", check=False)
+
+
+def works(machine: NetMachine) -> bool:
+    """Whether the guest reaches the sink; in its own queues the ping is behind its load."""
+    return machine.guest.run(f"ping -c 1 -W 5 {SINK_ADDRESS}", check=False).status == 0
+
+
+def goes_on(fg: NetMachine, bg: NetMachine) -> None:
+    """When the foreground ends, the background sends what it had and more, and gets answers."""
+    release(fg)
+    await_sent(bg, "background", 200)
+    wait_until("an answer", lambda: works(bg))
 
 
 def test_stop_and_cont_while_holding(holding: Holding) -> None:
-    """A stopped VM sends nothing and holds nothing; continued, it sends what the guest had queued."""
-    _, fg, bg = holding
+    """A stopped VM sends nothing; continued, it sends what the guest had queued."""
+    fg, bg = holding
     for _ in range(3):
         bg.machine.qmp.execute("stop")
         before = bg.sent("background")
-        assert bg.info()["held"] == 0
         await_sent(fg, "foreground", 100)
         assert bg.sent("background") == before
         bg.machine.qmp.execute("cont")
         wait_until("held again", lambda: bg.info()["held"] > 0)
-    release(fg)
-    await_sent(bg, "background", 200)
-    assert works(bg)
+    goes_on(fg, bg)
 
 
 def test_link_down_and_up_while_holding(holding: Holding) -> None:
     """With the link down packets are dropped as by a NIC without a cable; with the link up again the guest goes on."""
-    _, fg, bg = holding
-    bg.machine.qmp.execute("set_link", name=NIC, up=False)
-    wait_until("the guest sees it", lambda: bg.guest.run("cat /sys/class/net/eth0/carrier").text.strip() == "0")
-    bg.machine.qmp.execute("set_link", name=NIC, up=True)
-    wait_until("the guest sees it", lambda: bg.guest.run("cat /sys/class/net/eth0/carrier").text.strip() == "1")
-    release(fg)
-    await_sent(bg, "background", 200)
-    assert works(bg)
-
-
-def test_unplug_while_holding(holding: Holding) -> None:
-    """The NIC goes when the guest lets it; the QEMU and its neighbour stay, and the resource can be deleted then."""
-    _, fg, bg = holding
-    bg.machine.qmp.execute("device_del", id=NIC)
-    wait_until("no NIC in the guest", lambda: bg.guest.run("test -e /sys/class/net/eth0", check=False).status != 0)
-    wait_until("no device of the resource", lambda: bg.info()["devices"] == [])
-    bg.machine.qmp.execute("object-del", id="uplink")
-    await_sent(fg, "foreground", 100)
-    assert bg.machine.qmp.execute("query-status")["running"]
+    fg, bg = holding
+    for up, carrier in ((False, "0"), (True, "1")):
+        bg.machine.qmp.execute("set_link", name=NIC, up=up)
+        seen = "cat /sys/class/net/eth0/carrier"
+        wait_until("the guest sees it", lambda: bg.guest.run(seen).text.strip() == carrier)
+    goes_on(fg, bg)
 
 
 def test_reset_of_the_driver_while_holding(holding: Holding) -> None:
     """The guest takes the driver away and binds it again; afterwards the NIC works."""
-    _, fg, bg = holding
+    fg, bg = holding
     device = bg.guest.run("basename $(readlink /sys/class/net/eth0/device)").text.strip()
     driver = "/sys/bus/virtio/drivers/virtio_net"
     bg.guest.run(f"echo {device} >{driver}/unbind; echo {device} >{driver}/bind")
-    bg.guest.run(f"ip link set eth0 up && ip address add {bg.tap.address}/24 dev eth0")
+    configure(bg.guest, bg.tap)
     release(fg)
-    wait_until("the sink is reached", lambda: works(bg))
+    wait_until("an answer", lambda: works(bg))
 
 
-def test_queue_pairs_change_while_holding(link: Start, nic: Start) -> None:
+def test_queue_pairs_change_while_holding(holding: Holding) -> None:
     """The guest changes the number of its queue pairs (ethtool -L) under load, to and fro; nothing hangs."""
-    shared: Link = link()
-    fg = nic(shared, "fg", "foreground", interval_us=LONG_INTERVAL_US)
-    bg = nic(shared, "bg", "background", queues=2, interval_us=LONG_INTERVAL_US)
-    busy_foreground(fg)
-    greedy(bg)
-    wait_until("held packets", lambda: bg.info()["held"] > 0)
+    fg, bg = holding
     for pairs in (1, 2, 1, 2):
         bg.guest.run(f"ethtool -L eth0 combined {pairs}")
-    release(fg)
-    await_sent(bg, "background", 200)
-    assert works(bg)
+    goes_on(fg, bg)
 
 
-@pytest.mark.parametrize("target", ["patched", "property unset", "unpatched"])
-def test_migration_while_holding(
-    holding: Holding, stack: ExitStack, net_boot: Boot, arena: Path, scratch: Path, target: str
-) -> None:
-    """The guest moves with held packets to another QEMU, and there sends them: to one of ours, and to a stock one."""
-    shared, fg, bg = holding
-    boot = net_boot
-    if target == "unpatched":
-        if not UNPATCHED.exists():
-            pytest.skip(f"{UNPATCHED} is not there: build it with `make qemu-unpatched`")
-        boot = Boot(UNPATCHED, net_boot.kernel, net_boot.initramfs, net_boot.accel)
-    moved = incoming(shared, stack, boot, bg, arena if target == "patched" else None)
-    migrate(bg, moved)
-    assert moved.machine.qmp.execute("query-status")["running"]
-    bg.machine.stop()
-    release(fg)
-    before = packets(moved, "tx")
-    wait_until("the guest sends again", lambda: packets(moved, "tx") > before + 200)
-    assert works(moved)
+def test_class_change_while_holding(holding: Holding) -> None:
+    """What is held leaves when the device becomes foreground; as background it is held again."""
+    fg, bg = holding
+    bg.set_class("foreground")
+    wait_until("nothing held", lambda: bg.info()["held"] == 0)
+    await_sent(bg, "foreground", 200)
+    bg.set_class("background")
+    wait_until("held again", lambda: bg.info()["held"] > 0)
+    goes_on(fg, bg)
 
 
-def test_migration_from_stock(link: Start, stack: ExitStack, net_boot: Boot, nic: Start, arena: Path) -> None:
-    """A guest that sends on a stock NIC moves to a background one, where it is held, and goes on when it may."""
+def test_unplug_while_holding(holding: Holding) -> None:
+    """The last test of this pair: the NIC goes, its QEMU and its neighbour stay, the resource can be deleted then."""
+    fg, bg = holding
+    with pytest.raises(CommandError, match="in use"):
+        bg.machine.qmp.execute("object-del", id=RESOURCE)
+    bg.machine.qmp.execute("device_del", id=NIC)
+    wait_until("no NIC in the guest", lambda: bg.guest.run("test -e /sys/class/net/eth0", check=False).status != 0)
+    wait_until("no device of the resource", lambda: bg.info()["devices"] == [])
+    bg.machine.qmp.execute("object-del", id=RESOURCE)
+    await_sent(fg, "foreground", 100)
+    assert bg.machine.qmp.execute("query-status")["running"]
+
+
+def test_migration_while_holding(link: Start, nic: Start, stack: ExitStack, net_boot: Boot, arena: Path) -> None:
+    """A guest moves while its packets are held: to another QEMU of ours, to stock ones, and back; there it goes on."""
     shared: Link = link()
-    fg = nic(shared, "foreground", "foreground", interval_us=LONG_INTERVAL_US)
-    busy_foreground(fg)
-    tap = shared.add_tap("stock")
-    machine = stack.enter_context(Machine(net_boot, "stock", attach_nic(tap, None), tap.fds))
-    shared.release(tap)
-    stock = NetMachine(machine, tap)
-    stock.guest.run(f"ip link set eth0 up && ip address add {tap.address}/24 dev eth0")
-    greedy(stock)
-    wait_until("it sends", lambda: packets(stock, "tx") > 200)
-    moved = incoming(shared, stack, net_boot, stock, arena)
-    migrate(stock, moved)
-    stock.machine.stop()
-    wait_until("held packets", lambda: moved.info()["held"] > 0)
-    release(fg)
-    await_sent(moved, "background", 200)
-    assert works(moved)
+    fg, bg = (nic(shared, name, name, interval_us=LONG_INTERVAL_US) for name in ("foreground", "background"))
+    greedy(bg)
+    for boot, target_arena in targets(net_boot, arena):
+        load = busy_foreground(fg)
+        if bg.machine.boot is net_boot and has_resource(bg):
+            wait_until("held packets", lambda: bg.info()["held"] > 0)
+        moved = incoming(shared, stack, boot, bg, target_arena)
+        migrate(bg, moved)
+        bg.machine.stop()
+        load.stop()
+        load.result()
+        before = packets(moved, "tx")
+        wait_until("the guest sends again", lambda: packets(moved, "tx") > before + 200)
+        wait_until("an answer", lambda: works(moved))
+        bg = moved
+
+
+def targets(net_boot: Boot, arena: Path) -> list[tuple[Boot, Path | None]]:
+    """Ours as background, with the property unset, as background again; unpatched between these where it is built."""
+    result: list[tuple[Boot, Path | None]] = [(net_boot, arena), (net_boot, None), (net_boot, arena)]
+    if UNPATCHED.exists():
+        result[2:2] = [(net_boot, arena), (replace(net_boot, qemu=UNPATCHED), None)]
+    return result
+
+
+def has_resource(machine: NetMachine) -> bool:
+    """Whether its QEMU takes part in a resource."""
+    return bool(machine.machine.qmp.execute("query-idletime"))
 
 
 def incoming(shared: Link, stack: ExitStack, boot: Boot, source: NetMachine, arena: Path | None) -> NetMachine:
     """A QEMU on a tap of its own that waits for this guest; without an arena, with a stock NIC."""
-    tap = shared.add_tap("moved")
+    tap = shared.add_tap(f"moved{next(NUMBERS)}")
     arguments = attach_nic(tap, arena, "background", interval_us=LONG_INTERVAL_US)
     arguments = [each.replace(tap.mac, source.tap.mac) for each in arguments]
     machine = Machine(boot, "moved", [*arguments, "-incoming", "defer"], tap.fds, wait_for_guest=False)
