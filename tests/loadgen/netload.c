@@ -20,7 +20,8 @@
  * What is in the socket buffers when the busy part ends is sent after it, as
  * with any real sender: on a link of 100 Mbit/s three full buffers take longer
  * than 30 ms. --quantum-bytes bounds what is written in one quantum, so that
- * `intensity` can mean a share of the link.
+ * `intensity` can mean a share of the link. Datagrams written faster than the
+ * link takes them are lost: --pace-mbit sends those of a quantum at its rate.
  *
  * Output: one JSON line on stdout with every parameter and the result; ask
  * also writes the raw latencies (samples.h).

@@ -29,6 +29,7 @@ typedef struct Net {
     unsigned intensity;    /* percent of the quantum */
     unsigned quantum_ms;
     uint64_t quantum_bytes; /* at most so many in a quantum; 0: no bound */
+    unsigned pace_mbit; /* never faster than this within a quantum; 0: free */
     unsigned dscp;
     /* sink */
     unsigned bucket_ms;

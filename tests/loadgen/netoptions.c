@@ -20,6 +20,7 @@ static const struct option options[] = {
     { "intensity", required_argument, NULL, 'i' },
     { "quantum-ms", required_argument, NULL, 'q' },
     { "quantum-bytes", required_argument, NULL, 'Q' },
+    { "pace-mbit", required_argument, NULL, 'm' },
     { "dscp", required_argument, NULL, 'd' },
     { "bucket-ms", required_argument, NULL, 'u' },
     { "every-ms", required_argument, NULL, 'e' },
@@ -49,6 +50,7 @@ static void parse_load(Net *net, int key, const char *text)
         net->quantum_bytes = number("quantum-bytes", text, 0,
                                     (uint64_t)1 << 40);
         break;
+    case 'm': net->pace_mbit = number("pace-mbit", text, 0, 100000); break;
     case 'd': net->dscp = number("dscp", text, 0, 63); break;
     case 'u': net->bucket_ms = number("bucket-ms", text, 1, 60000); break;
     case 'e': net->every_ms = number("every-ms", text, 0, 60000); break;

@@ -11,12 +11,18 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+enum {
+    /* A tenth of what the queue of a link holds in time. */
+    PACE_MS = 1,
+};
+
 typedef struct Sender {
     const Net *net;
     int fds[CONNECTIONS_MAX];
     Stamp stamps[CONNECTIONS_MAX];
     uint64_t bytes, writes, back_offs;
-    uint64_t bytes_max; /* to be reached in this quantum */
+    uint64_t quantum_start; /* bytes, when this quantum began */
+    int64_t quantum_ns;     /* when it began */
     char block[DATAGRAM_MAX];
 } Sender;
 
@@ -44,25 +50,54 @@ static bool send_one(Sender *sender, unsigned i)
     return false;
 }
 
+/* Bytes that may have been written by now: the quantum's bound, and the pace. */
+static uint64_t allowed(const Sender *sender)
+{
+    const Net *net = sender->net;
+    uint64_t most = net->quantum_bytes ? net->quantum_bytes : UINT64_MAX / 2;
+
+    if (net->pace_mbit) {
+        uint64_t paced = (now_ns() - sender->quantum_ns) / NS_PER_US *
+                         net->pace_mbit / 8;
+
+        most = paced < most ? paced : most;
+    }
+    return sender->quantum_start + most;
+}
+
+static void back_off(unsigned ms, int64_t until_ns)
+{
+    int64_t back_ns = now_ns() + ms * (int64_t)NS_PER_MS;
+
+    sleep_until(back_ns < until_ns ? back_ns : until_ns);
+}
+
 /* Write to the sockets in turn until all are full, or the time has come. */
 static void fill(Sender *sender, int64_t until_ns)
 {
     bool progress = true;
 
+    if (sender->bytes >= allowed(sender)) {
+        back_off(PACE_MS, until_ns);
+        return;
+    }
     while (progress && !stop_requested && now_ns() < until_ns &&
-           sender->bytes < sender->bytes_max) {
+           sender->bytes < allowed(sender)) {
         progress = false;
         for (unsigned i = 0; i < sender->net->connections; i++) {
             progress |= send_one(sender, i);
         }
     }
     if (!progress) {
-        int64_t back_ns = now_ns() + sender->net->back_off_ms *
-                                         (int64_t)NS_PER_MS;
-
         sender->back_offs++;
-        sleep_until(back_ns < until_ns ? back_ns : until_ns);
+        back_off(sender->net->back_off_ms, until_ns);
     }
+}
+
+static bool quantum_is_done(const Sender *sender)
+{
+    return sender->net->quantum_bytes &&
+           sender->bytes >= sender->quantum_start + sender->net->quantum_bytes;
 }
 
 static void run(Sender *sender, int64_t begin_ns)
@@ -73,14 +108,16 @@ static void run(Sender *sender, int64_t begin_ns)
     int64_t start_ns = begin_ns;
 
     while (!stop_requested && now_ns() < end_ns) {
-        int64_t busy_ns = start_ns + quantum_ns * net->intensity / 100;
         int64_t next_ns = start_ns + quantum_ns;
+        /* A paced sender that was late makes up for it. */
+        int64_t busy_ns = net->pace_mbit ?
+            next_ns : start_ns + quantum_ns * net->intensity / 100;
 
         busy_ns = busy_ns < end_ns ? busy_ns : end_ns;
-        sender->bytes_max = net->quantum_bytes ?
-            sender->bytes + net->quantum_bytes : UINT64_MAX;
+        sender->quantum_start = sender->bytes;
+        sender->quantum_ns = start_ns;
         while (!stop_requested && now_ns() < busy_ns &&
-               sender->bytes < sender->bytes_max) {
+               !quantum_is_done(sender)) {
             fill(sender, busy_ns);
         }
         sleep_until(next_ns < end_ns ? next_ns : end_ns);
@@ -128,11 +165,12 @@ void net_send(const Net *net)
     print_net("send", net);
     printf(", \"connections\": %u, \"block_bytes\": %u, \"buffer_bytes\": %u, "
            "\"back_off_ms\": %u, \"intensity_percent\": %u, "
-           "\"quantum_ms\": %u, \"quantum_bytes\": %" PRIu64 ", \"bytes\": %" PRIu64 ", \"writes\": %" PRIu64
+           "\"quantum_ms\": %u, \"quantum_bytes\": %" PRIu64 ", "
+           "\"pace_mbit\": %u, \"bytes\": %" PRIu64 ", \"writes\": %" PRIu64
            ", \"back_offs\": %" PRIu64 ", \"seconds\": %.6f",
            net->connections, net->block_bytes, net->buffer_bytes,
            net->back_off_ms, net->intensity, net->quantum_ms,
-           net->quantum_bytes, sender.bytes,
+           net->quantum_bytes, net->pace_mbit, sender.bytes,
            sender.writes, sender.back_offs,
            (double)(now_ns() - begin_ns) / NS_PER_S);
     if (net->tcp) {

@@ -144,7 +144,9 @@ class Pair:
                                  every_ms=ASK_EVERY_MS, seconds=total)
         intensity = case.intensity if role == "foreground" else 100
         return guest.netload("send", host=SINK_ADDRESS, port=PORTS[role], protocol=load, intensity=intensity,
-                             quantum_ms=QUANTUM_MS, quantum_bytes=self._quantum_bytes(intensity), seconds=total)
+                             quantum_ms=QUANTUM_MS, quantum_bytes=self._quantum_bytes(intensity),
+                             pace_mbit=self._model.rate_mbit if load == "udp" and intensity < 100 else 0,
+                             seconds=total)
 
     def _quantum_bytes(self, intensity: int) -> int:
         """What the uplink can send in the busy part of a quantum; the socket buffers would hold more. 0: no bound."""
