@@ -86,9 +86,17 @@ install-guest: ## Install the guest agent: programs, units, init script, complet
 # ---- the main job
 
 .PHONY: demo
-demo: deps qemu ## Show a foreground VM keep its disk beside a greedy background VM; results in build/demo.
+demo: deps qemu ## Show a foreground VM keep its disk, and its uplink, beside a greedy background VM; results in build/demo.
 	@$(heading) 'Demo'
 	$(python) -m tests.bench.demo
+	$(heading) 'Demo of the network, short'
+	$(python) -m tests.bench.net short --seconds 2 --output $(build)/demo-net-short ||
+	    { [ $$? -eq 3 ] && echo 'The network was left out: it needs what the line above names.'; }
+
+.PHONY: demo-net
+demo-net: deps qemu ## Show a foreground VM keep its uplink beside greedy background VMs, at length; results in build/demo-net.
+	@$(heading) 'Demo of the network'
+	$(python) -m tests.bench.net demo --output $(build)/demo-net
 
 .PHONY: demo-quick
 demo-quick: deps qemu ## The demo with shorter runs.

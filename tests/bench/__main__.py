@@ -14,6 +14,8 @@ from tests.framework import paths
 BENCH = paths.BUILD / "bench"
 FULL = (
     ["tests.bench.iops"],
+    ["tests.bench.netcost"],
+    ["tests.bench.net", "all"],
     ["tests.bench.demo", "--output", str(BENCH / "demo")],
     ["tests.bench.contour", "--output", str(BENCH / "contour")],
     ["tests.bench.eval", "--output", str(BENCH / "eval")],

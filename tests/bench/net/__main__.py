@@ -28,6 +28,7 @@ from tests.framework import accel, host, paths
 from tests.framework.qemu import Boot
 from tests.report import nettable
 from tests.testbed.link import Link
+from tests.testbed.namespace import NamespaceError
 
 OVERHEAD_SECONDS = 1.3
 """Start of sinks and loads, counters, and the end of both, per run under TCG."""
@@ -46,12 +47,17 @@ class Bench:
                        for each in plan.SERIES[arguments.series]]
         self.resource, self.options = dict(arguments.resource), dict(arguments.background)
         self.results = self.folder / "results.jsonl"
+        self.append, self.first = arguments.append, 0
         self.finished = 0
 
     def prepare(self) -> None:
         """An empty output folder, and an early error where this machine has no network for us."""
         with Link():
             pass
+        if self.append and self.results.exists():
+            lines = map(json.loads, self.results.read_text().splitlines())
+            self.first = 1 + max((line["repeat"] for line in lines if line["kind"] == "run"), default=-1)
+            return
         shutil.rmtree(self.folder / "latencies", ignore_errors=True)
         for name in ("results.jsonl", "result.png", "result.txt"):
             (self.folder / name).unlink(missing_ok=True)
@@ -64,7 +70,7 @@ class Bench:
             print(f"{boot.qemu}: its virtio-net is not patched; only cases that need no patch will run", flush=True)
         runs = sum(len(plan.possible(each.cases, patched)) for each in self.series) * self.repeats
         total = runs * self._each() + BOOT_SECONDS * len(self.series)
-        with self.results.open("w") as results, Progress(total) as progress:
+        with self.results.open("a") as results, Progress(total) as progress:
             self._write(results, {"kind": "conditions", "program": "net", **self._conditions(), **host.facts(boot)})
             for number, series in enumerate(self.series):
                 progress.step(f"{series.name}: booting two guests under {boot.accel.upper()}")
@@ -81,6 +87,7 @@ class Bench:
     def _run(self, series: plan.Series, pair: Pair, runs: int, boots: float, results: TextIO, progress: Progress) -> None:
         for repeat, case in plan.schedule(series, pair.patched, self.repeats):
             progress.step(f"run {self.finished + 1} of {runs}: {case.title}")
+            repeat += self.first
             line = {"kind": "run", "series": series.name, "repeat": repeat, "case": case.parameters(),
                     "link": series.link.parameters(), **pair.measure(case, self.seconds)}
             if pair.samples is not None:
@@ -120,6 +127,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--qemu", metavar="PATH", help="the QEMU to run (the one that `make qemu` staged)")
     parser.add_argument("--seconds", type=float, default=3, help="measured in each run (3)")
     parser.add_argument("--repeats", type=int, default=1, help="runs of each case (1)")
+    parser.add_argument("--append", action="store_true", help="add repeats to the results that are there")
     parser.add_argument("--rate-mbit", type=int, default=plan.LINK.rate_mbit, metavar="N",
                         help="rate of the uplink: 10, 100, 1000 (100); its queue holds the same time")
     parser.add_argument("--resource", action="append", type=_setting, default=[], metavar="NAME=VALUE",
@@ -130,7 +138,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def main() -> int:
-    """Exit status: 0 done, 1 failed, 130 interrupted."""
+    """Exit status: 0 done, 1 failed, 3 this machine has no network for us, 130 interrupted."""
     arguments = _arguments()
     bench = Bench(arguments)
     unwind_on_signals()
@@ -141,6 +149,9 @@ def main() -> int:
     except Interrupted as reason:
         print(f"\nStopped by {reason}; {bench.finished} finished runs are in {bench.results}", file=sys.stderr)
         return 130
+    except NamespaceError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 3
     except (OSError, RuntimeError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

@@ -117,13 +117,11 @@ def _series() -> dict[str, list[Series]]:
     delay = Series("delay", DELAYED, _delay(DELAY_INTERVALS_US, (100, 30)))
     short = _pairs((100, 30), DEMO_INTERVALS_US) + _probe((HEADLINE_US,))
     demo = [Series("pairs", LINK, short), netfilter, Series("delay", DELAYED, _delay((10000, 20000, 30000), (30,)))]
-    quick_cases = _alone(PROTOCOLS, (100,))
-    for foreground in PROTOCOLS:
-        for background in PROTOCOLS:
-            quick_cases += _controls(Case(foreground, background), (HEADLINE_US,))
+    quick = _pairs((100,), (HEADLINE_US,))
     return {
         "pairs": [pairs], "probe": [probe], "netfilter": [netfilter], "delay": [delay],
-        "demo": demo, "quick": [Series("pairs", LINK, quick_cases)],
+        "demo": demo, "quick": [Series("pairs", LINK, quick)],
+        "short": [Series("pairs", LINK, quick + [each for each in _probe((HEADLINE_US,)) if each.background != "tcp"])],
         "uncontrolled": [Series("pairs", LINK, [c for c in pairs.cases + probe.cases if c.interval_us is None])],
         "all": [Series("pairs", LINK, pairs.cases + probe.cases), netfilter, delay],
     }
