@@ -98,7 +98,7 @@ def _probe(intervals: tuple[int, ...]) -> list[Case]:
 def _netfilter() -> list[Case]:
     """The pairs at full intensity and at 30 %, with br_netfilter on."""
     cases = _pairs((100, 30), (HEADLINE_US,))
-    return [replace(case, br_netfilter=True) for case in cases if case.background]
+    return [replace(case, br_netfilter=True) for case in cases]
 
 
 def _delay(intervals: tuple[int, ...], intensities: tuple[int, ...]) -> list[Case]:
