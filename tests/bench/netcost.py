@@ -48,7 +48,7 @@ def measure(boot: Boot, variant: str, seconds: float) -> dict[str, Any]:
         server = link.start(["iperf3", "--server"], folder / "iperf3")
         stack.callback(server.stop)
         # iperf3 does not say when it listens: ask until it does.
-        machine.guest.run(f"for _ in $(seq 100); do nc -z {SINK_ADDRESS} 5201 && exit; usleep 50000; done; exit 1")
+        machine.guest.run(f"for _ in $(seq 100); do nc -w 1 {SINK_ADDRESS} 5201 </dev/null && exit; usleep 50000; done; exit 1")
         command = f"iperf3 --client {SINK_ADDRESS} --time {seconds:g} --omit {WARM_UP_SECONDS} --json --connect-timeout 5000"
         report = json.loads(machine.guest.run(command, seconds + WARM_UP_SECONDS + EXTRA_SECONDS).text)
     return {"received": report["end"]["sum_received"], "sent": report["end"]["sum_sent"]}
