@@ -147,3 +147,34 @@ def test_background_queues(link: Start, nic: Start) -> None:
         wait_until(f"{count} {role} packets", lambda: both.sent(role) - before[role] >= count)
         assert count > 0
         assert both.sent(other) - before[other] < count / 2  # ARP and the like
+
+
+@pytest.mark.parametrize("protocol", ["udp", "tcp"])
+def test_class_guest_reads_the_code_point(link: Start, nic: Start, protocol: str) -> None:
+    """Class guest: what the guest marks with code point 1 (LE) is background, all else foreground."""
+    shared: Link = link()
+    guest = nic(shared, "guest", "guest", interval_us=1000)
+    guest.guest.run(f"ping -c 1 {SINK_ADDRESS}")
+    with Sink(shared, "sink", protocol=protocol, seconds=60):
+        for dscp, role, other in ((0, "foreground", "background"), (1, "background", "foreground"),
+                                  (46, "foreground", "background")):
+            before = {name: guest.sent(name) for name in (role, other)}
+            load = greedy(guest, protocol, seconds=1, dscp=dscp, intensity=50, quantum_bytes=14_000)
+            payload = load.result()["bytes"]
+            grown = {name: guest.sent(name) - before[name] for name in before}
+            # In class foreground received packets count as well, and a TCP guest gets acknowledgements.
+            assert grown[role] >= payload // 65536
+            if role == "foreground":
+                assert grown["background"] == 0
+            elif protocol == "udp":
+                assert grown["foreground"] <= 5
+
+
+def test_background_stays_background(link: Start, nic: Start) -> None:
+    """Downward only: no code point makes a packet of a background NIC foreground."""
+    bg = nic(link(), "bg", "background", interval_us=1000)
+    for dscp in (0, 1, 46):
+        before = bg.sent("background")
+        count = greedy(bg, seconds=0.5, dscp=dscp, intensity=50, quantum_bytes=14_000).result()["writes"]
+        wait_until(f"{count} packets", lambda: bg.sent("background") >= before + count)
+    assert bg.guest.run(f"ping -c 1 {SINK_ADDRESS}").status == 0
