@@ -155,10 +155,11 @@ def caption(data: Results) -> str:
     link = data.cases[0].link if data.cases else {}
     about = data.conditions
     changed = ", ".join(f"{key}={value}" for part in ("resource", "background") for key, value in about.get(part, {}).items())
+    changed += ", background's QEMU in the processor class idle" if about.get("idle_cpu") else ""
     return (
         f"Uplink: {link.get('rate_mbit')} Mbit/s, token bucket, queue {link.get('queue_bytes', 0) // 1000} KB; delay 0 if not "
         f"stated. Loads: three TCP connections or UDP sockets, buffers of 128 KiB, 1,400 bytes a write, 10 ms back-off;\n"
         f"N %: sends N % of each 100 ms. Medians of {max((case.runs for case in data.cases), default=0)} runs of {about.get('seconds')} s"
-        f"{'; ' + changed if changed else ''}. {about.get('qemu')}, {str(about.get('accel')).upper()}, guests Linux "
+        f"{'; ' + changed.lstrip(', ') if changed else ''}. {about.get('qemu')}, {str(about.get('accel')).upper()}, guests Linux "
         f"{about.get('guest_kernel')},\nhost {about.get('cpus')} x {about.get('cpu')}, commit {about.get('commit')}."
     )

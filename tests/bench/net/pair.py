@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import tempfile
 import time
@@ -45,15 +46,23 @@ def tcp_counters(machine: Machine) -> dict[str, int]:
     return dict(zip(names.split(), map(int, values.split())))
 
 
+def to_idle_class(pid: int) -> None:
+    """Put all threads of a process into the kernel's scheduling class "idle"; new ones inherit it."""
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        os.sched_setscheduler(int(task.name), os.SCHED_IDLE, os.sched_param(0))
+
+
 class Pair:
     """A context manager: enter boots both guests, leave removes all of it.
 
     `resource` are properties of both resource objects; `options` those of the
-    background's NIC.
+    background's NIC. `idle_cpu`: the background's QEMU gets only processor time
+    that nobody else wants, so that the uplink is all that is contended for.
     """
 
     def __init__(self, boot: Boot, model: Model, resource: Mapping[str, object] | None = None,
-                 options: Mapping[str, object] | None = None) -> None:
+                 options: Mapping[str, object] | None = None, idle_cpu: bool = False) -> None:
+        self._idle_cpu = idle_cpu
         self.patched = has_idletime_net(boot.qemu)
         self._boot, self._model = boot, model
         self.resource, self.options = dict(resource or {}), dict(options or {})
@@ -67,6 +76,8 @@ class Pair:
             for tap, machine in zip(self._taps, self.machines.values()):
                 self.link.release(tap)
                 configure(machine.guest, tap)
+            if self._idle_cpu:
+                to_idle_class(self.machines["background"].process.pid)
             stack.enter_context(Sink(self.link, "answer", protocol="udp", port=ANSWER_PORT))
             self._stack = stack.pop_all()
         return self
