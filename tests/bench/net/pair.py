@@ -91,7 +91,9 @@ class Pair:
         tap = self.link.add_tap(role[:2] + "0")
         self._taps = [*getattr(self, "_taps", []), tap]
         options = self.options if role == "background" else {}
-        arguments = attach_nic(tap, self._arena, role, options, **self.resource)
+        # What an operator would state: the clock needs it where the host does not tell when a packet has left.
+        resource = {"rate-bps": self._model.rate_mbit * 1_000_000, **self.resource}
+        arguments = attach_nic(tap, self._arena, role, options, **resource)
         return Machine(self._boot, role, arguments, tap.fds)
 
     def warm_up(self) -> None:
