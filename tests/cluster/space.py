@@ -15,6 +15,9 @@ from tests.cluster.place import ClusterError, run
 from tests.framework.process import tail
 
 KINDS = ("mnt", "net", "pid", "uts", "ipc")
+OPTIONS = {"mnt": "mount"}
+"""Where nsenter's option has another name than the kernel's file."""
+
 START_SECONDS = 30.0
 END_SECONDS = 30.0
 POLL_SECONDS = 0.02
@@ -43,7 +46,7 @@ class Space:
 
     def inside(self, *kinds: str) -> list[str]:
         """The words that run a command in these namespaces: space.inside("net") + ["ip", "link"]."""
-        return ["nsenter", *(f"--{kind}=/proc/{self.pid}/ns/{kind}" for kind in kinds), "--"]
+        return ["nsenter", *(f"--{OPTIONS.get(kind, kind)}=/proc/{self.pid}/ns/{kind}" for kind in kinds), "--"]
 
     def end(self) -> None:
         """Kill process 1: the kernel kills all others of its namespace, and with them go mounts and links."""

@@ -1,0 +1,86 @@
+"""What the collection says about a wrong inventory: the exact words, without a host."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.cluster.place import ROLES
+
+_spec = importlib.util.spec_from_file_location("policy", ROLES.parent / "plugins" / "filter" / "policy.py")
+policy = importlib.util.module_from_spec(_spec)  # type: ignore[arg-type]
+_spec.loader.exec_module(policy)  # type: ignore[union-attr]
+
+DISK = {"target": "vda", "file": "/srv/mail.img"}
+
+
+def tenant(**changes: Any) -> dict[str, Any]:
+    """A tenant that is right but for the changes."""
+    return {"name": "mail", "host": "node1", "class": "foreground", "disks": [DISK], **changes}
+
+
+BAD = [
+    (tenant(**{"class": "backgroud"}), "class is 'backgroud': use foreground, background, guest"),
+    (tenant(host="node9"), "host is 'node9': no host of this inventory; use one of node1, node2"),
+    (tenant(policy={"interval": "20"}),
+     "policy.interval is '20': write a number with a unit, such as 20ms, 500us or 1s, or auto"),
+    (tenant(policy={"interval": "2h"}),
+     "policy.interval is '2h': write a number with a unit, such as 20ms, 500us or 1s, or auto"),
+    (tenant(policy={"interval": "61min"}), "policy.interval is '61min': more than an hour; write less"),
+    (tenant(policy={"max_inflight": 65}), "policy.max_inflight is '65': write a number from 1 to 64"),
+    (tenant(policy={"max_hold": "5"}), "policy.max_hold is '5': write a time, such as 5s, or never"),
+    (tenant(policy={"cpu": "lazy"}), "policy.cpu is 'lazy': use idle, minimal"),
+    (tenant(memory="2048"), "memory is '2048': write a size with a unit, such as 2GiB"),
+    (tenant(name="a b"), "name is 'a b': write letters, digits and ._-"),
+    (tenant(state="paused"), "state is 'paused': use running, stopped, absent"),
+    (tenant(disks=[{"target": "vda"}]), "disks[0] has 0 of file, block, nbd: give it exactly one source"),
+    (tenant(disks=[DISK, DISK]), "disks has 'vda' twice: give each a name of its own"),
+    (tenant(disks=[{**DISK, "target": "sda"}]), "disks[0].target is 'sda': write a name such as vda"),
+    (tenant(interfaces=[{"mac": "52:54:00:00:00:0A", "bridge": "br0"}]),
+     "interfaces[0].mac is '52:54:00:00:00:0A': write a MAC address in lower case, such as 52:54:00:00:00:01"),
+]
+
+
+@pytest.mark.parametrize("wrong, expected", BAD, ids=[text.split(":")[0] for _, text in BAD])
+def test_a_wrong_tenant_is_named(wrong: dict[str, Any], expected: str) -> None:
+    """One problem, with the variable, the value and the remedy."""
+    where = f"tenant_domains[0] ({wrong['name']})."
+    separator = "" if expected.startswith("disks has") else ""
+    assert policy.tenant_problems([wrong], ["node2", "node1"]) == [where + separator + expected]
+
+
+def test_a_right_tenant_has_no_problems() -> None:
+    """The tenant that the cases above change."""
+    assert policy.tenant_problems([tenant()], ["node1", "node2"], [{"name": "sda", "interval": "20ms"}]) == []
+
+
+def test_names_are_unique() -> None:
+    """Two tenants, or two resources, of one name."""
+    assert policy.tenant_problems([tenant(), tenant()], ["node1"]) == [
+        "tenant_domains has 'mail' twice: give each a name of its own"]
+    assert policy.resource_problems([{"name": "sda"}, {"name": "sda"}]) == [
+        "host_resources has 'sda' twice: give each a name of its own"]
+
+
+@pytest.mark.parametrize("text, expected", [("20ms", 20000), ("500us", 500), ("1s", 1000000), ("20", None), ("", None)])
+def test_times_have_units(text: str, expected: int | None) -> None:
+    """Microseconds, or None."""
+    assert policy.microseconds(text) == expected
+
+
+@pytest.mark.parametrize("role", sorted(path.name for path in ROLES.iterdir()))
+def test_defaults_are_those_of_the_specification(role: str) -> None:
+    """Each variable of a role is specified, and its default is the same in both files."""
+    folder = ROLES / role
+    options = yaml.safe_load((folder / "meta" / "argument_specs.yml").read_text())["argument_specs"]["main"]["options"]
+    defaults = yaml.safe_load((folder / "defaults" / "main.yml").read_text())
+    assert set(defaults) <= set(options)
+    for name, value in defaults.items():
+        if "default" in options[name]:
+            assert value == options[name]["default"], name
+    for name, option in options.items():
+        assert option.get("description"), f"{name} has no description"
+        assert name in defaults or option.get("required"), f"{name} has no default"
