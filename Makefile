@@ -112,7 +112,7 @@ demo-libvirt: deps qemu ## The demo on a libvirtd of its own: two tenants of the
 
 .PHONY: test
 test: deps qemu ## Run everything that CI runs.
-	@for step in check-patches unit agent-check libvirt confinement fuzz-quick machine e2e; do $(MAKE) --no-print-directory $$step; done
+	@for step in check-patches unit agent-check libvirt confinement fuzz-quick machine e2e ansible; do $(MAKE) --no-print-directory $$step; done
 	$(heading) 'All tests passed'
 
 .PHONY: check-patches
@@ -171,13 +171,33 @@ $(ansible_stamp): ansible/requirements.txt
 deb: qemu ## Make Debian packages of what is built: build/deb.
 	@ansible/packages/build
 
+cluster := $(ansible_tools)/bin/python -m tests.cluster
+
+.PHONY: ansible
+ansible: deb $(ansible_stamp) ## Check the collection: lint, wrong inventories, the cluster's end, one role's scenario (as root).
+	@$(heading) 'Ansible'
+	ansible/check
+	$(ansible_tools)/bin/python -m pytest -q -p no:cacheprovider tests/cluster/test_leaves_nothing.py tests/cluster/test_bad_inventories.py
+	$(cluster) molecule test --scenario-name tenant
+
 .PHONY: cluster
 cluster: deb $(ansible_stamp) ## Raise the test cluster: nodes in namespaces of this machine (as root).
-	@$(ansible_tools)/bin/python -m tests.cluster up
+	@$(cluster) up
 
 .PHONY: cluster-down
 cluster-down: $(ansible_stamp) ## End the test cluster and check that nothing is left of it.
-	@$(ansible_tools)/bin/python -m tests.cluster down
+	@$(cluster) down
+
+.PHONY: cluster-test
+cluster-test: deb $(ansible_stamp) ## Run the whole life of a cluster and all roles' scenarios; says how long each step took.
+	@$(heading) 'The life of a cluster'
+	begin=$$SECONDS
+	$(ansible_tools)/bin/python -m pytest -v -x -p no:cacheprovider --durations=0 tests/cluster
+	for scenario in qemu host tenant guest benchmark; do
+	    $(cluster) molecule test --scenario-name $$scenario
+	    echo "== $$scenario: $$((SECONDS - begin)) seconds since the start"
+	done
+	echo "== All took $$((SECONDS - begin)) seconds; figures: $(build)/cluster/results"
 
 .PHONY: fuzz-quick
 fuzz-quick: ## Fuzz for half a minute, as CI does.

@@ -1,0 +1,216 @@
+"""The whole life of a cluster, in order: raised from nothing, changed live, updated, migrated, broken, rolled back.
+
+Each step stands on the one before; `make cluster-test` runs them and prints how long each took. What is measured goes
+to build/cluster/results/cluster-test.json.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster import cluster, inventory, place
+from tests.cluster.conftest import good_play, on_node, query, run_play
+from tests.framework.paths import BUILD
+
+FIGURES: dict[str, Any] = {}
+CONSOLE = "/var/log/libvirt/qemu/{}-console.log"
+WAIT_SECONDS = 180.0
+WINDOWS = 8
+"""Reports of 2 s before, and after, what is measured."""
+
+pytestmark = pytest.mark.usefixtures("raised")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def figures() -> Any:
+    """Written whatever happens, so that a failure still shows what was measured before."""
+    yield
+    place.RESULTS.mkdir(parents=True, exist_ok=True)
+    (place.RESULTS / "cluster-test.json").write_text(json.dumps(FIGURES, indent=2) + "\n")
+
+
+def reports(node: str, tenant: str) -> list[dict[str, Any]]:
+    """What a tenant has said about its disk so far, one report for each 2 s."""
+    lines = on_node(node, f"cat {CONSOLE.format(tenant)}").splitlines()
+    return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}") and "operations" in line]
+
+
+def wait_for_reports(node: str, tenant: str, count: int) -> list[dict[str, Any]]:
+    """Return when there are `count` reports."""
+    end = time.monotonic() + WAIT_SECONDS
+    while len(found := reports(node, tenant)) < count:
+        assert time.monotonic() < end, f"{tenant} on {node} has said {len(found)} times how it is, not {count}"
+        time.sleep(0.5)
+    return found
+
+
+def summary(found: list[dict[str, Any]]) -> dict[str, float]:
+    """Operations per second and latency of some reports."""
+    operations = sum(report["operations"] for report in found)
+    return {
+        "operations_per_second": round(operations / sum(report["seconds"] for report in found), 1),
+        "mean_ms": round(sum(report["mean_us"] * report["operations"] for report in found) / operations / 1000, 2),
+        "p99_ms_median_of_windows": round(statistics.median(report["p99_us"] for report in found) / 1000, 2),
+        "windows": len(found),
+    }
+
+
+def machines(node: str) -> dict[str, int]:
+    """The pid of each running domain's QEMU."""
+    names = on_node(node, "virsh --quiet list --name").split()
+    return {name: int(on_node(node, f"cat /run/libvirt/qemu/{name}.pid")) for name in names}
+
+
+def test_site_from_nothing() -> None:
+    """Two bare hosts become hosts with tenants."""
+    play = good_play("site")
+    FIGURES["site_from_nothing_seconds"] = round(play.seconds, 1)
+    assert play.changed() > 0
+    assert sorted(machines("node1")) == ["batch", "mail"]
+
+
+def test_second_run_changes_nothing() -> None:
+    """The site is idempotent, in check mode too."""
+    play = good_play("site")
+    FIGURES["site_again_seconds"] = round(play.seconds, 1)
+    assert play.changed() == 0, play.stats
+    assert good_play("site", "--check").changed() == 0
+
+
+def test_a_held_request_is_held() -> None:
+    """With an interval of an hour, the background's request stays held while the foreground goes on."""
+    batch = query("node1", "batch")
+    assert batch["devices"][0]["class"] == "background"
+    order = {"resource": batch["id"], "interval-us": 3600_000_000, "max-hold-ms": 600_000}
+    command = json.dumps({"execute": "idletime-set", "arguments": order})
+    on_node("node1", f"virsh qemu-monitor-command batch '{command}'")
+    end = time.monotonic() + WAIT_SECONDS
+    while (held := query("node1", "batch"))["held"] != 1 or held["devices"][0]["in-service"]:
+        assert time.monotonic() < end, held
+    wait_for_reports("node1", "mail", len(reports("node1", "mail")) + 2)
+    later = query("node1", "batch")
+    assert later["held"] == 1
+    assert later["background"]["requests"] == held["background"]["requests"], "a held request was issued"
+    on_node("node1", "virt-idletime apply batch --live")
+    assert query("node1", "batch")["interval-us"] == 20000, "the policy is in force again"
+    end = time.monotonic() + WAIT_SECONDS
+    while query("node1", "batch")["background"]["requests"] <= later["background"]["requests"] + 10:
+        assert time.monotonic() < end, "the background does not go on"
+
+
+def test_a_policy_rolls_out_live() -> None:
+    """A changed interval comes into force in running machines; none is restarted."""
+    before = machines("node1")
+    changed = {"host_resources": [{"name": "disk0", "interval": "40ms"}]}
+    play = good_play("tenants", variables=changed)
+    FIGURES["policy_seconds"] = round(play.seconds, 1)
+    assert play.changed() > 0
+    assert query("node1", "batch")["interval-us"] == 40000
+    assert good_play("tenants", variables=changed).changed() == 0
+    good_play("tenants")
+    assert query("node1", "batch")["interval-us"] == 20000
+    assert machines("node1") == before, "a machine was restarted"
+
+
+def newer_package(folder: Path) -> Path:
+    """The package of QEMU again, with a higher version."""
+    package = next((BUILD / "deb").glob("idletime-qemu_*.deb"))
+    place.run(["dpkg-deb", "-R", package, folder / "tree"])
+    control = folder / "tree" / "DEBIAN" / "control"
+    lines = [f"{line}+1" if line.startswith("Version:") else line for line in control.read_text().splitlines()]
+    control.write_text("\n".join(lines) + "\n")
+    result = folder / package.name.replace("_amd64", "+1_amd64")
+    place.run(["dpkg-deb", "--root-owner-group", "-Zxz", "-z1", "--build", folder / "tree", result])
+    total = place.run(["sha256sum", result.name], cwd=folder)
+    (folder / "SHA256SUMS").write_text(total)
+    return result
+
+
+def test_a_rolling_update_drains_nothing(tmp_path: Path) -> None:
+    """A new QEMU package comes to one host after the other, under machines that keep running."""
+    before = {node: machines(node) for node in ("node1", "node2")}
+    package = newer_package(tmp_path)
+    play = good_play("update", variables={"qemu_package": str(package)})
+    FIGURES["rolling_update_seconds"] = round(play.seconds, 1)
+    for node, pids in before.items():
+        assert on_node(node, "dpkg-query -W -f '${Version}' idletime-qemu").endswith("+1")
+        assert machines(node) == pids, "a machine was restarted"
+
+
+def test_a_background_tenant_migrates_under_load() -> None:
+    """batch moves from node1 to node2; mail, on node1, is compared before, during and after."""
+    first = len(reports("node1", "mail"))
+    wait_for_reports("node1", "mail", first + WINDOWS + 1)
+    begin = len(reports("node1", "mail"))
+    play = good_play("migrate", variables={"tenant": "batch", "to": "node2"})
+    end = len(wait_for_reports("node1", "mail", len(reports("node1", "mail")) + 1))
+    found = wait_for_reports("node1", "mail", end + WINDOWS + 1)
+    FIGURES["migration"] = {
+        "seconds": round(play.seconds, 1),
+        # The report that is under way when a phase begins belongs to neither.
+        "foreground_before": summary(found[first + 1:begin]),
+        "foreground_during": summary(found[begin:end]),
+        "foreground_after": summary(found[end + 1:]),
+    }
+    assert sorted(machines("node1")) == ["mail"] and sorted(machines("node2")) == ["batch"]
+    assert query("node2", "batch")["devices"][0]["class"] == "background"
+    done = len(reports("node2", "batch"))
+    wait_for_reports("node2", "batch", done + 2)
+
+
+def moved() -> dict[str, Any]:
+    """The inventory's list after the migration: batch belongs to node2."""
+    text = place.run([place.TOOLS / "ansible-inventory", "--host", "node1"], env=inventory.environment())
+    tenants = json.loads(text)["tenant_domains"]
+    return {"tenant_domains": [{**one, "host": "node2"} if one["name"] == "batch" else one for one in tenants]}
+
+
+def test_a_tenant_is_never_started_twice() -> None:
+    """The inventory still says node1: the site stops, and says what to do; with the new place it changes files only."""
+    play = run_play("tenants")
+    assert play.status != 0
+    assert "it runs on node2; starting it twice would destroy its disks" in play.failures["node1"]
+    good_play("tenants", variables=moved())
+    assert sorted(machines("node2")) == ["batch"]
+
+
+def test_a_killed_node_comes_back() -> None:
+    """After a power failure of node2, mail on node1 has not noticed, and batch starts with its node and its policy."""
+    before = machines("node1")
+    begin = time.monotonic()
+    cluster.kill("node2")
+    wait_for_reports("node1", "mail", len(reports("node1", "mail")) + 2)
+    assert machines("node1") == before
+    cluster.start("node2")
+    end = time.monotonic() + WAIT_SECONDS
+    while "batch" not in machines("node2"):
+        assert time.monotonic() < end, "batch does not start with its node"
+        time.sleep(0.5)
+    FIGURES["node_killed_and_back_seconds"] = round(time.monotonic() - begin, 1)
+    assert query("node2", "batch")["devices"][0]["class"] == "background"
+    assert good_play("site", variables=moved()).changed() == 0
+
+
+def test_rollback_holds_nothing_from_then_on() -> None:
+    """First live: the machines run on, nothing is held. Then on the distribution's QEMU, and nothing of ours is left."""
+    before = machines("node2")
+    play = good_play("rollback", variables=moved())
+    FIGURES["rollback_live_seconds"] = round(play.seconds, 1)
+    assert machines("node2") == before
+    assert query("node2", "batch")["devices"][0]["class"] == "foreground"
+    play = good_play("rollback", variables={**moved(), "restart": True})
+    FIGURES["rollback_restart_seconds"] = round(play.seconds, 1)
+    for node in ("node1", "node2"):
+        for pid in machines(node).values():
+            assert on_node(node, f"readlink /proc/{pid}/exe").strip() == "/usr/bin/qemu-system-x86_64"
+        left = on_node(node, "dpkg -l | grep idletime || true; ls -d /usr/lib/idletime /etc/init.d/idletime* "
+                             "/etc/libvirt/hooks/qemu.d/idletime /etc/tmpfiles.d/idletime* 2>/dev/null || true")
+        assert left == ""
+    again = good_play("rollback", variables={**moved(), "restart": True})
+    assert again.changed() == 0, again.stats
