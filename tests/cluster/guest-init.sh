@@ -16,11 +16,7 @@ while read -r module; do
 done </etc/modules
 
 options() {
-    for word in $(cat /proc/cmdline); do
-        case $word in
-        idletime.load=*) echo "${word#idletime.load=}" | tr ',' '\n' | sed 's/^/--/' ;;
-        esac
-    done
+    tr ' ' '\n' </proc/cmdline | sed -n 's/^idletime\.load=//p' | tr ',' '\n' | sed 's/^/--/'
 }
 
 # The disk arrives some time after its driver; nothing announces it.
