@@ -168,26 +168,26 @@ static void take_link(IdletimeNetQueue *nq, uint64_t bytes)
 
 /* ---- both */
 
-static IdletimeService service_of(const IdletimeNetQueue *nq)
+static IdletimeServiceEnd service_of(const IdletimeNetQueue *nq)
 {
     if (idletime_tap_is_open(&nq->tap)) {
-        return nq->by_clock ? IDLETIME_SERVICE_CLOCK :
-                              IDLETIME_SERVICE_SEND_BUFFER;
+        return nq->by_clock ? IDLETIME_SERVICE_END_CLOCK :
+                              IDLETIME_SERVICE_END_SEND_BUFFER;
     }
-    return rate_bps(nq->owner) ? IDLETIME_SERVICE_CLOCK :
-                                 IDLETIME_SERVICE_COMPLETION;
+    return rate_bps(nq->owner) ? IDLETIME_SERVICE_END_CLOCK :
+                                 IDLETIME_SERVICE_END_COMPLETION;
 }
 
 /* Be called when the next one has left. */
 static void watch(IdletimeNetQueue *nq)
 {
-    IdletimeService service = service_of(nq);
+    IdletimeServiceEnd service = service_of(nq);
 
     nq->owner->dev.service = service;
     if (!nq->in_service) {
         idletime_tap_unwatch(&nq->tap);
         timer_del(nq->service_timer);
-    } else if (service == IDLETIME_SERVICE_CLOCK) {
+    } else if (service == IDLETIME_SERVICE_END_CLOCK) {
         idletime_tap_unwatch(&nq->tap);
         timer_mod(nq->service_timer, nq->free_ns[0]);
     } else {
@@ -208,9 +208,9 @@ static void settle(IdletimeNetQueue *nq, uint64_t bytes)
     if (idletime_tap_is_open(&nq->tap)) {
         end_what_left(nq, bytes);
     }
-    if (service_of(nq) == IDLETIME_SERVICE_CLOCK) {
+    if (service_of(nq) == IDLETIME_SERVICE_END_CLOCK) {
         end_by_clock(nq);
-    } else if (service_of(nq) == IDLETIME_SERVICE_COMPLETION) {
+    } else if (service_of(nq) == IDLETIME_SERVICE_END_COMPLETION) {
         end_oldest(nq, nq->in_service);
     }
     watch(nq);
@@ -227,7 +227,7 @@ void idletime_net_serve(IdletimeNetQueue *nq)
 {
     nq->free_ns[nq->in_service] = 0;
     nq->service[nq->in_service++] = nq->lease;
-    if (service_of(nq) == IDLETIME_SERVICE_CLOCK) {
+    if (service_of(nq) == IDLETIME_SERVICE_END_CLOCK) {
         take_link(nq, nq->leased_bytes);
     }
     if (is_full(nq)) {
@@ -252,7 +252,7 @@ void idletime_net_service_timer(void *opaque)
 {
     IdletimeNetQueue *nq = opaque;
 
-    if (service_of(nq) == IDLETIME_SERVICE_SEND_BUFFER) {
+    if (service_of(nq) == IDLETIME_SERVICE_END_SEND_BUFFER) {
         idletime_tap_stalled(&nq->tap);
     }
     settle(nq, 0);
