@@ -219,7 +219,7 @@ static IdletimeVerdict decide(const IdletimeRule *rule,
     if (now_ns < allowed_ns && !view->beside) {
         return wait_until(IDLETIME_WAIT_INTERVAL, allowed_ns);
     }
-    if (now_ns < view->closed_until_ns) {
+    if (view->closed_until_ns && now_ns < view->closed_until_ns) {
         return wait_until(IDLETIME_WAIT_BUDGET, view->closed_until_ns);
     }
     if (view->bg_in_service >= rule->max_inflight) {
