@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import sys
 import time
@@ -52,9 +53,9 @@ def measure(domains: int, seconds: float) -> dict[str, Any]:
             status = [timed(libvirtd) for _ in range(5)]
             return {
                 "kind": "idletimed", "domains": domains, "seconds": seconds, "rss_mib": round(daemon.rss_mib(), 1),
-                "idle_core_percent": round(100 * idle, 3), "settled_seconds": round(settled, 2),
+                "idle_core_percent": round(100 * idle, 4), "settled_seconds": round(settled, 2),
                 "start_cpu_seconds": round(started, 2), "status_seconds": round(statistics.median(status), 3),
-                **host.facts(boot),
+                "load_average": os.getloadavg()[0], **host.facts(boot),
             }
 
 

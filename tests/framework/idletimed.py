@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import time
 from dataclasses import dataclass, field
@@ -69,9 +68,9 @@ class Idletimed:
         return file.read_text() if file.exists() else ""
 
     def cpu_seconds(self) -> float:
-        """Processor time of this run."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        """Processor time of this run, all threads, as the scheduler counts it (ns)."""
+        tasks = Path(f"/proc/{self.process.pid}/task").glob("*/schedstat")
+        return sum(int(task.read_text().split()[0]) for task in tasks) / 1e9
 
     def rss_mib(self) -> float:
         """Resident memory."""
