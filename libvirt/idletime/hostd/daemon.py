@@ -169,7 +169,7 @@ class Daemon:
     def _forget(self, uuid: str) -> None:
         self._hang_up(uuid)
         self.said.pop(uuid, None)
-        self.memory.defined.pop(uuid, None)
+        self.memory.made.pop(uuid, None)
         self.queue.forget(uuid)
 
     async def _tick(self) -> None:

@@ -19,6 +19,7 @@ import libvirt
 from lxml import etree
 
 from .. import compiler, domains, live, resolve
+from ..compiler.merge import NAMESPACE as COMPILED
 from ..compiler.result import Plan
 from ..errors import Finding, IdletimeError, MonitorError, PolicyError, Severity
 from ..policy import Policy
@@ -52,9 +53,10 @@ class Looked:
 
 @dataclass
 class Memory:
-    """What was defined and not yet seen to last, by domain: a libvirt that keeps changing it is not fought for ever."""
+    """What libvirt has made of what was compiled, by domain. Were that not compiled, defining it again would go on
+    for ever: libvirt does not keep something, and that is a fault of ours to be told."""
 
-    defined: dict[str, str] = field(default_factory=dict)
+    made: dict[str, str] = field(default_factory=dict)
 
 
 def settle(connection: Any, uuid: str, wanted: Wish | None, settings: Settings, memory: Memory) -> Looked | None:
@@ -115,17 +117,16 @@ def _config(job: _Job, uuid: str) -> None:
     _note(job, result.findings)
     if result.plan.resources:
         _arenas(job, xml, result.plan)
-    if not job.settings.compile_on_define:
+    if not job.settings.compile_on_define or xml == result.xml:
         return
-    if xml == result.xml:
-        job.memory.defined.pop(uuid, None)
-        return
-    if job.memory.defined.get(uuid) == result.xml:
+    if job.memory.made.get(uuid) == xml:
         job.problems.append("libvirt does not keep what was compiled; remedy: compare 'virsh dumpxml --inactive' with "
                             "'virt-idletime compile'")
         return
-    job.memory.defined[uuid] = result.xml
     domains.define(job.connection, result.xml)
+    made = domains.xml_of(job.domain, inactive=True)
+    if COMPILED in made:  # else somebody has defined it anew in this moment
+        job.memory.made[uuid] = made
 
 
 def _note(job: _Job, findings: tuple[Finding, ...]) -> None:
