@@ -63,7 +63,7 @@ struct VirtIONetIdletime {
     VirtIONet *n;
     IdletimeGate *gate;         /* all queues run under the BQL: one gate */
     IdletimeNetQueue *queue;
-    uint64_t dscp;              /* code points that mean background, a bit each */
+    uint64_t dscp;              /* a bit for each background code point */
     bool bound;                 /* a tap has our send buffer */
 
     /* What may pass the background without being asked for. */

@@ -46,8 +46,7 @@
 #define BURST_BYTES         (64 * 1024)
 #define BURST_PER_S         100
 #define BURST_UNKNOWN       (1024 * 1024)
-/* A slow link is assumed where the rate is not known: it costs the background
- * only. */
+/* Where the rate is not known a slow link is assumed: background pays. */
 #define RATE_UNKNOWN_BPS    10000000
 /* Preamble, checksum and gap of a frame on Ethernet. */
 #define FRAME_EXTRA         24
