@@ -74,11 +74,47 @@ static void test_scribbled(void)
     arena_remove(&arena);
 }
 
+/* The foreground's bytes since the last look take the link from there on. */
+static void test_foreground(void)
+{
+    Arena arena = arena_new();
+    IdletimeLink link = { 0 };
+    Tenant tenant;
+    Peer peer;
+
+    tenant_join(&tenant, &arena, "fg");
+    peer_join(&peer, &arena, "bg");
+    idletime_fg_begin(&tenant.writer, NOW, 1 << 20);
+    /* What was before the first look is not known. */
+    g_assert_cmpint(idletime_link_foreground(&link, &peer.scan, RATE, NOW),
+                    ==, 0);
+    idletime_fg_begin(&tenant.writer, NOW, 1000);
+    g_assert_cmpint(idletime_link_foreground(&link, &peer.scan, RATE,
+                                             NOW + 5 * MS),
+                    ==, NOW + 1000 * NS_A_BYTE);
+    idletime_fg_begin(&tenant.writer, NOW, 2000);
+    g_assert_cmpint(idletime_link_foreground(&link, &peer.scan, RATE,
+                                             NOW + 6 * MS),
+                    ==, NOW + 5 * MS + 2000 * NS_A_BYTE);
+    /* More than a queue holds: bounded. */
+    idletime_fg_begin(&tenant.writer, NOW, 1ull << 60);
+    g_assert_cmpint(idletime_link_foreground(&link, &peer.scan, RATE,
+                                             NOW + 7 * MS),
+                    ==, NOW + 107 * MS);
+    /* It leaves: nothing is sent by that. */
+    tenant_leave(&tenant);
+    g_assert_cmpint(idletime_link_foreground(&link, &peer.scan, RATE,
+                                             NOW + SEC), ==, NOW + 107 * MS);
+    peer_leave(&peer);
+    arena_remove(&arena);
+}
+
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
     g_test_add_func("/link/rate", test_rate);
     g_test_add_func("/link/shared", test_shared);
     g_test_add_func("/link/scribbled", test_scribbled);
+    g_test_add_func("/link/foreground", test_foreground);
     return g_test_run();
 }

@@ -65,6 +65,7 @@ struct VirtIONetIdletime {
     IdletimeNetQueue *queue;
     uint64_t dscp;              /* a bit for each background code point */
     bool bound;                 /* a tap has our send buffer */
+    IdletimeLink link;          /* by the clock: the foreground's share */
 
     /* What may pass the background without being asked for. */
     int64_t pass_ns;            /* when the allowance was counted last */
@@ -160,6 +161,13 @@ bool idletime_net_is_first(const IdletimeNetQueue *nq);
 
 /** idletime_net_room: may this queue have one more packet in service? */
 bool idletime_net_room(IdletimeNetQueue *nq);
+
+/**
+ * idletime_net_link_busy: by the clock: is the link still sending foreground?
+ * If so, the queue is asked again when it will have, or at @due_ns, from which
+ * on it does not matter.
+ */
+bool idletime_net_link_busy(IdletimeNetQueue *nq, int64_t due_ns);
 
 /** idletime_net_prepare: a packet with nq->lease is about to be written. */
 void idletime_net_prepare(IdletimeNetQueue *nq);

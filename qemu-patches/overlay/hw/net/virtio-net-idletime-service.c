@@ -10,7 +10,8 @@
  *   send buffer  A tap does, by its send buffer (net/idletime-tap.c).
  *   clock        Where the tap's buffer holds nothing (below), and for other
  *                backends where rate-bps is set: the link clock in the arena,
- *                by the rate and the bytes that all background processes gave.
+ *                by the rate and the bytes that all background processes gave;
+ *                and nothing starts before those of the foreground are sent.
  *   completion   Else nobody: what was written counts as gone.
  *
  * WHEN A SEND BUFFER HOLDS NOTHING
@@ -193,6 +194,27 @@ static void watch(IdletimeNetQueue *nq)
         idletime_tap_watch(&nq->tap);
         timer_mod(nq->service_timer, idletime_now_ns() + STALL_NS);
     }
+}
+
+bool idletime_net_link_busy(IdletimeNetQueue *nq, int64_t due_ns)
+{
+    VirtIONetIdletime *it = nq->owner;
+    int64_t now_ns = idletime_now_ns();
+    int64_t free_ns;
+
+    if (service_of(nq) != IDLETIME_SERVICE_CLOCK || !rate_bps(it)) {
+        return false;
+    }
+    idletime_guard_thread();
+    free_ns = idletime_link_foreground(&it->link, &it->gate->scan,
+                                       rate_bps(it), now_ns);
+    if (free_ns <= now_ns || due_ns <= now_ns) {
+        return false;
+    }
+    if (!nq->in_service) {
+        timer_mod(nq->service_timer, MIN(free_ns, due_ns));
+    }
+    return true;
 }
 
 void idletime_net_prepare(IdletimeNetQueue *nq)

@@ -145,7 +145,8 @@ void idletime_net_received_slow(NetClientState *nc, const uint8_t *buf,
         }
     }
     if (class != IDLETIME_CLASS_BACKGROUND) {
-        post_foreground(it, size - MIN(size, n->host_hdr_len));
+        /* An event, but no bytes of the uplink. */
+        post_foreground(it, 0);
     }
 }
 
@@ -170,6 +171,16 @@ static size_t piece_limit(const VirtIONetIdletime *it)
                                                   IDLETIME_MAX_REQUEST_BYTES));
 }
 
+/* The deadline of what waits since @since_ns. */
+static int64_t due_ns(const IdletimeNetQueue *nq, int64_t since_ns)
+{
+    int64_t hold_ns = idletime_resource_get(nq->owner->dev.res,
+                                            IDLETIME_MAX_HOLD_MS) * SCALE_MS;
+
+    return hold_ns ? since_ns + MIN(hold_ns, nq->owner->gate->hold_max_ns) :
+                     INT64_MAX;
+}
+
 static bool ask(IdletimeNetQueue *nq, int64_t since_ns, uint64_t bytes)
 {
     IdletimeGate *gate = nq->owner->gate;
@@ -178,6 +189,9 @@ static bool ask(IdletimeNetQueue *nq, int64_t since_ns, uint64_t bytes)
         return false;
     }
     gate->hold_max_ns = is_full(nq) ? HOLD_FULL_NS : IDLETIME_NET_HOLD_NS;
+    if (idletime_net_link_busy(nq, due_ns(nq, since_ns))) {
+        return false;
+    }
     nq->refused = !idletime_gate_ask(gate, since_ns, bytes, &nq->lease);
     return !nq->refused;
 }

@@ -278,6 +278,21 @@ typedef struct IdletimeScan IdletimeScan;
 int64_t idletime_link_take(const IdletimeScan *scan, uint64_t rate_bps,
                            uint64_t bytes, int64_t now_ns);
 
+/* What is known of the foreground's share of a link; zero-initialise. */
+typedef struct IdletimeLink {
+    uint64_t bytes;             /* of all foreground participants */
+    int64_t look_ns;            /* when that was; 0: never */
+    int64_t free_ns;
+} IdletimeLink;
+
+/**
+ * idletime_link_foreground: look at what the foreground sent.
+ * Returns the time at which the link will have sent it, 100 ms ahead at most;
+ * somewhat too early where it was sent long after the last look.
+ */
+int64_t idletime_link_foreground(IdletimeLink *link, const IdletimeScan *scan,
+                                 uint64_t rate_bps, int64_t now_ns);
+
 /* A slot that had its turn and let it pass. */
 typedef struct IdletimeSkip {
     uint64_t started;           /* its requests then */

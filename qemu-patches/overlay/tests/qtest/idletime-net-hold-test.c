@@ -123,6 +123,54 @@ static void test_class_change(void)
     done(m, fg, bg);
 }
 
+/* With a rate, what the foreground sent has to be sent first. */
+static void test_foreground_bytes(void)
+{
+    TestNic *fg, *bg;
+    TestMachine *m = nic_pair("interval-us=0,rate-bps=800000", &fg, &bg);
+
+    number(bg, 0);
+    assert_left(bg, 0);
+    /* 46 + 24 bytes at 10 us a byte, less a credit of 250 us. */
+    step(m, 700 - 250);
+    /* The first look; one that finds the clock at its first time counts. */
+    number(bg, 1);
+    assert_left(bg, 1);
+    step(m, 10 * MS);
+    nic_send(fg, (TestPacket) { .payload = 1000 });
+    /* 14 + 20 + 8 + 1000 = 1042 bytes since the last look, 10 ms ago. */
+    number(bg, 2);
+    step(m, 420 - 1);
+    assert_none_left(bg);
+    step(m, 1);
+    assert_left(bg, 2);
+    done(m, fg, bg);
+}
+
+/* Without a tap the rate tells when a packet has left. */
+static void test_clock(void)
+{
+    TestNic *fg, *bg;
+    TestMachine *m = nic_pair("rate-bps=8000000", &fg, &bg);
+
+    /* 70 bytes at 1 us each, less a credit of 250 us: five are free. */
+    for (int i = 0; i < 8; i++) {
+        number(bg, i);
+    }
+    /* -250 + 4 * 70 = 30 > 0: the fourth is in service. */
+    assert_left(bg, 0, 1, 2, 3);
+    g_assert_cmpint(nic_number(bg, "in-service"), ==, 1);
+    step(m, 29);
+    assert_none_left(bg);
+    step(m, 1);
+    assert_left(bg, 4);
+    step(m, 70);
+    assert_left(bg, 5);
+    step(m, 140);
+    assert_left(bg, 6, 7);
+    done(m, fg, bg);
+}
+
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
@@ -131,5 +179,8 @@ int main(int argc, char **argv)
     qtest_add_func("idletime/net-hold/received", test_received);
     qtest_add_func("idletime/net-hold/deadline", test_deadline);
     qtest_add_func("idletime/net-hold/class-change", test_class_change);
+    qtest_add_func("idletime/net-hold/clock", test_clock);
+    qtest_add_func("idletime/net-hold/foreground-bytes",
+                   test_foreground_bytes);
     return g_test_run();
 }
