@@ -202,7 +202,7 @@ bool idletime_net_link_busy(IdletimeNetQueue *nq, int64_t due_ns)
     int64_t now_ns = idletime_now_ns();
     int64_t free_ns;
 
-    if (service_of(nq) != IDLETIME_SERVICE_CLOCK || !rate_bps(it)) {
+    if (service_of(nq) != IDLETIME_SERVICE_END_CLOCK || !rate_bps(it)) {
         return false;
     }
     idletime_guard_thread();
