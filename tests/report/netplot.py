@@ -54,7 +54,8 @@ def _bars(axes: Axes, data: Results, intensity: int, figure: Figure) -> None:
         axes.bar_label(bars, fmt="%.0f", fontsize=7, padding=1, color=NEUTRAL)
     axes.set_xticks(range(len(PAIRS)), [f"{f.upper()}\nbackground {b.upper()}" for f, b in PAIRS], fontsize=8)
     axes.axhline(100, color=NEUTRAL, linewidth=0.8, linestyle=":")
-    axes.set_ylim(0, 135)
+    axes.set_ylim(0, 185)
+    axes.set_yticks(range(0, 160, 25))
     axes.legend(fontsize=7, frameon=False, ncols=4, loc="upper right", title="preemption interval", title_fontsize=7)
 
 
@@ -65,7 +66,7 @@ def _latency(axes: Axes, data: Results) -> None:
         for interval, color in ((None, WARNING), (HEADLINE_US, FOREGROUND)):
             for series in ("pairs", "probe"):
                 case = data.find(series, foreground="ask", background=background, interval_us=interval)
-                chosen.append((case, f"background {background.upper()}, {_control(interval)}", color, style))
+                chosen.append((case, f"{background.upper()}, {_control(interval)}", color, style))
     for case, label, color, style in chosen:
         values = case.latencies_ms() if case else np.empty(0)
         if len(values):
@@ -74,30 +75,33 @@ def _latency(axes: Axes, data: Results) -> None:
     axes.set_ylim(0, 101)
     axes.set_xlabel("time of a request and its response, milliseconds")
     axes.set_ylabel("percent of requests")
-    axes.legend(fontsize=7, frameon=False, loc="lower right")
+    axes.legend(fontsize=7, frameon=False, loc="center", bbox_to_anchor=(0.53, 0.45), title="background", title_fontsize=7)
     _tidy(axes, "Request latency of a foreground guest")
 
 
 def _delay(axes: Axes, data: Results) -> None:
     """Kept and reached over the interval, with a delay on the link."""
     intensity = min((case.about["intensity"] for case in data.select("delay") if case.about["foreground"]), default=100)
+    longest: list[str] = []
     for background, marker in (("tcp", "o"), ("udp", "s")):
         cases = [case for case in data.select("delay", foreground="tcp", background=background, intensity=intensity)
                  if case.control != "alone"]
         labels = [_control(case.about["interval_us"]) for case in cases]
         for figure, color, name in ((data.kept, FOREGROUND, "foreground kept"),
-                                    (data.reached, BACKGROUND, "background, of what is left")):
+                                    (data.reached, BACKGROUND, "background of left")):
             values = [100 * (figure(case) or 0) for case in cases]
             style = "-" if background == "tcp" else "--"
             axes.plot(range(len(values)), values, style, marker=marker, markersize=4, color=color, linewidth=1.3,
-                      label=f"{name} (background {background.upper()})")
-        axes.set_xticks(range(len(labels)), labels, fontsize=8)
-    axes.set_ylim(0, 135)
+                      label=f"{name}; background {background.upper()}")
+        longest = max(longest, labels, key=len)
+    axes.set_xticks(range(len(longest)), longest, fontsize=8)
+    axes.set_ylim(0, 185)
+    axes.set_yticks(range(0, 160, 25))
     axes.axhline(100, color=NEUTRAL, linewidth=0.8, linestyle=":")
     axes.set_ylabel("percent")
     axes.set_xlabel("preemption interval")
     axes.legend(fontsize=7, frameon=False, ncols=2, loc="upper right")
-    _tidy(axes, f"10 ms of delay each way, foreground TCP at {intensity} %")
+    _tidy(axes, f"10 ms of delay each way; foreground: TCP, {intensity} %")
 
 
 def _title(data: Results) -> str:
@@ -107,7 +111,7 @@ def _title(data: Results) -> str:
     before, after = (data.kept(case) if case else None for case in kept.values())
     if before is None or after is None:
         return "A foreground VM beside a greedy background VM on one uplink"
-    return (f"A {HEADLINE_US / 1000:g} ms preemption interval keeps {after:.0%} of a foreground VM's TCP throughput\n"
+    return (f"A {HEADLINE_US / 1000:g} ms preemption interval keeps {min(after, 1):.0%} of a foreground VM's TCP throughput\n"
             f"beside a background VM that floods the same uplink with UDP (without: {before:.0%})")
 
 
@@ -118,9 +122,9 @@ def draw(source: Path, target: Path) -> bool:
         return False
     figure, axes = pyplot.subplots(2, 2, figsize=(11.5, 8))
     _bars(axes[0, 0], data, 100, data.kept)
-    _tidy(axes[0, 0], "Foreground throughput kept, percent of alone; foreground greedy")
+    _tidy(axes[0, 0], "Foreground kept, percent of alone; foreground: 100 %")
     _bars(axes[0, 1], data, 30, data.reached)
-    _tidy(axes[0, 1], "Background throughput, percent of what a foreground of 30 % leaves")
+    _tidy(axes[0, 1], "Background, percent of what is left; foreground: 30 %")
     _latency(axes[1, 0], data)
     _delay(axes[1, 1], data)
     figure.suptitle(_title(data), fontsize=12, fontweight="bold", x=0.02, ha="left")

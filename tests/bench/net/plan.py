@@ -11,7 +11,7 @@ PROTOCOLS = ("tcp", "udp")
 INTENSITIES = (100, 30, 10)
 INTERVALS_US = (0, 1000, 5000, 20000)
 DEMO_INTERVALS_US = (1000, 5000, 20000)
-DELAY_INTERVALS_US = (5000, 10000, 20000, 30000, 40000)
+DELAY_INTERVALS_US = (0, 1000, 5000, 10000, 20000, 30000)
 HEADLINE_US = 5000
 """The interval of the series that do not vary it."""
 
@@ -115,8 +115,10 @@ def _series() -> dict[str, list[Series]]:
     probe = Series("probe", LINK, _probe(INTERVALS_US))
     netfilter = Series("netfilter", LINK, _netfilter())
     delay = Series("delay", DELAYED, _delay(DELAY_INTERVALS_US, (100, 30)))
-    short = _pairs((100, 30), DEMO_INTERVALS_US) + _probe((HEADLINE_US,))
-    demo = [Series("pairs", LINK, short), netfilter, Series("delay", DELAYED, _delay((10000, 20000, 30000), (30,)))]
+    # All ratios are to "alone": measured at both ends, as it is what a drift of the host would hurt most.
+    short = _pairs((100, 30), DEMO_INTERVALS_US) + _probe((HEADLINE_US,)) + _alone(PROTOCOLS, (100, 30))
+    demo = [Series("pairs", LINK, short), netfilter,
+            Series("delay", DELAYED, _delay(DELAY_INTERVALS_US[1:], (30,)) + _alone(("tcp",), (30,)))]
     quick = _pairs((100,), (HEADLINE_US,))
     return {
         "pairs": [pairs], "probe": [probe], "netfilter": [netfilter], "delay": [delay],
