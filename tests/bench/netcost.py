@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import tempfile
 from contextlib import ExitStack
@@ -50,14 +51,25 @@ def measure(boot: Boot, variant: str, seconds: float) -> dict[str, Any]:
         # iperf3 does not say when it listens: ask until it does.
         machine.guest.run(f"for _ in $(seq 100); do nc -w 1 {SINK_ADDRESS} 5201 </dev/null && exit; usleep 50000; done; exit 1")
         command = f"iperf3 --client {SINK_ADDRESS} --time {seconds:g} --omit {WARM_UP_SECONDS} --json --connect-timeout 5000"
+        before = cpu_seconds(machine.process.pid)
         report = json.loads(machine.guest.run(command, seconds + WARM_UP_SECONDS + EXTRA_SECONDS).text)
-    return {"received": report["end"]["sum_received"], "sent": report["end"]["sum_sent"]}
+        used = cpu_seconds(machine.process.pid) - before
+    sent_bytes = sum(each["sum"]["bytes"] for each in report["intervals"])  # with those of the warm-up
+    return {"received": report["end"]["sum_received"], "sent": report["end"]["sum_sent"],
+            "cpu_seconds": used, "cpu_ns_per_kib": used * 1e9 / (sent_bytes / 1024)}
+
+
+def cpu_seconds(pid: int) -> float:
+    """Processor time that a process has used: less noisy than throughput where processors are shared."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def run(boot: Boot, unpatched: Path, output: Path, repeats: int, seconds: float) -> None:
     """All runs, one JSON line each, then the ratios on the terminal."""
     variants = {"unpatched": replace(boot, qemu=unpatched), "unset": boot, "foreground": boot}
     rates: dict[str, list[float]] = {variant: [] for variant in variants}
+    costs: dict[str, list[float]] = {variant: [] for variant in variants}
     output.parent.mkdir(parents=True, exist_ok=True)
     with output.open("w") as lines:
         about = {"kind": "conditions", "program": "netcost", "seconds": seconds, "link": LINK.parameters()}
@@ -67,12 +79,14 @@ def run(boot: Boot, unpatched: Path, output: Path, repeats: int, seconds: float)
             for variant in names:
                 report = measure(variants[variant], variant, seconds)
                 rates[variant].append(report["received"]["bits_per_second"] / 1e6)
+                costs[variant].append(report["cpu_ns_per_kib"])
                 lines.write(json.dumps({"kind": "run", "repeat": repeat, "variant": variant, "report": report}) + "\n")
                 lines.flush()
-                print(f"repeat {repeat + 1} of {repeats}: {variant:11} {rates[variant][-1]:9.1f} Mbit/s", flush=True)
-    base = median(rates["unpatched"])
-    for variant, values in rates.items():
-        print(f"{variant:11} median {median(values):9.1f} Mbit/s, {median(values) / base:.3f} of unpatched")
+                print(f"repeat {repeat + 1} of {repeats}: {variant:11} {rates[variant][-1]:9.1f} Mbit/s, "
+                      f"{costs[variant][-1]:7.0f} ns of processor time a KiB", flush=True)
+    for variant in variants:
+        rate, cost = (median(values[variant]) / median(values["unpatched"]) for values in (rates, costs))
+        print(f"{variant:11} medians, of unpatched: throughput {rate:.3f}, processor time a byte {cost:.3f}")
 
 
 def main() -> int:
