@@ -22,7 +22,7 @@ import numpy as np
 
 from tests.bench.interrupt import Interrupted, unwind_on_signals
 from tests.bench.net import plan
-from tests.bench.net.pair import SETTLE_SECONDS, Pair
+from tests.bench.net.pair import RESOURCE_DEFAULTS, SETTLE_SECONDS, Pair
 from tests.bench.progress import Progress
 from tests.framework import accel, host, paths
 from tests.framework.qemu import Boot
@@ -83,8 +83,8 @@ class Bench:
         return self.seconds + SETTLE_SECONDS + OVERHEAD_SECONDS
 
     def _conditions(self) -> dict[str, Any]:
-        return {"seconds": self.seconds, "repeats": self.repeats, "resource": self.resource, "background": self.options,
-                "idle_cpu": self.idle_cpu}
+        return {"seconds": self.seconds, "repeats": self.repeats, "background": self.options,
+                "resource": {**RESOURCE_DEFAULTS, **self.resource}, "idle_cpu": self.idle_cpu}
 
     def _run(self, series: plan.Series, pair: Pair, runs: int, boots: float, results: TextIO, progress: Progress) -> None:
         for repeat, case in plan.schedule(series, pair.patched, self.repeats):

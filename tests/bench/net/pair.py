@@ -26,6 +26,9 @@ ANSWER_PORT = 5003
 QUANTUM_MS = 100
 """The dissertation's quantum."""
 
+RESOURCE_DEFAULTS: dict[str, object] = {"max-inflight": 2}
+"""Of both resource objects. With one packet in service, the link idles for each wake-up of the background's QEMU."""
+
 SETTLE_SECONDS = 1.0
 """From the start of the loads to the window that is measured: connections, slow start, first intervals."""
 
@@ -92,7 +95,7 @@ class Pair:
         self._taps = [*getattr(self, "_taps", []), tap]
         options = self.options if role == "background" else {}
         # What an operator would state: the clock needs it where the host does not tell when a packet has left.
-        resource = {"rate-bps": self._model.rate_mbit * 1_000_000, **self.resource}
+        resource = {"rate-bps": self._model.rate_mbit * 1_000_000, **RESOURCE_DEFAULTS, **self.resource}
         arguments = attach_nic(tap, self._arena, role, options, **resource)
         return Machine(self._boot, role, arguments, tap.fds)
 
