@@ -155,7 +155,7 @@ def test_migration_while_holding(link: Start, nic: Start, stack: ExitStack, net_
     """A guest moves while its packets are held: to another QEMU of ours, to stock ones, and back; there it goes on."""
     shared: Link = link()
     fg, bg = (nic(shared, name, name, interval_us=LONG_INTERVAL_US) for name in ("foreground", "background"))
-    greedy(bg)
+    greedy(bg, intensity=30)  # on a stock NIC a flood would leave no room for the ping
     for boot, target_arena in targets(net_boot, arena):
         load = busy_foreground(fg)
         if bg.machine.boot is net_boot and has_resource(bg):

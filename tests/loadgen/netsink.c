@@ -13,6 +13,8 @@
 #include <unistd.h>
 
 enum {
+    /* After the end: what has arrived before it, as far as a buffer holds it. */
+    LAST_ROUNDS = 1000,
     /* One call takes this much; about what comes while a host is busy. */
     BATCH = 64,
     POLL_MS = 100,
@@ -207,6 +209,9 @@ void net_sink(const Net *net)
         if (poll(sink.fds, sink.count, POLL_MS) > 0) {
             serve(&sink);
         }
+    }
+    for (int i = 0; i < LAST_ROUNDS && poll(sink.fds, sink.count, 0) > 0; i++) {
+        serve(&sink);
     }
     print_sink(&sink);
     free(sink.buckets);

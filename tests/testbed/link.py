@@ -125,6 +125,11 @@ class Link:
         found = next(each for each in json.loads(text) if each["kind"] == "tbf")
         return {name: number_of(found.get(name)) for name in ("bytes", "packets", "drops", "backlog", "qlen")}
 
+    def arrived(self) -> int:
+        """Packets that have arrived at the sink's end, in the order of the link; all that is behind them is later."""
+        text = self.sink.command("ip", "-s", "-j", "link", "show", "dev", FAR)
+        return number_of(json.loads(text)[0]["stats64"]["rx"]["packets"])
+
     def _build(self) -> None:
         for each in (self.host, self.sink):
             each.sysctl("net/ipv6/conf/all/disable_ipv6", 1)
