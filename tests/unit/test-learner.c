@@ -5,6 +5,7 @@
  */
 #include "test.h"
 #include "idletime/learner.h"
+#include <math.h>
 
 static const IdletimeHalfLife never = { 1e12, 1e24 };
 
@@ -360,6 +361,63 @@ static void test_channels_ceiling(void)
     g_assert_cmpuint(idletime_channels_limit(&c), ==, 14);
 }
 
+/* ---- sizes: 1 ms and 12 ms for 128 KiB */
+
+static void served_size(IdletimeSizes *s, uint64_t bytes)
+{
+    idletime_sizes_note(s, bytes, MS + 12.0 * MS * bytes / 131072);
+}
+
+/* Ask for pieces as they are chosen, until the choice settles. */
+static uint64_t settled_piece(IdletimeSizes *s, const IdletimeWindows *w,
+                              double budget_ns, double request_ns)
+{
+    int64_t now_ns = SEC;
+
+    memset(s, 0, sizeof(*s));
+    for (int i = 0; i < 40; i++, now_ns += 2 * SEC) {
+        for (int k = 0; k < 4; k++) {
+            served_size(s, idletime_sizes_piece(s, 131072));
+        }
+        idletime_sizes_choose(s, w, 131072, budget_ns, request_ns, now_ns);
+        g_assert_cmpuint(idletime_sizes_piece(s, 131072), <=, 131072);
+        g_assert_cmpuint(idletime_sizes_piece(s, 131072), >=, 4096);
+    }
+    return idletime_sizes_piece(s, 131072);
+}
+
+static void test_sizes(void)
+{
+    uint64_t random = test_seed();
+    static IdletimeHistogram h;
+    static IdletimeWindows w;
+    IdletimeService d = { 13.0 * MS, 0 };
+    IdletimeSizes s;
+
+    /*
+     * Memoryless gaps of 3.3 ms, tight budget: the cost of a piece grows with
+     * the square of its time, bytes with the time less 1 ms.  Best is twice
+     * the 1 ms: 12 KiB; of the sizes that there are, 8 or 16.
+     */
+    idletime_histogram_init(&h);
+    for (int i = 0; i < 4000; i++) {
+        idletime_histogram_add(&h, never, -log(1 - uniform(&random)) * 3.3 *
+                               MS, 0);
+    }
+    idletime_windows_build(&w, &h, d, 0.03 * MS, 1, 1.2 * MS);
+    g_assert_cmpuint(settled_piece(&s, &w, 0.03 * MS, 1.2 * MS), >=, 8192);
+    g_assert_cmpuint(settled_piece(&s, &w, 0.03 * MS, 1.2 * MS), <=, 16384);
+    /* Gaps of a second, exactly: nothing is gained by small pieces. */
+    idletime_histogram_init(&h);
+    for (int i = 0; i < 4000; i++) {
+        idletime_histogram_add(&h, never, 1000 * MS, 0);
+    }
+    idletime_windows_build(&w, &h, d, 0.03 * MS, 1, 1.2 * MS);
+    g_assert_cmpuint(settled_piece(&s, &w, 0.03 * MS, 1.2 * MS), ==, 131072);
+    /* The operator's bound holds. */
+    g_assert_cmpuint(idletime_sizes_piece(&s, 20480), ==, 20480);
+}
+
 /* ---- the whole: a change is noticed */
 
 typedef struct World {
@@ -509,6 +567,7 @@ int main(int argc, char **argv)
     g_test_add_func("/channels/servers", test_channels);
     g_test_add_func("/channels/one-level", test_channels_one_level);
     g_test_add_func("/channels/ceiling", test_channels_ceiling);
+    g_test_add_func("/sizes", test_sizes);
     g_test_add_func("/learner/change", test_change);
     g_test_add_func("/learner/safe-start", test_safe_start);
     g_test_add_func("/learner/permit-sane", test_permit_sane);
