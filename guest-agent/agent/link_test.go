@@ -57,6 +57,21 @@ func (e *hostEnd) next() *wire.State {
 	}
 }
 
+// until reads states up to one that fulfils a condition: a state may be repeated at any time.
+func (e *hostEnd) until(condition func(*wire.State) bool) *wire.State {
+	e.t.Helper()
+	for {
+		if state := e.next(); condition(state) {
+			return state
+		}
+	}
+}
+
+// sequence is the condition of a state with this number.
+func sequence(number uint64) func(*wire.State) bool {
+	return func(state *wire.State) bool { return state.Sequence == number }
+}
+
 // say sends a policy that answers a state; nil answers none.
 func (e *hostEnd) say(session string, state *wire.State, refused ...wire.Refusal) {
 	policy := wire.Policy{
@@ -128,7 +143,7 @@ func TestGrantedAndRefused(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	answer = end.ask(wire.Background)
-	end.say("host", end.next(), wire.Refusal{What: "queues", Reason: "other"}, wire.Refusal{What: "class", Reason: "the host's words"})
+	end.say("host", end.until(sequence(2)), wire.Refusal{What: "queues", Reason: "other"}, wire.Refusal{What: "class", Reason: "the host's words"})
 	if got := <-answer; !got.Answered || got.Granted || got.Reason != "the host's words" {
 		t.Errorf("%+v", got)
 	}
@@ -165,7 +180,7 @@ func TestNobodyThere(t *testing.T) {
 	}
 	// The host goes while somebody waits for it.
 	answer := end.ask(wire.Foreground)
-	end.next()
+	end.until(sequence(2))
 	end.link.HostGone("hung up")
 	if got := <-answer; got.Answered || !strings.Contains(got.Reason, "hung up") {
 		t.Errorf("%+v", got)
@@ -179,7 +194,7 @@ func TestTheRequestOutlivesTheAgent(t *testing.T) {
 	first.link.HostHere()
 	first.next()
 	first.link.Farewell()
-	if state := first.next(); state.Request.Class != wire.Foreground || state.Sequence != 2 {
+	if state := first.until(sequence(2)); state.Request.Class != wire.Foreground {
 		t.Errorf("the last word is %+v", state)
 	}
 	second := newHostEnd(t, file)
