@@ -27,6 +27,11 @@ chmod 666 /dev/null
 printf 'root:x:0:\\nuser:x:1000:\\nother:x:1001:\\n' >/etc/group
 """
 
+SOCKET = "/run/idletime/agent.sock"
+
+START_SECONDS = 120.0
+"""Two programs of 4 MB under TCG, on a host that may be busy."""
+
 GONE = "while grep -q '^State:.[^ZX]' /proc/{}/status 2>&-; do usleep 10000; done"
 """Waits until a process has ended."""
 
@@ -63,9 +68,9 @@ class AgentGuest:
     def start(self, *options: str) -> None:
         """Begin the agent; returns when it answers."""
         self.guest.run(
-            f"idletime-agent {shlex.join(options)} </dev/null >>/run/agent.log 2>&1 & echo $! >/run/agent.pid\n"
-            "for _ in $(seq 1000); do idletime status >/dev/null 2>&1 && exit 0; usleep 20000; done\n"
-            "cat /run/agent.log; exit 1"
+            f"rm -f {SOCKET}; idletime-agent {shlex.join(options)} </dev/null >>/run/agent.log 2>&1 & echo $! >/run/agent.pid\n"
+            f"while [ ! -S {SOCKET} ]; do [ -d /proc/$(cat /run/agent.pid) ] || {{ cat /run/agent.log; exit 1; }}; usleep 20000; done\n"
+            "idletime status", START_SECONDS,
         )
 
     def signal(self, name: str) -> None:
