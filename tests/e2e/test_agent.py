@@ -69,7 +69,7 @@ def subject(request: pytest.FixtureRequest, boot: Boot) -> Iterator[Subject]:
         arguments = attach(disk, "guest", folder / "arena", "guest", device=device, interval_us=0)
         arguments += hostend.port_arguments(folder / "port")
         with_agent = agent.boot_with_agent(boot, series.get_series(request.param))
-        machine = stack.enter_context(Machine(with_agent, "guest", arguments, cpus=2))
+        machine = stack.enter_context(Machine(with_agent, "guest", arguments))
         subject = Subject(machine, agent.AgentGuest(machine.guest), folder / "port")
         subject.agent.start()
         yield subject
