@@ -18,6 +18,7 @@ FULL = (
     ["tests.bench.net", "all"],
     ["tests.bench.demo", "--output", str(BENCH / "demo")],
     ["tests.bench.contour", "--output", str(BENCH / "contour")],
+    ["tests.bench.agent", "--output", str(BENCH / "agent.jsonl")],
     ["tests.bench.eval", "--output", str(BENCH / "eval")],
 )
 QUICK = (
