@@ -214,7 +214,7 @@ fuzz: ## Fuzz what is read from shared memory, and virtio-blk with racing and ma
 	grep -h 'bytes verified' $(build)/tests/machine/race.log | sed 's/^# /   /'
 
 .PHONY: coverage
-coverage: ## Show how much of core and arena the unit tests and the fuzz corpora reach.
+coverage: ## Show how much of core, learner and arena the unit tests and the fuzz corpora reach.
 	@$(heading) 'Coverage of core and arena'
 	tests/unit/coverage
 

@@ -15,7 +15,9 @@
 #define t IDLETIME_EVENT_TIMER
 #define i IDLETIME_EVENT_EMPTY
 
-static const IdletimeView quiet = { .fg_last_ns = INT64_MIN };
+static const IdletimeView quiet = {
+    .fg_last_ns = INT64_MIN, .closed_until_ns = INT64_MIN,
+};
 static const IdletimeRule rule20 = {
     .interval_ns = 20 * MS, .max_hold_ns = 5 * SEC, .max_inflight = 1,
 };
