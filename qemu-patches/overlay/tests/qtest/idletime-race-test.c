@@ -261,7 +261,7 @@ static const struct {
 } act[] = {
     { 40, submit_many }, { 16, pass_time }, { 10, garbage }, { 6, settle },
     { 6, stop_or_cont }, { 6, set_class }, { 6, set_property }, { 3, drain },
-    { 3, driver_reset }, { 1, system_reset }, { 2, replug }, { 1, lose_arena },
+    { 3, driver_reset }, { 1, system_reset }, { 2, replug }, { 2, lose_arena },
 };
 
 static void step(Race *race)
