@@ -210,7 +210,7 @@ def test_rollback_holds_nothing_from_then_on() -> None:
         for pid in machines(node).values():
             assert on_node(node, f"readlink /proc/{pid}/exe").strip() == "/usr/bin/qemu-system-x86_64"
         left = on_node(node, "dpkg -l | grep idletime || true; ls -d /usr/lib/idletime /etc/init.d/idletime* "
-                             "/etc/libvirt/hooks/qemu.d/idletime /etc/tmpfiles.d/idletime* 2>/dev/null || true")
+                             "/etc/libvirt/hooks/qemu.d/idletime /etc/tmpfiles.d/idletime* /etc/rc?.d/*idletime* 2>/dev/null || true")
         assert left == ""
     again = good_play("rollback", variables={**moved(), "restart": True})
     assert again.changed() == 0, again.stats
