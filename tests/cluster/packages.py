@@ -47,9 +47,17 @@ def _index(folder: Path) -> None:
     (folder / "Packages.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
 
 
+def _wanted() -> str:
+    """What the repository is made for; another text means that it is made again."""
+    return "\n".join([*role_packages(), *(path.name for path in own_packages())]) + "\n"
+
+
 def get_repository(base: Path) -> Path:
-    """The repository's folder, brought up to date; nothing is downloaded when all is there."""
+    """The repository's folder; made again when a role or one of our packages has changed."""
     archives = REPOSITORY / base.name
+    stamp = archives / "made-for"
+    if stamp.exists() and stamp.read_text() == _wanted():
+        return archives
     try:
         _download(base, archives)
     except ClusterError as error:
@@ -58,4 +66,5 @@ def get_repository(base: Path) -> Path:
         path = archives / stray
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
     _index(archives)
+    stamp.write_text(_wanted())
     return archives
