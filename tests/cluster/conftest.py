@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import time
 from dataclasses import dataclass
@@ -80,7 +81,13 @@ def query(node: str, domain: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def raised() -> Iterator[None]:
-    """A cluster of two nodes, ended after the module's tests; what is left of it fails them."""
+    """A cluster of two nodes, ended after the module's tests; what is left of it fails them.
+
+    With IDLETIME_CLUSTER=keep, the one that is up; it stays.
+    """
+    if os.environ.get("IDLETIME_CLUSTER") == "keep":
+        yield
+        return
     cluster.down()
     cluster.up(2, DISKS)
     try:

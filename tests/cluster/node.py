@@ -14,6 +14,11 @@ STORAGE = f"{NETWORK}.1"
 SERVICE_TIME = "5ms"
 """Of the nodes' disk controllers: the non-preemptible disk of the demo."""
 
+DPKG = """\
+# Nobody needs a node's disk to survive the machine's own crash; so packages unpack without waiting for it.
+force-unsafe-io
+"""
+
 SSHD = """\
 PasswordAuthentication no
 PermitRootLogin prohibit-password
@@ -70,6 +75,7 @@ def create(node: Node, nodes: list[Node], keys: Path) -> None:
     lines = ["127.0.0.1 localhost", *(f"{each.address} {each.name}" for each in nodes)]
     write(upper / "etc/hosts", "\n".join(lines) + "\n")
     write(upper / "etc/ssh/sshd_config.d/cluster.conf", SSHD)
+    write(upper / "etc/dpkg/dpkg.cfg.d/cluster", DPKG)
     for suffix, mode in (("", 0o600), (".pub", 0o644)):
         write(upper / f"etc/ssh/ssh_host_ed25519_key{suffix}", (keys / f"{node.name}{suffix}").read_text(), mode)
     ssh = upper / "root/.ssh"
