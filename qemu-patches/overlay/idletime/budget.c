@@ -20,8 +20,8 @@
  * for the rest of it: that delay is seen exactly.  Others may wait, too: a
  * second one in the queue, and, where requests arrive on their own schedule,
  * all that follow until the queue has drained (1/(1-load) of them on a single
- * server).  So the cost of a unit of delay is measured: each foreground slot keeps the
- * sum of its requests' times in service (Little), and
+ * server).  So the cost of a unit of delay is measured: each foreground slot
+ * keeps the sum of its requests' times in service (Little), and
  *
  *   factor = (time in service - requests * time of a clean one) / delay
  *
