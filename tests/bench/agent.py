@@ -18,7 +18,6 @@ import argparse
 import json
 import sys
 import tempfile
-import time
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -28,7 +27,7 @@ from typing import Any, Callable, TextIO
 import numpy as np
 
 from tests.framework import accel, agent, host, paths, series
-from tests.framework.guest import Load
+from tests.framework.guest import Guest, Load
 from tests.framework.qemu import Boot, Machine
 from tests.testbed import blankfs
 from tests.testbed.attach import DEVICE, RESOURCE, attach
@@ -36,7 +35,7 @@ from tests.testbed.disk import Disk, Model
 
 DISK = Model(model="fixed", size="1G", service_us=5000)
 REPEATS = 3
-SECONDS = {"reader": 5.0, "fsync": 6.0, "idle": 100.0}
+SECONDS = {"reader": 5.0, "fsync": 6.0, "idle": 600.0}
 
 FOREGROUND_READER = {"pattern": "random", "block_bytes": 4096, "intensity": 30, "seed": 1}
 GREEDY_READER = {"pattern": "random", "block_bytes": 4096, "seed": 2}
@@ -171,21 +170,38 @@ def fsync(kind: str, boot: Boot, write: Callable[..., None]) -> None:
             measure(subject, fsync_cases(writer), SECONDS["fsync"], "ionice -c3", line)
 
 
+ICOUNT = ["-icount", "shift=2,sleep=off"]
+"""The guest's clock counts its instructions, 4 ns each (a slow processor), and skips pauses: how busy the host is means nothing."""
+
+USAGE = """
+set -- $(cat /proc/uptime); up=$1
+set -- $(cat /proc/$(cat /run/agent.pid)/stat); shift 13
+echo $up $(($1 + $2)) $(cat /proc/$(cat /run/agent.pid)/task/*/status | sed -n 's/^voluntary_ctxt_switches:.//p' | paste -s -d + | bc)
+"""
+
+
+def usage(guest: Guest) -> tuple[float, int, int]:
+    """Uptime (s), ticks of processor time, and times that a thread of the agent has slept."""
+    up, ticks, switches = guest.run(USAGE).text.split()
+    return float(up), int(ticks), int(switches)
+
+
 def idle(boot: Boot, write: Callable[..., None]) -> None:
-    """Memory, and ticks of processor time that the agent takes while nothing happens, without and with a rule."""
-    fields = "set -- $(cat /proc/$(cat /run/agent.pid)/stat); shift 13; echo $1 $2"
+    """Memory, processor time and wake-ups of an agent with nothing to do, without and with a rule."""
     memory = "grep -E 'VmRSS|VmHWM|RssAnon' /proc/$(cat /run/agent.pid)/status"
-    with Subject(boot) as subject:
-        guest = subject.machine.guest
+    with Machine(boot, "idle", ICOUNT) as machine:
+        guest, subject = machine.guest, agent.AgentGuest(machine.guest)
+        subject.start()
         for rules in ("", "rules:\n  - executable: /bin/nothing\n"):
             guest.run(f"mkdir -p /etc/idletime; printf '{rules}' >/etc/idletime/rules.yaml")
-            subject.agent.signal("HUP")
-            guest.run("sleep 2")
-            before, begin = sum(map(int, guest.run(fields).text.split())), time.monotonic()
-            guest.run(f"sleep {SECONDS['idle']}", timeout_seconds=SECONDS["idle"] + 30)
-            ticks, took = sum(map(int, guest.run(fields).text.split())) - before, time.monotonic() - begin
+            subject.signal("HUP")
+            guest.run("sleep 60", timeout_seconds=120)
+            before = usage(guest)
+            guest.run(f"sleep {SECONDS['idle']:.0f}", timeout_seconds=SECONDS["idle"] + 60)
+            took, ticks, switches = (now - then for now, then in zip(usage(guest), before))
             kib = {line.split(":")[0]: int(line.split()[1]) for line in guest.run(memory).text.splitlines()}
-            write("idle", rules=bool(rules), seconds=took, processor_seconds=ticks / 100, share=ticks / 100 / took, kib=kib,
+            write("idle", rules=bool(rules), seconds=took, processor_seconds=ticks / 100, share=ticks / 100 / took,
+                  wakeups_per_second=switches / took, kib=kib, icount=ICOUNT[1],
                   processes=int(guest.run("ls -d /proc/[0-9]* | wc -l").text))
 
 
