@@ -75,7 +75,7 @@ def _latency(axes: Axes, data: Results) -> None:
     axes.set_ylim(0, 101)
     axes.set_xlabel("time of a request and its response, milliseconds")
     axes.set_ylabel("percent of requests")
-    axes.legend(fontsize=7, frameon=False, loc="center", bbox_to_anchor=(0.53, 0.45), title="background", title_fontsize=7)
+    axes.legend(fontsize=7, frameon=False, loc="center", bbox_to_anchor=(0.82, 0.4), title="background", title_fontsize=7)
     _tidy(axes, "Request latency of a foreground guest")
 
 

@@ -150,6 +150,12 @@ def load(path: Path) -> Results:
     return Results(conditions, [_case(runs, path.parent) for runs in groups.values()])
 
 
+def _runs(data: Results) -> str:
+    """How often the cases were run, e.g. "1 to 3"."""
+    counts = sorted({case.runs for case in data.cases}) or [0]
+    return str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+
+
 def caption(data: Results) -> str:
     """The conditions in a few lines for people."""
     link = data.cases[0].link if data.cases else {}
@@ -159,7 +165,7 @@ def caption(data: Results) -> str:
     return (
         f"Uplink: {link.get('rate_mbit')} Mbit/s, token bucket, queue {link.get('queue_bytes', 0) // 1000} KB; delay 0 if not "
         f"stated. Loads: three TCP connections or UDP sockets, buffers of 128 KiB, 1,400 bytes a write, 10 ms back-off;\n"
-        f"N %: sends N % of each 100 ms. Medians of {max((case.runs for case in data.cases), default=0)} runs of {about.get('seconds')} s"
+        f"N %: sends N % of each 100 ms. Medians of {_runs(data)} runs of {about.get('seconds')} s"
         f"{'; ' + changed.lstrip(', ') if changed else ''}. {about.get('qemu')}, {str(about.get('accel')).upper()}, guests Linux "
         f"{about.get('guest_kernel')},\nhost {about.get('cpus')} x {about.get('cpu')}, commit {about.get('commit')}."
     )
