@@ -56,7 +56,8 @@ def _bars(axes: Axes, data: Results, intensity: int, figure: Figure) -> None:
     axes.axhline(100, color=NEUTRAL, linewidth=0.8, linestyle=":")
     axes.set_ylim(0, 185)
     axes.set_yticks(range(0, 160, 25))
-    axes.legend(fontsize=7, frameon=False, ncols=4, loc="upper right", title="preemption interval", title_fontsize=7)
+    if intervals:
+        axes.legend(fontsize=7, frameon=False, ncols=4, loc="upper right", title="preemption interval", title_fontsize=7)
 
 
 def _latency(axes: Axes, data: Results) -> None:

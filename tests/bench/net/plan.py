@@ -122,6 +122,7 @@ def _series() -> dict[str, list[Series]]:
     quick = _pairs((100,), (HEADLINE_US,))
     return {
         "pairs": [pairs], "probe": [probe], "netfilter": [netfilter], "delay": [delay],
+        "thirty": [Series("pairs", LINK, _pairs((30,), (1000, HEADLINE_US)))],
         "light": [Series("pairs", LINK, _pairs((10,), (1000, HEADLINE_US)))],
         "demo": demo, "quick": [Series("pairs", LINK, quick)],
         "short": [Series("pairs", LINK, quick + [each for each in _probe((HEADLINE_US,)) if each.background != "tcp"])],
