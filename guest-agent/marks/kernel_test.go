@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -52,13 +53,26 @@ func sleeper(t *testing.T) int {
 	return command.Process.Pid
 }
 
-// TestKernelTenThousandLeaveNothing marks and unmarks a process 10,000 times.
-func TestKernelTenThousandLeaveNothing(t *testing.T) {
+// rounds is how often a process is marked and unmarked: IDLETIME_TEST_MARKS, or 10,000.
+func rounds(t *testing.T) int {
+	text := os.Getenv("IDLETIME_TEST_MARKS")
+	if text == "" {
+		return 10000
+	}
+	count, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatalf("IDLETIME_TEST_MARKS is %q: want a number", text)
+	}
+	return count
+}
+
+// TestKernelManyMarksLeaveNothing marks and unmarks a process again and again.
+func TestKernelManyMarksLeaveNothing(t *testing.T) {
 	book, hands, folder := kernelBook(t)
 	pid := sleeper(t)
 	before := describe(t, hands, pid)
 	descriptors := openFiles(t)
-	for round := range 10000 {
+	for round := range rounds(t) {
 		if _, problem := book.Mark(0, pid, "test"); problem != nil {
 			t.Fatalf("round %d: %v", round, problem)
 		}
