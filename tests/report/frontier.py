@@ -175,14 +175,15 @@ def draw(results: Results, target: Path) -> None:
     for axes in grid[:, 0]:
         axes.set_ylabel("background, % of a\nclairvoyant scheduler's", fontsize=8)
     handles = {label: handle for axes in grid.flat for handle, label in zip(*axes.get_legend_handles_labels())}
-    figure.legend(handles.values(), handles.keys(), loc="upper right", ncols=4, fontsize=8, frameon=False)
+    figure.legend(handles.values(), handles.keys(), loc="upper left", bbox_to_anchor=(0.0, 0.965),
+                  ncols=8, fontsize=8, frameon=False)
     figure.suptitle("Up and to the left is better: what the background gets for what the foreground pays",
                     fontsize=11, fontweight="bold", x=0.01, ha="left")
     about = results.conditions
     figure.text(0.01, 0.005, f"Disk: {about.get('disk', {}).get('service_us', 0) / 1000:g} ms a request, one at a time; runs of "
                 f"{about.get('seconds')} s, medians; background greedy, {about.get('background_load', {}).get('outstanding')} outstanding. {about.get('qemu')}, "
                 f"{str(about.get('accel')).upper()}, commit {about.get('commit')}.", fontsize=6.5, color="#555555")
-    figure.tight_layout(rect=(0, 0.02, 1, 0.93))
+    figure.tight_layout(rect=(0, 0.02, 1, 0.92))
     figure.savefig(target, dpi=150)
     pyplot.close(figure)
 
