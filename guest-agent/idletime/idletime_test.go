@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -23,7 +24,25 @@ func priority(t *testing.T, tid int) int {
 	return value
 }
 
+// prioritize gives a thread a priority: a test run may be in the idle class itself, and its children inherit that.
+func prioritize(t *testing.T, tid, value int) {
+	t.Helper()
+	if err := ioprio.Set(tid, value); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestBackground(t *testing.T) {
+	for _, before := range []int{ioprio.None, ioprio.Idle} {
+		t.Run(fmt.Sprintf("%#x", before), func(t *testing.T) { background(t, before) })
+	}
+}
+
+func background(t *testing.T, before int) {
+	// Not unlocked: the thread ends with the goroutine, and its priority with it.
+	runtime.LockOSThread()
+	prioritize(t, 0, before)
+	was := priority(t, 0)
 	ours := errors.New("ours")
 	err := Background(func() error {
 		if got := priority(t, 0); !ioprio.Is(got) {
@@ -34,8 +53,8 @@ func TestBackground(t *testing.T) {
 	if !errors.Is(err, ours) {
 		t.Errorf("the function's error became %v", err)
 	}
-	if got := priority(t, 0); ioprio.Is(got) {
-		t.Errorf("afterwards it is %#x", got)
+	if got := priority(t, 0); got != was {
+		t.Errorf("before it was %#x, afterwards it is %#x", was, got)
 	}
 }
 
@@ -45,6 +64,7 @@ func TestAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = sleep.Process.Kill(); _ = sleep.Wait() }()
+	prioritize(t, sleep.Process.Pid, ioprio.None)
 	before := priority(t, sleep.Process.Pid)
 	result, err := MarkAlone(sleep.Process.Pid)
 	if err != nil || result.Threads != 1 || len(result.Lacks) != 1 || !ioprio.Is(priority(t, sleep.Process.Pid)) {
