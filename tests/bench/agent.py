@@ -28,6 +28,7 @@ import numpy as np
 
 from tests.framework import accel, agent, host, paths, series
 from tests.framework.guest import Guest, Load
+from tests.framework.interrupt import exit_status
 from tests.framework.qemu import Boot, Machine
 from tests.testbed import blankfs
 from tests.testbed.attach import DEVICE, RESOURCE, attach
@@ -209,20 +210,23 @@ PARTS = {"reader": reader, **{kind: partial(fsync, kind) for kind in blankfs.MAK
 
 
 def main() -> int:
-    """Exit status: 0 done, 1 failed."""
+    """Exit status: see `tests.framework.interrupt`."""
     parser = argparse.ArgumentParser(prog="python3 -m tests.bench.agent", description="Marks by process: series.")
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)} (all)")
     parser.add_argument("--kernel", choices=list(series.SUITES), default="6.1", help="series of the guest's kernel (6.1)")
     parser.add_argument("--output", type=Path, default=paths.BUILD / "bench" / "agent.jsonl", help="appended to")
     arguments = parser.parse_args()
-    boot = agent.boot_with_agent(accel.prepare(), series.get_series(arguments.kernel))
-    arguments.output.parent.mkdir(parents=True, exist_ok=True)
-    with arguments.output.open("a") as output:
+    return exit_status(lambda: _run(arguments.parts or list(PARTS), arguments.kernel, arguments.output))
+
+
+def _run(parts: list[str], kernel: str, path: Path) -> None:
+    boot = agent.boot_with_agent(accel.prepare(), series.get_series(kernel))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as output:
         _line(output, "conditions", disk=DISK.parameters(), repeats=REPEATS, **host.facts(boot))
-        for part in arguments.parts or PARTS:
+        for part in parts:
             print(f"== {part}", flush=True)
             PARTS[part](boot, lambda kind, **values: _line(output, kind, **values))
-    return 0
 
 
 def _line(output: TextIO, kind: str, **values: Any) -> None:

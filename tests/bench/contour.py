@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any, Iterator
 
 from tests.bench import pair
-from tests.bench.interrupt import Interrupted, unwind_on_signals
 from tests.bench.plan import Phase
 from tests.bench.progress import Progress
 from tests.framework import accel, host, paths
+from tests.framework.interrupt import exit_status
 from tests.report import contour
 from tests.testbed.disk import Model
 
@@ -124,11 +124,11 @@ def _arguments() -> argparse.Namespace:
 
 
 def main() -> int:
-    """Exit status: 0 done, 1 failed, 130 interrupted."""
+    """Exit status: see `tests.framework.interrupt`."""
     arguments = _arguments()
-    unwind_on_signals()
     plan = list(cells(QUICK_INTENSITIES, QUICK_INTERVALS_US) if arguments.quick else cells(INTENSITIES, INTERVALS_US))
-    try:
+
+    def work() -> None:
         for disk in arguments.disk or DISKS:
             grid = Grid(arguments.output, disk, arguments.seconds)
             done = grid.done()
@@ -136,13 +136,8 @@ def main() -> int:
             if todo:
                 grid.measure(todo, arguments.qemu)
             contour.report(grid.results)
-    except Interrupted as reason:
-        print(f"\nStopped by {reason}; the same command goes on where this one ended", file=sys.stderr)
-        return 130
-    except (OSError, RuntimeError, ValueError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    return 0
+
+    return exit_status(work, lambda: "the same command goes on where this one ended")
 
 
 if __name__ == "__main__":

@@ -22,10 +22,10 @@ from typing import Any, TextIO
 import numpy as np
 
 from tests.bench import pair, plan
-from tests.bench.interrupt import Interrupted, unwind_on_signals
 from tests.bench.progress import Progress
 from tests.framework import accel, host, paths
 from tests.framework.guest import Load
+from tests.framework.interrupt import exit_status
 from tests.report import plot, table
 from tests.testbed.disk import Model
 
@@ -145,21 +145,16 @@ def _arguments(name: str) -> argparse.Namespace:
 
 
 def main(name: str = "demo", make_pair: type[pair.Pair] = pair.Pair) -> int:
-    """Exit status: 0 done, 1 failed, 130 interrupted."""
+    """Exit status: see `tests.framework.interrupt`."""
     arguments = _arguments(name)
     demo = Demo(arguments.output, QUICK if arguments.quick else FULL, arguments.quantum_ms, make_pair)
-    unwind_on_signals()
-    try:
+
+    def work() -> None:
         demo.prepare()
         demo.measure(arguments.qemu)
         demo.report()
-    except Interrupted as reason:
-        print(f"\nStopped by {reason}; {demo.finished} finished runs are in {demo.results}", file=sys.stderr)
-        return 130
-    except (OSError, RuntimeError, ValueError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    return 0
+
+    return exit_status(work, lambda: f"{demo.finished} finished runs are in {demo.results}")
 
 
 if __name__ == "__main__":

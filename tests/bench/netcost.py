@@ -9,21 +9,20 @@ new processes. TCP, one stream, from the guest to the sink.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
 import tempfile
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
-from statistics import median
 from typing import Any
 
-from tests.bench.iops import UNPATCHED
-from tests.framework import accel, host, paths
+from tests.bench import alternate
+from tests.framework import accel
+from tests.framework.interrupt import exit_status
 from tests.framework.qemu import Boot, Machine
 from tests.testbed.link import SINK_ADDRESS, Link, Model
+from tests.testbed.namespace import NamespaceError
 from tests.testbed.nic import attach_nic, configure
 
 LINK = Model(rate_mbit=10_000, queue_bytes=4_000_000)
@@ -65,46 +64,19 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def run(boot: Boot, unpatched: Path, output: Path, repeats: int, seconds: float) -> None:
-    """All runs, one JSON line each, then the ratios on the terminal."""
-    variants = {"unpatched": replace(boot, qemu=unpatched), "unset": boot, "foreground": boot}
-    rates: dict[str, list[float]] = {variant: [] for variant in variants}
-    costs: dict[str, list[float]] = {variant: [] for variant in variants}
-    output.parent.mkdir(parents=True, exist_ok=True)
-    with output.open("w") as lines:
-        about = {"kind": "conditions", "program": "netcost", "seconds": seconds, "link": LINK.parameters()}
-        lines.write(json.dumps({**about, **host.facts(boot)}) + "\n")
-        for repeat in range(repeats):
-            names = list(variants) if repeat % 2 == 0 else list(reversed(variants))
-            for variant in names:
-                report = measure(variants[variant], variant, seconds)
-                rates[variant].append(report["received"]["bits_per_second"] / 1e6)
-                costs[variant].append(report["cpu_ns_per_kib"])
-                lines.write(json.dumps({"kind": "run", "repeat": repeat, "variant": variant, "report": report}) + "\n")
-                lines.flush()
-                print(f"repeat {repeat + 1} of {repeats}: {variant:11} {rates[variant][-1]:9.1f} Mbit/s, "
-                      f"{costs[variant][-1]:7.0f} ns of processor time a KiB", flush=True)
-    for variant in variants:
-        rate, cost = (median(values[variant]) / median(values["unpatched"]) for values in (rates, costs))
-        print(f"{variant:11} medians, of unpatched: throughput {rate:.3f}, processor time a byte {cost:.3f}")
+COMPARISON = alternate.Comparison(
+    "netcost", measure, {"link": LINK.parameters()}, (
+        alternate.Figure("throughput", "Mbit/s", lambda report: report["received"]["bits_per_second"] / 1e6),
+        alternate.Figure("processor time a byte", "ns/KiB", lambda report: report["cpu_ns_per_kib"]),
+    ),
+)
 
 
 def main() -> int:
-    """Parse the options and run."""
-    parser = argparse.ArgumentParser(prog="python3 -m tests.bench.netcost", description="Cost of the foreground's packets.")
-    parser.add_argument("--output", type=Path, default=paths.BUILD / "bench" / "netcost.jsonl")
-    parser.add_argument("--unpatched", default=str(UNPATCHED), help="QEMU of `make qemu-unpatched`")
-    parser.add_argument("--qemu", help="patched QEMU (the staged one)")
-    parser.add_argument("--repeats", type=int, default=7)
-    parser.add_argument("--seconds", type=float, default=4)
-    arguments = parser.parse_args()
-    try:
-        boot = accel.prepare(arguments.qemu, network=True)
-        run(boot, paths.find_qemu(arguments.unpatched), arguments.output, arguments.repeats, arguments.seconds)
-    except (OSError, RuntimeError, ValueError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    return 0
+    """Exit status: see `tests.framework.interrupt`."""
+    arguments = alternate.parse("netcost", "Cost of the foreground's packets.")
+    return exit_status(
+        lambda: alternate.run(COMPARISON, accel.prepare(arguments.qemu, network=True), arguments), unavailable=(NamespaceError,))
 
 
 if __name__ == "__main__":

@@ -15,30 +15,18 @@ Exit status: 0 done, 1 failed, 130 interrupted; `play`, `molecule` and `ssh` pas
 from __future__ import annotations
 
 import argparse
-import signal
 import subprocess
 import sys
 from pathlib import Path
-from types import FrameType
 
 from tests.cluster import cluster, inventory, place, state
+from tests.framework.interrupt import exit_status
 
 DISKS = {"mail": "1G", "batch": "1G", "bench-foreground": "1G", "bench-background": "1G"}
 """The shared storage's disks, and so its exports."""
 
 
 DEFAULT_NODES = 2
-
-
-class Interrupted(Exception):
-    """A signal asked for the end."""
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    """The first signal unwinds; later ones must not disturb the cleaning up."""
-    for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(each, signal.SIG_IGN)
-    raise Interrupted(signal.Signals(number).name)
 
 
 def _up(arguments: argparse.Namespace) -> int:
@@ -121,16 +109,7 @@ def _arguments() -> argparse.Namespace:
 def main() -> int:
     """See the exit status above."""
     arguments = _arguments()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _interrupt)
-    try:
-        return arguments.function(arguments)
-    except Interrupted as reason:
-        print(f"\nStopped by {reason}", file=sys.stderr)
-        return 130
-    except (OSError, subprocess.TimeoutExpired, place.ClusterError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    return exit_status(lambda: arguments.function(arguments))
 
 
 if __name__ == "__main__":

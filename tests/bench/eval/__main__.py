@@ -25,10 +25,10 @@ from tests.bench.eval import contenders, workloads
 from tests.bench.eval.contenders import Contender
 from tests.bench.eval.rig import BACKGROUND_LOAD, Rig
 from tests.bench.eval.workloads import Workload
-from tests.bench.interrupt import Interrupted, unwind_on_signals
 from tests.bench.progress import Progress
 from tests.framework import accel, host, paths
 from tests.framework.guest import Load
+from tests.framework.interrupt import exit_status
 from tests.framework.initramfs import get_initramfs
 from tests.framework.kernel import get_kernel
 from tests.framework.qemu import Boot
@@ -202,10 +202,10 @@ def _plan(arguments: argparse.Namespace) -> list[Step]:
 
 
 def main() -> int:
-    """Exit status: 0 done, 1 failed, 130 interrupted."""
+    """Exit status: see `tests.framework.interrupt`."""
     arguments = _arguments()
-    unwind_on_signals()
-    try:
+
+    def work() -> None:
         plan = _plan(arguments)
         if arguments.fresh:
             shutil.rmtree(arguments.output, ignore_errors=True)
@@ -216,13 +216,8 @@ def main() -> int:
         if todo:
             measure(evaluation, todo, arguments.qemu)
         frontier.report(evaluation.results)
-    except Interrupted as reason:
-        print(f"\nStopped by {reason}; the same command goes on where this one ended", file=sys.stderr)
-        return 130
-    except (OSError, RuntimeError, ValueError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    return 0
+
+    return exit_status(work, lambda: "the same command goes on where this one ended")
 
 
 if __name__ == "__main__":

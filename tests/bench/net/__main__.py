@@ -20,11 +20,11 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from tests.bench.interrupt import Interrupted, unwind_on_signals
 from tests.bench.net import plan
 from tests.bench.net.pair import RESOURCE_DEFAULTS, SETTLE_SECONDS, Pair
 from tests.bench.progress import Progress
 from tests.framework import accel, host, paths
+from tests.framework.interrupt import exit_status
 from tests.framework.qemu import Boot
 from tests.report import nettable
 from tests.testbed.link import Link
@@ -141,24 +141,16 @@ def _arguments() -> argparse.Namespace:
 
 
 def main() -> int:
-    """Exit status: 0 done, 1 failed, 3 this machine has no network for us, 130 interrupted."""
+    """Exit status: see `tests.framework.interrupt`; UNAVAILABLE where this machine has no network for us."""
     arguments = _arguments()
     bench = Bench(arguments)
-    unwind_on_signals()
-    try:
+
+    def work() -> None:
         bench.prepare()
         bench.measure(accel.prepare(arguments.qemu, network=True))
         bench.report()
-    except Interrupted as reason:
-        print(f"\nStopped by {reason}; {bench.finished} finished runs are in {bench.results}", file=sys.stderr)
-        return 130
-    except NamespaceError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 3
-    except (OSError, RuntimeError, ValueError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    return 0
+
+    return exit_status(work, lambda: f"{bench.finished} finished runs are in {bench.results}", (NamespaceError,))
 
 
 if __name__ == "__main__":
