@@ -20,9 +20,9 @@ double sim_uniform(uint64_t *random)
     return (double)((z ^ (z >> 31)) >> 11) / 9007199254740992.0;
 }
 
-static int64_t exponential(SimForeground *f, double mean_ns)
+int64_t sim_exponential(uint64_t *random, double mean_ns)
 {
-    return -log(1.0 - sim_uniform(&f->random)) * mean_ns;
+    return -log(1.0 - sim_uniform(random)) * mean_ns;
 }
 
 static int64_t busy_ns(const SimForeground *f)
@@ -35,7 +35,7 @@ static int64_t pause_ns(SimForeground *f)
     double gap_ns = f->load.quantum_ns - busy_ns(f);
 
     if (f->load.gaps == SIM_GAPS_EXPONENTIAL) {
-        return exponential(f, gap_ns);
+        return sim_exponential(&f->random, gap_ns);
     }
     return gap_ns * (1.0 + f->load.jitter *
                            (2.0 * sim_uniform(&f->random) - 1.0));
@@ -54,10 +54,10 @@ void sim_load_begin(SimForeground *f, const SimParams *p, int64_t now_ns,
     f->next_ns = f->load.intensity > 0 ? f->burst_ns : INT64_MAX;
     if (f->load.gaps == SIM_POISSON && f->load.intensity > 0) {
         int64_t at_ns = f->next_ns = now_ns +
-                        exponential(f, mean_arrival_ns(f, p));
+                        sim_exponential(&f->random, mean_arrival_ns(f, p));
 
         for (int i = 0; i < SIM_AHEAD; i++) {
-            f->ahead[i] = at_ns += exponential(f, mean_arrival_ns(f, p));
+            f->ahead[i] = at_ns += sim_exponential(&f->random, mean_arrival_ns(f, p));
         }
     }
 }
@@ -71,7 +71,7 @@ void sim_load_issued(SimForeground *f, const SimParams *p)
     f->next_ns = f->ahead[0];
     memmove(f->ahead, f->ahead + 1, sizeof(f->ahead) - sizeof(f->ahead[0]));
     f->ahead[SIM_AHEAD - 1] = f->ahead[SIM_AHEAD - 2] +
-                              exponential(f, mean_arrival_ns(f, p));
+                              sim_exponential(&f->random, mean_arrival_ns(f, p));
 }
 
 void sim_load_done(SimForeground *f, const SimParams *p, int64_t now_ns)
@@ -80,6 +80,9 @@ void sim_load_done(SimForeground *f, const SimParams *p, int64_t now_ns)
         return;
     }
     f->next_ns = now_ns + p->fg_think_ns;
+    if (p->noise_ns) {
+        f->next_ns += sim_exponential(&f->noise, p->noise_ns);
+    }
     if (f->next_ns >= f->burst_ns + busy_ns(f)) {
         f->burst_ns = MAX(f->burst_ns + busy_ns(f) + pause_ns(f), now_ns);
         f->next_ns = f->burst_ns;

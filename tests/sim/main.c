@@ -26,6 +26,7 @@ static const char usage[] =
 "                          clairvoyant   knows the foreground's next request\n"
 "  --service-ms MS       service time of the device (5)\n"
 "  --spread PERCENT      of service times, uniform (0)\n"
+"  --noise-ms MS         added to service and thinking times, exponential (0)\n"
 "  --transfer-ms MS      of 128 KiB of background data, added to its service (0)\n"
 "  --piece-bytes N       of background requests, at most (131072)\n"
 "  --channels N          requests that the device serves at a time (1)\n"
@@ -104,6 +105,7 @@ static const struct option options[] = {
     { "interval-ms", required_argument, NULL, 'i' },
     { "service-ms", required_argument, NULL, 's' },
     { "spread", required_argument, NULL, 'S' },
+    { "noise-ms", required_argument, NULL, 'N' },
     { "transfer-ms", required_argument, NULL, 't' },
     { "piece-bytes", required_argument, NULL, 'B' },
     { "channels", required_argument, NULL, 'C' },
@@ -142,6 +144,7 @@ static void set_option(Options *o, int c, const char *name)
     case 'i': parse_policies(o, optarg); break;
     case 's': p->service_ns = NUMBER(0.001, 1e5) * MS; break;
     case 'S': p->spread = NUMBER(0, 99) / 100; break;
+    case 'N': p->noise_ns = NUMBER(0, 1e5) * MS; break;
     case 't': p->transfer_ns = NUMBER(0, 1e5) * MS; break;
     case 'B': p->piece_bytes = NUMBER(4096, 1 << 30); break;
     case 'C': p->channels = NUMBER(1, SIM_CHANNELS_MAX); break;
@@ -244,11 +247,11 @@ static void print_json(const Options *o, const char *name, const SimPolicy *p,
     printf("{\"workload\": \"%s\", \"scheduler\": \"%s\", \"kind\": %d, "
            "\"interval_ms\": %g, \"budget\": %g, ", o->name, name, p->kind,
            p->interval_ns / MS, p->budget);
-    printf("\"service_ms\": %g, \"spread\": %g, \"channels\": %d, "
+    printf("\"service_ms\": %g, \"spread\": %g, \"noise_ms\": %g, \"channels\": %d, "
            "\"foregrounds\": %d, \"quantum_ms\": %g, \"intensity\": %g, "
            "\"jitter\": %g, \"gaps\": %d, \"outstanding\": %d, "
            "\"max_inflight\": %u, \"duration_s\": %g, \"warm_up_s\": %g, "
-           "\"seed\": %" PRIu64 ", ", q->service_ns / MS, q->spread,
+           "\"seed\": %" PRIu64 ", ", q->service_ns / MS, q->spread, q->noise_ns / MS,
            q->channels, q->foregrounds, q->load.quantum_ns / MS,
            q->load.intensity, q->load.jitter, q->load.gaps, q->outstanding,
            q->rule.max_inflight, q->duration_ns / 1e9, q->warm_up_ns / 1e9,

@@ -34,9 +34,15 @@ typedef struct Sim {
 
 static int64_t service_ns(Sim *s)
 {
-    return s->p.spread > 0 ? s->p.service_ns *
-           (1 + s->p.spread * (2 * sim_uniform(&s->random) - 1)) :
-           s->p.service_ns;
+    int64_t ns = s->p.service_ns;
+
+    if (s->p.spread > 0) {
+        ns *= 1 + s->p.spread * (2 * sim_uniform(&s->random) - 1);
+    }
+    if (s->p.noise_ns) {
+        ns += sim_exponential(&s->random, s->p.noise_ns);
+    }
+    return ns;
 }
 
 /* What moving the data of a background request adds. */
@@ -397,6 +403,7 @@ static void begin(Sim *s)
 
         /* A schedule of its own: the same whatever the background does. */
         f->random = s->p.seed * 1000 + i;
+        f->noise = ~f->random;
         f->writer.line = &s->board->line[i];
         f->writer.page = &s->board->page[i];
         sim_load_begin(f, &s->p, 0, i);

@@ -55,6 +55,7 @@ typedef struct SimParams {
     int channels;
     int64_t service_ns;
     double spread;              /* of service times: uniform, +- this share */
+    int64_t noise_ns;           /* a busy host: added to all times, mean */
     int64_t transfer_ns;        /* of SIM_PIECE_BYTES of background data */
     uint32_t piece_bytes;       /* of background requests, at most */
     SimLoad load;
@@ -106,7 +107,7 @@ bool sim_device_done(SimDevice *d, int64_t now_ns, SimRequest *request);
 
 typedef struct SimForeground {
     SimLoad load;
-    uint64_t random;
+    uint64_t random, noise;
     int64_t next_ns;            /* its next request; INT64_MAX: not known yet */
     int64_t burst_ns;           /* begin of the present burst */
     int64_t ahead[SIM_AHEAD];   /* Poisson: arrivals after next_ns */
@@ -122,5 +123,7 @@ int64_t sim_load_ahead(const SimForeground *f, int index);
 
 /* 0 <= x < 1 */
 double sim_uniform(uint64_t *random);
+/* Exponential, of this mean. */
+int64_t sim_exponential(uint64_t *random, double mean_ns);
 
 #endif

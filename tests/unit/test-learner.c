@@ -75,7 +75,7 @@ static void test_law(void)
         gap[i] = (i % 6 ? 0.3 : 40 + 60 * uniform(&random)) * MS;
         idletime_histogram_add(&h, never, gap[i], 0);
     }
-    idletime_law_build(&law, &h);
+    idletime_law_build(&law, &h, IDLETIME_BINS);
     for (double t = 0.5; t < 90; t += 1.7) {
         for (double d = 0.1; d < 20; d *= 1.9) {
             double sum = 0, count = 0, got;
@@ -109,7 +109,7 @@ static void test_law_spread(void)
     for (int i = 0; i < 5000; i++) {
         idletime_histogram_add(&h, never, 30 * MS * uniform(&random), 0);
     }
-    idletime_law_build(&law, &h);
+    idletime_law_build(&law, &h, IDLETIME_BINS);
     /* Uniform arrivals: the square counts, d^2 + sd^2 = 26/25 of d^2. */
     three = idletime_law_collision(&law, spread, 2.0 * MS) /
             idletime_law_collision(&law, (IdletimeService) { 5.0 * MS, 0 },
@@ -144,7 +144,7 @@ static void test_windows_bursts(void)
                                (69.5 + uniform(&random)) * MS, 0);
     }
     /* 3 % of 5 ms a gap */
-    idletime_windows_build(&w, &h, d, 0.15 * MS, 1, 5.0 * MS);
+    idletime_windows_build(&w, &h, d, NULL, 0.15 * MS, 1, 5.0 * MS);
     g_assert_cmpfloat(window_share(&w, 0, 0.29), ==, 0);
     g_assert_cmpfloat(window_share(&w, 0.4, 63), ==, 1);
     /* Stops before the return, and goes on when it did not come. */
@@ -173,7 +173,7 @@ static void test_windows_budget(void)
                                    (round % 3 ? 100 * uniform(&random) :
                                     test_range(&random, 1, 9) * 10), 0);
         }
-        idletime_windows_build(&w, &h, d, delay, 1, 20.0 * MS);
+        idletime_windows_build(&w, &h, d, NULL, delay, 1, 20.0 * MS);
         g_assert_cmpfloat(w.delay_ns, <=, delay * 1.0001);
         n = idletime_windows_list(&w, list);
         for (unsigned i = 0; i < n; i++) {
@@ -404,7 +404,7 @@ static void test_sizes(void)
         idletime_histogram_add(&h, never, -log(1 - uniform(&random)) * 3.3 *
                                MS, 0);
     }
-    idletime_windows_build(&w, &h, d, 0.03 * MS, 1, 1.2 * MS);
+    idletime_windows_build(&w, &h, d, NULL, 0.03 * MS, 1, 1.2 * MS);
     g_assert_cmpuint(settled_piece(&s, &w, 0.03 * MS, 1.2 * MS), >=, 8192);
     g_assert_cmpuint(settled_piece(&s, &w, 0.03 * MS, 1.2 * MS), <=, 16384);
     /* Gaps of a second, exactly: nothing is gained by small pieces. */
@@ -412,7 +412,7 @@ static void test_sizes(void)
     for (int i = 0; i < 4000; i++) {
         idletime_histogram_add(&h, never, 1000 * MS, 0);
     }
-    idletime_windows_build(&w, &h, d, 0.03 * MS, 1, 1.2 * MS);
+    idletime_windows_build(&w, &h, d, NULL, 0.03 * MS, 1, 1.2 * MS);
     g_assert_cmpuint(settled_piece(&s, &w, 0.03 * MS, 1.2 * MS), ==, 131072);
     /* The operator's bound holds. */
     g_assert_cmpuint(idletime_sizes_piece(&s, 20480), ==, 20480);

@@ -69,7 +69,7 @@ void idletime_budget_init(IdletimeBudget *b)
 
 double idletime_budget_factor(const IdletimeBudget *b)
 {
-    double prior = FACTOR_PRIOR * b->cap_ns / CAP_COLLISIONS;
+    double prior = FACTOR_PRIOR * b->service_ns;
     double weight = prior + b->delay_ns;
 
     /* The first request did wait. */
@@ -139,8 +139,8 @@ void idletime_budget_doubt(IdletimeBudget *b)
         b->clean_ns *= CLEAN_DOUBT / b->clean_done;
         b->clean_done = CLEAN_DOUBT;
     }
-    if (b->delay_ns > DELAY_DOUBT * b->cap_ns / CAP_COLLISIONS) {
-        double left = DELAY_DOUBT * b->cap_ns / CAP_COLLISIONS / b->delay_ns;
+    if (b->delay_ns > DELAY_DOUBT * b->service_ns) {
+        double left = DELAY_DOUBT * b->service_ns / b->delay_ns;
 
         b->excess_ns *= left;
         b->delay_ns *= left;
@@ -203,8 +203,8 @@ void idletime_budget_look(IdletimeBudget *b, double share, double service_ns,
     double before_ns = b->cap_ns;
 
     b->done += b->started ? done : 0;
-    b->cap_ns = CAP_COLLISIONS * service_ns *
-                idletime_budget_factor(b);
+    b->service_ns = service_ns;
+    b->cap_ns = CAP_COLLISIONS * service_ns * idletime_budget_factor(b);
     if (before_ns == 0) {
         /* One collision to begin with, as soon as we know its size. */
         b->credit_ns = b->cap_ns / CAP_COLLISIONS;
@@ -226,7 +226,7 @@ uint64_t idletime_budget_collision(IdletimeBudget *b, double delay_ns)
 {
     /* A stalled host is not our fault: all of its requests would wait. */
     double delay = MIN(MAX(delay_ns, 0),
-                       DELAY_CUT * b->cap_ns / CAP_COLLISIONS);
+                       DELAY_CUT * b->service_ns);
 
     b->collisions++;
     b->dirty = true;

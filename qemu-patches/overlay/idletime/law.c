@@ -27,14 +27,16 @@
 /* They begin above one bin's width. */
 #define UNSEEN_FIRST    IDLETIME_BIN_SUB
 
-void idletime_law_build(IdletimeLaw *law, const IdletimeHistogram *h)
+void idletime_law_build(IdletimeLaw *law, const IdletimeHistogram *h,
+                        unsigned end)
 {
-    double below = 0, area = 0;
+    double below = 0, area = 0, rest = 0;
 
     for (unsigned i = 0; i < IDLETIME_BINS; i++) {
         double width = idletime_bin_edge(i + 1) - idletime_bin_edge(i);
-        double mass = h->bin[i] / h->unit;
+        double mass = i < end ? h->bin[i] / h->unit : 0;
 
+        rest += i < end ? 0 : h->bin[i] / h->unit;
         if (i >= UNSEEN_FIRST) {
             mass += UNSEEN / (IDLETIME_BINS - UNSEEN_FIRST);
         }
@@ -44,6 +46,7 @@ void idletime_law_build(IdletimeLaw *law, const IdletimeHistogram *h)
         below += mass;
     }
     law->below[IDLETIME_BINS] = below;
+    law->total = below + rest;
     law->area[IDLETIME_BINS] = area;
 }
 
@@ -82,7 +85,7 @@ static double collision(const IdletimeLaw *law, double d_ns, Place t,
                         double age_ns)
 {
     double n = below(law, t);
-    double left = law->below[IDLETIME_BINS] - n;
+    double left = law->total - n;
     double sum = area(law, place_of(age_ns + d_ns)) - area(law, t) - d_ns * n;
 
     return left > 0 ? MIN(MAX(sum / left, 0), d_ns) : 0;

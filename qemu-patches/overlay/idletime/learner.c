@@ -92,11 +92,13 @@ static const IdletimeHalfLife fast_life = { 48, 2e9 };
  * of e^8 = 3,000 in total: the workload has changed.
  */
 #define DOUBT_MAX           8
+/* Gaps that differ by a quarter of a service time leave room for the same. */
+#define ALIKE               0.25
 /* Foreground time per gap is averaged over so many gaps. */
 #define REQUEST_MEMORY      256
-/* Windows are built anew after 1/16 more gaps, or this time; 60 us each. */
+/* Windows are built anew after 1/16 more gaps, or this time; 200 us each. */
 #define BUILD_PART          16
-#define BUILD_MIN_NS        (20 * 1000 * 1000LL)
+#define BUILD_MIN_NS        (50 * 1000 * 1000LL)
 #define BUILD_MAX_NS        (1000 * 1000 * 1000LL)
 /* No open window in sight: look again after so many service times. */
 #define LOOK_SERVICES       0.5
@@ -110,6 +112,7 @@ void idletime_learner_init(IdletimeLearner *l, int64_t since_ns)
     idletime_gaps_init(&l->gaps, since_ns);
     idletime_histogram_init(&l->slow);
     idletime_histogram_init(&l->fast);
+    idletime_cycle_init(&l->cycle);
     idletime_budget_init(&l->budget);
     idletime_channels_init(&l->channels);
     idletime_spare_init(&l->spare);
@@ -140,8 +143,10 @@ static double logarithm(double x)
  */
 static void doubt(IdletimeLearner *l, int64_t gap_ns)
 {
-    double evidence = logarithm(idletime_histogram_near(&l->fast, gap_ns) /
-                                idletime_histogram_near(&l->slow, gap_ns));
+    int64_t alike_ns = ALIKE * l->sizes.any.mean_ns;
+    double evidence =
+        logarithm(idletime_histogram_near(&l->fast, gap_ns, alike_ns) /
+                  idletime_histogram_near(&l->slow, gap_ns, alike_ns));
 
     l->doubt = MAX(l->doubt + evidence, 0);
     if (l->doubt > DOUBT_MAX) {
@@ -149,6 +154,7 @@ static void doubt(IdletimeLearner *l, int64_t gap_ns)
         l->doubt = 0;
         l->changes++;
         l->built_gaps = 0;
+        idletime_cycle_init(&l->cycle);
         idletime_budget_doubt(&l->budget);
     }
 }
@@ -158,6 +164,10 @@ static void note_gap(IdletimeLearner *l, const IdletimeGap *gap)
     int64_t length_ns = gap->end_ns - gap->begin_ns;
     int64_t since_ns = gap->end_ns - l->gap_ns;
 
+    if (l->built_gaps) {
+        idletime_cycle_note(&l->cycle, gap, &l->windows,
+                            l->request_ns / MAX(l->request_gaps, 1));
+    }
     doubt(l, length_ns);
     idletime_histogram_add(&l->slow, slow_life, length_ns, since_ns);
     idletime_histogram_add(&l->fast, fast_life, length_ns, since_ns);
@@ -202,10 +212,12 @@ static void build(IdletimeLearner *l, const IdletimeGoal *goal, int64_t now_ns)
     double factor = idletime_budget_factor(&l->budget);
     /* In units of the first request's delay, as the windows count. */
     double request_ns = l->request_ns / MAX(l->request_gaps, 1) / factor;
+    double haste = idletime_budget_haste(&l->budget);
 
-    idletime_windows_build(&l->windows, &l->slow, service,
-                           goal->share * request_ns,
-                           idletime_budget_haste(&l->budget), request_ns);
+    idletime_windows_build(&l->windows, &l->slow, service, NULL,
+                           goal->share * request_ns, haste, request_ns);
+    idletime_cycle_build(&l->cycle, &l->slow, &l->windows,
+                         goal->share * request_ns, haste, request_ns);
     idletime_sizes_choose(&l->sizes, &l->windows, goal->max_bytes,
                           goal->share * request_ns, request_ns, now_ns);
     l->built_gaps = l->gap_count;
@@ -219,7 +231,12 @@ void idletime_learner_look(IdletimeLearner *l, const IdletimeGoal *goal,
     double before_ns = l->budget.request_ns - l->budget.cost_ns;
     double request_ns = l->budget.request_ns, done = l->budget.done;
 
+    uint64_t overruns = l->gaps.overruns;
+
     idletime_gaps_look(&l->gaps, fg, slots, now_ns);
+    if (l->gaps.overruns != overruns) {
+        idletime_cycle_lost(&l->cycle);
+    }
     for (uint32_t i = 0; i < l->gaps.count; i++) {
         note_gap(l, &l->gaps.gap[i]);
         if (l->gaps.gap[i].end_ns > l->start_ns) {
@@ -244,14 +261,34 @@ void idletime_learner_look(IdletimeLearner *l, const IdletimeGoal *goal,
 
 /* ---- permits */
 
-/* Delay per service time that a start may have now. */
-static double limit_now(const IdletimeLearner *l, IdletimeService service)
-{
-    double credit_ns = l->budget.credit_ns /
-                       idletime_budget_factor(&l->budget);
+/* The windows in force, and when their clock was at 0. */
+typedef struct Clock {
+    const IdletimeWindows *windows;
+    int64_t zero_ns;
+} Clock;
 
-    return MAX(MIN(l->windows.limit, credit_ns / service.mean_ns),
-               l->windows.harmless);
+static Clock clock_of(const IdletimeLearner *l, int64_t fg_last_ns)
+{
+    if (idletime_cycle_better(&l->cycle)) {
+        return (Clock) { &l->cycle.windows, l->cycle.onset_ns };
+    }
+    return (Clock) { &l->windows, fg_last_ns };
+}
+
+/* In a window; and there is credit, unless it costs next to nothing. */
+static bool is_open(const IdletimeLearner *l, Clock clock,
+                    IdletimeService service, int64_t now_ns)
+{
+    const IdletimeWindows *w = clock.windows;
+    int64_t age_ns = now_ns - clock.zero_ns;
+    /* What takes longer has to start earlier. */
+    int64_t as_if_ns = age_ns + MAX(service.mean_ns - w->service.mean_ns, 0);
+    double ratio = idletime_windows_ratio(w, service, age_ns);
+
+    return ratio <= w->harmless ||
+           (idletime_windows_next(w, as_if_ns) == as_if_ns &&
+            ratio * service.mean_ns * idletime_budget_factor(&l->budget) <=
+            l->budget.credit_ns);
 }
 
 static int64_t look_again(IdletimeService service, int64_t now_ns)
@@ -261,14 +298,13 @@ static int64_t look_again(IdletimeService service, int64_t now_ns)
 }
 
 /* The age is wrong for it: when is it right? */
-static int64_t opens_at(const IdletimeLearner *l, IdletimeService service,
-                        int64_t fg_last_ns, int64_t now_ns)
+static int64_t opens_at(Clock clock, IdletimeService service, int64_t now_ns)
 {
-    int64_t age_ns = now_ns - fg_last_ns;
-    int64_t next_ns = idletime_windows_next(&l->windows, age_ns);
+    int64_t age_ns = now_ns - clock.zero_ns;
+    int64_t next_ns = idletime_windows_next(clock.windows, age_ns);
 
     if (next_ns == INT64_MAX || next_ns <= age_ns ||
-        __builtin_add_overflow(fg_last_ns, next_ns, &next_ns)) {
+        __builtin_add_overflow(clock.zero_ns, next_ns, &next_ns)) {
         return look_again(service, now_ns);
     }
     return MIN(next_ns, now_ns + LOOK_MAX_NS);
@@ -288,8 +324,11 @@ int64_t idletime_learner_interval(const IdletimeLearner *l, int64_t safe_ns)
     if (idletime_channels_limit(&l->channels) > 1) {
         return 0;
     }
-    return l->built_gaps ? MIN(idletime_windows_next(&l->windows, 0), safe_ns) :
-                           safe_ns;
+    if (!l->built_gaps) {
+        return safe_ns;
+    }
+    return MIN(idletime_cycle_better(&l->cycle) ? l->cycle.windows.begin_ns :
+               idletime_windows_next(&l->windows, 0), safe_ns);
 }
 
 /* One server: nothing while foreground is in service, then by age. */
@@ -297,7 +336,7 @@ static void permit_by_age(const IdletimeLearner *l, const IdletimeGoal *goal,
                           const IdletimeQuestion *q, IdletimePermit *permit)
 {
     IdletimeService service = idletime_sizes_service(&l->sizes, q->bytes);
-    double age_ns = (double)q->now_ns - q->fg_last_ns;
+    Clock clock = clock_of(l, q->fg_last_ns);
 
     if (!permit->learned) {
         if (l->budget.credit_ns < 0) {
@@ -307,10 +346,8 @@ static void permit_by_age(const IdletimeLearner *l, const IdletimeGoal *goal,
     }
     permit->interval_ns = idletime_learner_interval(l, goal->interval_ns);
     if (q->fg_last_ns != INT64_MIN && !q->fg_requests &&
-        idletime_windows_ratio(&l->windows, service, age_ns) >
-        limit_now(l, service)) {
-        permit->closed_until_ns = opens_at(l, service, q->fg_last_ns,
-                                           q->now_ns);
+        !is_open(l, clock, service, q->now_ns)) {
+        permit->closed_until_ns = opens_at(clock, service, q->now_ns);
     }
 }
 

@@ -3,20 +3,24 @@
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
- * A background request that starts at age t of a gap brings the background d,
- * its service time, and makes the foreground wait c(t) on average (law.c).  A
- * gap reaches age t with probability S(t).  Which starts bring most for the
- * delay that the budget allows a gap?  A knapsack whose items may be split:
- * take those with the smallest c(t)/d first, up to the limit at which
+ * A background request that starts at age t of a gap takes d, its service
+ * time, and makes the foreground wait c(t) on average (law.c).  Of all gaps
+ * S(t) reach age t.  At each age there is a choice: start now, and be asked
+ * again at t + d if the gap lasts that long; or wait.  With a price p, in
+ * background time, for each ns of the foreground's delay, the best that can
+ * be had from age t on is
  *
- *   sum over the allowed t of  S(t) c(t) dt/d  =  allowed delay a gap
+ *   W(t) = max( S(t) (d - c(t) - p c(t)) + W(t + d),  W(t + dt) )
  *
- * (the Lagrange multiplier of the budget; G. Dantzig 1957).  What comes out:
+ * computed from the longest age down (dynamic programming, R. Bellman 1957).
+ * The price is the lowest one at which the expected delay is within what the
+ * budget allows a gap (the Lagrange multiplier of the budget).  Of d, c is
+ * not idle time but the foreground's, who gets it back out of the next gap.
  *
- *   bursts       c/d  |#                   .##     small in the middle: wait
- *                     |#                  .###     until the gap is longer
- *                     |##______________ .#####     than those within a burst,
- *                      0  ^ start     stop ^       stop before the return
+ *   bursts       c/d  |#                   .##     wait until the gap is longer
+ *                     |#                  .###     than those within a burst,
+ *                     |##______________ .#####     stop before the return
+ *                      0  ^ start     stop ^
  *
  *   memoryless   c/d  |########################    flat: no age is better, the
  *                     |########################    bucket meters the starts
@@ -24,154 +28,245 @@
 #include "qemu/osdep.h"
 #include "idletime/window.h"
 
-/* Classes of c/d for the sum: eight an octave from 2^-16 to 1. */
-#define CLASSES         128
-#define CLASSES_OCTAVE  8
-
+/* Prices: from 1/8 to 2048, 256 an octave; at the highest nothing starts. */
+#define PRICE_MIN           0.125
+#define PRICE_OCTAVES       14
+#define PRICE_OCTAVE        256
+#define PRICES              (PRICE_OCTAVES * PRICE_OCTAVE)
 /*
  * A budget is a limit, not a duty: a percent of slowdown must bring at least
  * a percent more background (just before a periodic burst returns one more
  * request brings little and costs much).  Memoryless arrivals bring two or
  * more, so this bound is never theirs.
  */
-#define EXCHANGE        0.75
+#define EXCHANGE            0.75
 /*
  * What costs next to nothing is always open, also with no credit left: if all
  * starts were that cheap, they would cost a tenth of the budget.
  */
-#define HARMLESS        0.1
+#define HARMLESS            0.1
+/* Ages never seen weigh so little that they change no other age's choice. */
+#define UNSEEN              1e-6
 
-typedef struct Knapsack {
-    double delay_ns[CLASSES];
-    double starts[CLASSES];
-} Knapsack;
+/* All that does not depend on the price. */
+typedef struct Table {
+    IdletimeService service;
+    const float *reached;
+    const IdletimeBurst *burst;
+    unsigned from;                      /* first bin of idle time */
+    float ratio[IDLETIME_BINS];         /* c/d in the bin's middle */
+    float after_part[IDLETIME_BINS];    /* where t + d lies: bin and part */
+    uint16_t after[IDLETIME_BINS];
+    float burst_ratio[IDLETIME_BINS];
+} Table;
 
-/* What was taken. */
-typedef struct Pack {
-    double limit, delay_ns, starts;
-} Pack;
+/* What one price buys: from an age on, until the foreground returns. */
+typedef struct Yield {
+    double value_ns, delay_ns, starts;
+} Yield;
 
-/* Position of @ratio on a logarithmic scale, straight lines within octaves. */
-static int class_of(double ratio)
+typedef struct Plan {
+    double price;
+    Yield total;                        /* a gap, or a cycle */
+    unsigned begin;                     /* bin of gaps: burst is likely over */
+    bool open[IDLETIME_BINS];
+} Plan;
+
+static double width_of(unsigned bin)
 {
-    uint64_t u = MIN(ratio, 1) * (1ULL << 24);
-    int octave, sub;
-
-    if (u < 1 << 8) {
-        return 0;
-    }
-    octave = 63 - __builtin_clzll(u);
-    sub = u >> (octave - 3) & 7;
-    return MIN((octave - 8) * CLASSES_OCTAVE + sub, CLASSES - 1);
+    return idletime_bin_edge(bin + 1) - idletime_bin_edge(bin);
 }
 
-/* Upper end of a class. */
-static double class_limit(int class)
+static double ratio_at(const IdletimeLaw *law, IdletimeService service,
+                       double age_ns)
 {
-    uint64_t sub = 8 + class % CLASSES_OCTAVE + 1;
-
-    return (double)(sub << (class / CLASSES_OCTAVE + 8 - 3)) / (1 << 24);
-}
-
-static double middle_of(unsigned bin)
-{
-    return (idletime_bin_edge(bin) + idletime_bin_edge(bin + 1)) / 2.0;
+    return idletime_law_collision(law, service, age_ns) / service.mean_ns;
 }
 
 double idletime_windows_ratio(const IdletimeWindows *w, IdletimeService service,
                               double age_ns)
 {
-    return idletime_law_collision(&w->law, service, age_ns) /
-           service.mean_ns;
+    return ratio_at(&w->law, service, age_ns);
 }
 
-/* Of the gaps that were seen: what was not seen is no place to start in. */
+/* Of the gaps that were seen; what was not seen hardly counts. */
 static void count_reached(IdletimeWindows *w, const IdletimeHistogram *gaps)
 {
     double left = gaps->total;
 
     for (unsigned i = 0; i < IDLETIME_BINS; i++) {
-        w->reached[i] = MAX(left - gaps->bin[i] / 2, 0) / MAX(gaps->total, 1);
+        w->reached[i] = MAX(left - gaps->bin[i] / 2, 0) / MAX(gaps->total, 1) +
+                        UNSEEN * (w->law.total - w->law.below[i]) /
+                        w->law.total;
         left -= gaps->bin[i];
     }
 }
 
-static void fill(const IdletimeWindows *w, IdletimeService service,
-                 Knapsack *k, float *ratio)
-{
-    for (unsigned i = 0; i < IDLETIME_BINS; i++) {
-        double width = idletime_bin_edge(i + 1) - idletime_bin_edge(i);
-        double starts = w->reached[i] * width / service.mean_ns;
-        int class;
+/* ---- one price */
 
-        ratio[i] = idletime_windows_ratio(w, service, middle_of(i));
-        class = class_of(ratio[i]);
-        k->starts[class] += starts;
-        k->delay_ns[class] += starts * ratio[i] * service.mean_ns;
+static void tabulate(Table *t, const IdletimeWindows *w,
+                     IdletimeService service, const IdletimeBurst *burst)
+{
+    t->service = service;
+    t->reached = w->reached;
+    t->burst = burst;
+    t->from = burst ? idletime_bin_of(burst->lead_ns) : 0;
+    for (unsigned i = 0; i < IDLETIME_BINS; i++) {
+        double edge = idletime_bin_edge(i);
+        unsigned bin = idletime_bin_of(edge + service.mean_ns);
+
+        t->ratio[i] = ratio_at(&w->law, service, edge + width_of(i) / 2);
+        t->after[i] = bin;
+        t->after_part[i] = (edge + service.mean_ns - idletime_bin_edge(bin)) /
+                           width_of(bin);
+    }
+    for (unsigned i = 0; burst && i < burst->end; i++) {
+        t->burst_ratio[i] = ratio_at(burst->law, service, idletime_bin_edge(i));
     }
 }
 
-static double harmless_ratio(const Knapsack *k, IdletimeService service,
-                             double budget_ns)
+static Yield between(const Yield *a, double part)
 {
-    double starts = 0;
+    return (Yield) {
+        a[0].value_ns + part * (a[1].value_ns - a[0].value_ns),
+        a[0].delay_ns + part * (a[1].delay_ns - a[0].delay_ns),
+        a[0].starts + part * (a[1].starts - a[0].starts),
+    };
+}
 
-    for (int class = 0; class < CLASSES; class++) {
-        starts += k->starts[class];
-    }
-    return HARMLESS * budget_ns / (MAX(starts, 1) * service.mean_ns);
+/* Start in bin @i, and go on after it; many starts if it is a wide one. */
+static Yield start(const Table *t, const Yield *yield, unsigned i,
+                   double price)
+{
+    double many = MAX(width_of(i) / t->service.mean_ns, 1);
+    Yield y = many > 1 ? yield[i + 1] :
+              between(&yield[t->after[i]], MIN(t->after_part[i], 1));
+    double starts = many * t->reached[i];
+    double delay_ns = starts * t->ratio[i] * t->service.mean_ns;
+
+    y.starts += starts;
+    y.delay_ns += delay_ns;
+    y.value_ns += starts * t->service.mean_ns - (1 + price) * delay_ns;
+    return y;
 }
 
 /*
- * Cheapest first; within a class, in proportion.  Of a start's service time
- * d, c is not idle time but the foreground's, who gets it back out of the
- * next gap: the background gains d - c.
+ * In a cycle each gap may be one of the burst.  One start at the age at which
+ * it begins is what that costs; waiting costs a cycle once.
  */
-static Pack packed(const Knapsack *k, IdletimeService service, double delay_ns,
-                   double request_ns)
+static void begin_burst(const Table *t, Plan *plan)
 {
-    double left_ns = delay_ns;
-    Pack p = { .limit = 0 };
+    const IdletimeBurst *b = t->burst;
+    double least_ns = 1e18;
+    double delay_ns = 0;
 
-    for (int class = 0; class < CLASSES && left_ns > 0; class++) {
-        double part = k->delay_ns[class] > left_ns ?
-                      left_ns / k->delay_ns[class] : 1;
-        double low = class ? class_limit(class - 1) : 0;
-        double gained_ns = p.starts * service.mean_ns - p.delay_ns;
+    for (unsigned i = 0; i < b->end; i++) {
+        double once_ns = b->gaps * b->reached[i] * t->burst_ratio[i] *
+                         t->service.mean_ns;
+        double cost_ns = (1 + plan->price) * once_ns + idletime_bin_edge(i);
 
-        if (low * gained_ns > EXCHANGE * request_ns * (1 - low)) {
-            break;
+        if (cost_ns < least_ns) {
+            least_ns = cost_ns;
+            delay_ns = once_ns;
+            plan->begin = i;
         }
-        /* All of a class or none: where all ages cost alike, credit decides. */
-        p.limit = class_limit(class);
-        p.starts += part * k->starts[class];
-        p.delay_ns += part * k->delay_ns[class];
-        left_ns -= part < 1 ? left_ns : k->delay_ns[class];
     }
-    return p;
+    plan->total.delay_ns += delay_ns;
+}
+
+static void plan_for(const Table *t, double price, Plan *plan)
+{
+    Yield yield[IDLETIME_BINS + 1];
+
+    yield[IDLETIME_BINS] = (Yield) { 0 };
+    for (int i = IDLETIME_BINS - 1; i >= 0; i--) {
+        Yield now = start(t, yield, i, price);
+
+        plan->open[i] = now.value_ns >= yield[i + 1].value_ns;
+        yield[i] = plan->open[i] ? now : yield[i + 1];
+    }
+    plan->price = price;
+    plan->begin = 0;
+    plan->total = yield[t->from];
+    if (t->burst) {
+        begin_burst(t, plan);
+    }
+}
+
+/* ---- the price */
+
+static double price_of(int step)
+{
+    return PRICE_MIN * (1 << step / PRICE_OCTAVE) *
+           (1 + step % PRICE_OCTAVE / (double)PRICE_OCTAVE);
+}
+
+/* A mixture of both that costs @delay_ns. */
+static Yield share_of(Yield less, Yield more, double delay_ns)
+{
+    Yield both[2] = { less, more };
+
+    return between(both, (delay_ns - less.delay_ns) /
+                         (more.delay_ns - less.delay_ns));
+}
+
+/*
+ * The lowest price within the budget.  If the next lower one buys much more,
+ * as all ages cost alike, it is that one: the credit decides when.
+ */
+static void plan_within(const Table *t, double budget_ns, double request_ns,
+                        Plan *plan)
+{
+    int low = -1, high = PRICES;
+    bool over = false;
+
+    while (high - low > 1) {
+        int middle = (low + high) / 2;
+        bool within, fair;
+
+        plan_for(t, price_of(middle), plan);
+        within = plan->total.delay_ns <= budget_ns;
+        fair = plan->price * request_ns >=
+               EXCHANGE * (plan->total.starts * t->service.mean_ns -
+                           plan->total.delay_ns);
+        if (within && fair) {
+            high = middle;
+        } else {
+            low = middle;
+            over = !within;
+        }
+    }
+    plan_for(t, price_of(high), plan);
+    if (over) {
+        Yield less = high < PRICES ? plan->total : (Yield) { 0 };
+
+        plan_for(t, price_of(low), plan);
+        plan->total = share_of(less, plan->total, budget_ns);
+    }
 }
 
 void idletime_windows_build(IdletimeWindows *w, const IdletimeHistogram *gaps,
-                            IdletimeService service, double budget_ns,
+                            IdletimeService service,
+                            const IdletimeBurst *burst, double budget_ns,
                             double haste, double request_ns)
 {
-    float ratio[IDLETIME_BINS];
     unsigned next = IDLETIME_BINS;
-    Knapsack k;
-    Pack p;
+    Table table;
+    Plan plan;
 
-    memset(&k, 0, sizeof(k));
-    idletime_law_build(&w->law, gaps);
+    idletime_law_build(&w->law, gaps, IDLETIME_BINS);
     w->service = service;
     count_reached(w, gaps);
-    fill(w, service, &k, ratio);
-    p = packed(&k, service, haste * budget_ns, request_ns);
-    w->harmless = harmless_ratio(&k, service, budget_ns);
-    w->limit = MAX(p.limit, w->harmless);
-    w->starts = p.starts;
-    w->delay_ns = p.delay_ns;
+    tabulate(&table, w, service, burst);
+    plan_within(&table, haste * budget_ns, request_ns, &plan);
+    w->starts = plan.total.starts;
+    w->delay_ns = plan.total.delay_ns;
+    w->begin_ns = idletime_bin_edge(plan.begin);
+    w->harmless = HARMLESS * budget_ns /
+                  (MAX(w->starts, 1) * service.mean_ns);
     for (int i = IDLETIME_BINS - 1; i >= 0; i--) {
-        next = ratio[i] <= w->limit ? (unsigned)i : next;
+        next = plan.open[i] || table.ratio[i] <= w->harmless ? (unsigned)i :
+               next;
         w->next[i] = next;
     }
 }
@@ -189,14 +284,12 @@ double idletime_windows_starts(const IdletimeWindows *w,
                                IdletimeService service, double budget_ns,
                                double request_ns)
 {
-    float ratio[IDLETIME_BINS];
-    Knapsack k;
-    Pack pack;
+    Table table;
+    Plan plan;
 
-    memset(&k, 0, sizeof(k));
-    fill(w, service, &k, ratio);
-    pack = packed(&k, service, budget_ns, request_ns);
-    return pack.starts;
+    tabulate(&table, w, service, NULL);
+    plan_within(&table, budget_ns, request_ns, &plan);
+    return plan.total.starts;
 }
 
 unsigned idletime_windows_list(const IdletimeWindows *w,

@@ -22,6 +22,7 @@ typedef struct IdletimeTotals {
 typedef struct IdletimeBudget {
     double credit_ns;           /* foreground may wait so long from now on */
     double cap_ns;
+    double service_ns;          /* of a background request, on average */
 
     /* How long a foreground request takes that met no background. */
     double clean_done, clean_ns;

@@ -35,7 +35,11 @@ void idletime_histogram_add(IdletimeHistogram *h, IdletimeHalfLife life,
                             int64_t value_ns, int64_t since_ns);
 /** idletime_histogram_count: how many gaps it is worth. */
 double idletime_histogram_count(const IdletimeHistogram *h);
-/** idletime_histogram_near: share of the weight that lies near @value_ns. */
-double idletime_histogram_near(const IdletimeHistogram *h, int64_t value_ns);
+/**
+ * idletime_histogram_near: share of the weight that lies near @value_ns:
+ * within 6 % or @width_ns, whichever is more.
+ */
+double idletime_histogram_near(const IdletimeHistogram *h, int64_t value_ns,
+                               int64_t width_ns);
 
 #endif

@@ -14,6 +14,7 @@
 typedef struct IdletimeLaw {
     double below[IDLETIME_BINS + 1];    /* gaps shorter than the bin's edge */
     double area[IDLETIME_BINS + 1];     /* integral of below, gaps * ns */
+    double total;                       /* gaps */
 } IdletimeLaw;
 
 /* How long a background request takes: mean and standard deviation. */
@@ -22,7 +23,9 @@ typedef struct IdletimeService {
     double sd_ns;
 } IdletimeService;
 
-void idletime_law_build(IdletimeLaw *law, const IdletimeHistogram *h);
+/** idletime_law_build: gaps from bin @end on never end; BINS: all do. */
+void idletime_law_build(IdletimeLaw *law, const IdletimeHistogram *h,
+                        unsigned end);
 
 /**
  * idletime_law_collision: mean time that the first foreground request waits

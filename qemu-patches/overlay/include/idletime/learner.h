@@ -12,6 +12,7 @@
 
 #include "idletime/budget.h"
 #include "idletime/channels.h"
+#include "idletime/cycle.h"
 #include "idletime/gaps.h"
 #include "idletime/size.h"
 #include "idletime/spare.h"
@@ -43,6 +44,7 @@ typedef struct IdletimeLearner {
     IdletimeSizes sizes;
 
     IdletimeWindows windows;
+    IdletimeCycle cycle;
     uint64_t built_gaps;        /* gap_count of the windows */
     int64_t built_ns;
     double built_haste;

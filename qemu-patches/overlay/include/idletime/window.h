@@ -21,23 +21,37 @@ typedef struct IdletimeWindow {
 typedef struct IdletimeWindows {
     IdletimeLaw law;
     IdletimeService service;
-    double limit;               /* accepted delay per service time */
-    double harmless;            /* accepted even with no credit left */
+    double harmless;            /* c/d accepted even with no credit left */
+    int64_t begin_ns;           /* cycle: age of a gap at which to begin */
     double delay_ns;            /* expected a gap if all windows are used */
     double starts;              /* expected a gap */
     float reached[IDLETIME_BINS];   /* share of gaps seen that reach it */
     uint16_t next[IDLETIME_BINS];   /* first open bin from here; BINS: none */
 } IdletimeWindows;
 
+/*
+ * The windows of a cycle (cycle.c) start in a gap that may be one of a burst:
+ * so their budget pays for those, too.
+ */
+typedef struct IdletimeBurst {
+    const IdletimeLaw *law;     /* of the gaps of bursts */
+    const float *reached;       /* share of all gaps that reach a bin */
+    unsigned end;               /* first bin that is in no burst's gap */
+    double gaps;                /* a cycle, of all lengths */
+    double lead_ns;             /* from the begin of a cycle to its idle time */
+} IdletimeBurst;
+
 /**
  * idletime_windows_build: choose the limit.
+ * @burst: NULL: ages are those of a gap
  * @budget_ns: what the first foreground request after a gap may wait, on
  *     average over the gaps
  * @haste: of that, to be spent now
  * @request_ns: time of foreground requests in service, on average a gap
  */
 void idletime_windows_build(IdletimeWindows *w, const IdletimeHistogram *gaps,
-                            IdletimeService service, double budget_ns,
+                            IdletimeService service,
+                            const IdletimeBurst *burst, double budget_ns,
                             double haste, double request_ns);
 
 /**
