@@ -27,6 +27,9 @@ LONG_INTERVAL_US = 2_000_000
 
 FRAME_BYTES = 1514
 
+HOLD_MAX_US = 1_000_000
+"""Ten times the deadline of a packet: a busy host makes it late, a lost timer for ever."""
+
 
 def wait_until(what: str, condition: Callable[[], bool], timeout_seconds: float = 30) -> None:
     """Return when a condition holds."""
@@ -196,3 +199,17 @@ def test_br_netfilter_is_noticed_and_the_clock_bounds(link: Start, nic: Start) -
     # Its timer may be late, and then the next packet is not: two at a time in the queue, seldom three.
     assert watch.summary()["most_bytes"] <= 3 * FRAME_BYTES
     assert "rate-bps" not in tail(bg.machine.folder / "qemu.log")  # the warning asks for it only where it is not set
+
+
+def test_the_clock_lets_no_packet_wait_for_ever(link: Start, nic: Start) -> None:
+    """By the link clock, too, nothing of a background beside a busy foreground waits longer than its deadline."""
+    shared: Link = link(br_netfilter=True)
+    rate = {"rate-bps": shared.model.rate_mbit * 1_000_000, "max-inflight": 2}
+    fg, bg = (nic(shared, name, name, interval_us=1000, **rate) for name in ("foreground", "background"))
+    greedy(bg)
+    wait_until("service by the clock", lambda: bg.info()["devices"][0]["service"] == "clock")
+    greedy(fg, intensity=30, quantum_bytes=375_000, pace_mbit=100)
+    for _ in range(10):
+        await_sent(bg, "background", 500)
+
+    assert bg.info()["devices"][0]["hold"]["max-us"] < HOLD_MAX_US

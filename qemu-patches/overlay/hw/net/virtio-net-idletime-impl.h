@@ -55,6 +55,7 @@ typedef struct IdletimeNetQueue {
     IdletimeTap tap;
     uint64_t unheld_bytes;      /* written since the tap held something */
     bool by_clock;
+    int64_t link_busy_until_ns; /* by the clock, with foreground; 0: not */
     QEMUTimer *service_timer;
 } IdletimeNetQueue;
 

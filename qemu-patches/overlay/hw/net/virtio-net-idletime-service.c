@@ -178,6 +178,16 @@ static IdletimeServiceEnd service_of(const IdletimeNetQueue *nq)
                                  IDLETIME_SERVICE_END_COMPLETION;
 }
 
+/* Nothing of ours is in service: only the foreground may be waited for. */
+static void watch_link(IdletimeNetQueue *nq)
+{
+    if (nq->link_busy_until_ns) {
+        timer_mod(nq->service_timer, nq->link_busy_until_ns);
+    } else {
+        timer_del(nq->service_timer);
+    }
+}
+
 /* Be called when the next one has left. */
 static void watch(IdletimeNetQueue *nq)
 {
@@ -186,7 +196,7 @@ static void watch(IdletimeNetQueue *nq)
     nq->owner->dev.service = service;
     if (!nq->in_service) {
         idletime_tap_unwatch(&nq->tap);
-        timer_del(nq->service_timer);
+        watch_link(nq);
     } else if (service == IDLETIME_SERVICE_END_CLOCK) {
         idletime_tap_unwatch(&nq->tap);
         timer_mod(nq->service_timer, nq->free_ns[0]);
@@ -202,6 +212,7 @@ bool idletime_net_link_busy(IdletimeNetQueue *nq, int64_t due_ns)
     int64_t now_ns = idletime_now_ns();
     int64_t free_ns;
 
+    nq->link_busy_until_ns = 0;
     if (service_of(nq) != IDLETIME_SERVICE_END_CLOCK || !rate_bps(it)) {
         return false;
     }
@@ -211,9 +222,8 @@ bool idletime_net_link_busy(IdletimeNetQueue *nq, int64_t due_ns)
     if (free_ns <= now_ns || due_ns <= now_ns) {
         return false;
     }
-    if (!nq->in_service) {
-        timer_mod(nq->service_timer, MIN(free_ns, due_ns));
-    }
+    nq->link_busy_until_ns = MIN(free_ns, due_ns);
+    watch(nq);
     return true;
 }
 
@@ -273,6 +283,7 @@ void idletime_net_service_timer(void *opaque)
 {
     IdletimeNetQueue *nq = opaque;
 
+    nq->link_busy_until_ns = 0;
     if (service_of(nq) == IDLETIME_SERVICE_END_SEND_BUFFER) {
         idletime_tap_stalled(&nq->tap);
     }
@@ -291,6 +302,7 @@ void idletime_net_unbind(VirtIONetIdletime *it)
 void idletime_net_leave(IdletimeNetQueue *nq)
 {
     end_oldest(nq, nq->in_service);
+    nq->link_busy_until_ns = 0;
     idletime_tap_unwatch(&nq->tap);
     timer_del(nq->service_timer);
 }
