@@ -94,14 +94,59 @@ static inline IdletimeClass idletime_net_class(const IdletimeNetQueue *nq)
 
 /* ---- decisions (virtio-net-idletime.c) */
 
-/** idletime_net_calibrate: how long a tick is; takes 50 us. */
-void idletime_net_calibrate(VirtIONetIdletime *it);
-
 /** idletime_net_pump: ask again for all queues that wait. */
 void idletime_net_pump(void *opaque);
 
 /** idletime_net_kick: look at the queue soon, as if the guest had kicked. */
 void idletime_net_kick(IdletimeNetQueue *nq);
+
+/* ---- foreground (virtio-net-idletime-foreground.c) */
+
+/** idletime_net_calibrate: how long a tick is; takes 50 us. */
+void idletime_net_calibrate(VirtIONetIdletime *it);
+
+/** idletime_net_send_foreground: post the event.  Returns @elem: send it. */
+VirtQueueElement *idletime_net_send_foreground(IdletimeNetQueue *nq,
+                                               VirtQueueElement *elem);
+
+/* ---- what it is, and may it leave (virtio-net-idletime-ask.c) */
+
+/**
+ * idletime_net_is_malformed: nothing is behind the virtio-net header; the
+ * stock path tells the guest.
+ */
+bool idletime_net_is_malformed(const IdletimeNetQueue *nq,
+                               const VirtQueueElement *elem);
+
+/** idletime_net_parse: classify a packet as the guest gave it. */
+void idletime_net_parse(const IdletimeNetQueue *nq,
+                        const VirtQueueElement *elem,
+                        IdletimePacket *packet);
+
+/** idletime_net_is_marked: has it a code point that means background? */
+bool idletime_net_is_marked(const VirtIONetIdletime *it,
+                            const IdletimePacket *packet);
+
+/** idletime_net_is_full: are so many held that the ring is in danger? */
+bool idletime_net_is_full(const IdletimeNetQueue *nq);
+
+/** idletime_net_piece_limit: bytes that may leave at once. */
+size_t idletime_net_piece_limit(const VirtIONetIdletime *it);
+
+/**
+ * idletime_net_may_start: may the first that waits, since @since_ns and of
+ * @bytes, start now?  Then nq->lease is its lease; else the queue is pumped
+ * when it is worth asking again.
+ */
+bool idletime_net_may_start(IdletimeNetQueue *nq, int64_t since_ns,
+                            uint64_t bytes);
+
+/**
+ * idletime_net_may_pass: an acknowledgement keeps a flow's clock going for
+ * next to nothing; what passes is taken from the allowance.
+ */
+bool idletime_net_may_pass(VirtIONetIdletime *it,
+                           const IdletimePacket *packet);
 
 /* ---- held packets (virtio-net-idletime-held.c) */
 

@@ -7,7 +7,7 @@
 #include "qemu/bswap.h"
 #include "idletime-nic.h"
 
-/* virtio-net-idletime.c: a quarter of the ring, which has 256 */
+/* virtio-net-idletime-ask.c: a quarter of the ring, which has 256 */
 #define HELD_MAX        64
 #define FULL_DEADLINE   (10 * MS)
 #define GUEST           "idletime=" RESOURCE ",idletime-class=guest"

@@ -1,0 +1,132 @@
+/*
+ * virtio-net: what a packet is, and whether it may leave.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ */
+#include "qemu/osdep.h"
+#include "qemu/iov.h"
+#include "virtio-net-idletime-impl.h"
+
+/*
+ * A queue that foreground shares holds this part of its ring at most; then
+ * what is behind stays in the ring, and the deadline is short.
+ */
+#define RING_SHARE          4
+#define HOLD_FULL_NS        (10 * 1000 * 1000LL)
+
+/*
+ * What passes the background (acknowledgements, ARP and the like) has an
+ * allowance of 1 Mbit/s, saved up for one full frame: 1 % of 100 Mbit/s.
+ */
+#define PASS_BYTES_PER_S    125000
+#define PASS_BYTES_MAX      2048
+/* Preamble, checksum and gap of a frame on Ethernet; its least size. */
+#define FRAME_EXTRA         24
+#define FRAME_LEAST         60
+
+/* A piece at least: one full frame. */
+#define PIECE_BYTES         1514
+
+/* ---- what it is */
+
+bool idletime_net_is_malformed(const IdletimeNetQueue *nq,
+                               const VirtQueueElement *elem)
+{
+    return iov_size(elem->out_sg, elem->out_num) <= nq->q->n->guest_hdr_len;
+}
+
+void idletime_net_parse(const IdletimeNetQueue *nq,
+                        const VirtQueueElement *elem,
+                        IdletimePacket *packet)
+{
+    idletime_packet_parse(elem->out_sg, elem->out_num,
+                          nq->q->n->guest_hdr_len, packet);
+}
+
+bool idletime_net_is_marked(const VirtIONetIdletime *it,
+                            const IdletimePacket *packet)
+{
+    return (packet->kind == IDLETIME_PACKET_DATA ||
+            packet->kind == IDLETIME_PACKET_BARE_ACK) &&
+           (it->dscp >> packet->dscp & 1);
+}
+
+/* ---- whether it may leave */
+
+bool idletime_net_is_full(const IdletimeNetQueue *nq)
+{
+    return nq->num_held >= nq->q->n->net_conf.tx_queue_size / RING_SHARE;
+}
+
+size_t idletime_net_piece_limit(const VirtIONetIdletime *it)
+{
+    return MIN(PIECE_BYTES, idletime_resource_get(it->dev.res,
+                                                  IDLETIME_MAX_REQUEST_BYTES));
+}
+
+/* The deadline of what waits since @since_ns. */
+static int64_t due_ns(const IdletimeNetQueue *nq, int64_t since_ns)
+{
+    int64_t hold_ns = idletime_resource_get(nq->owner->dev.res,
+                                            IDLETIME_MAX_HOLD_MS) * SCALE_MS;
+
+    return hold_ns ? since_ns + MIN(hold_ns, nq->owner->gate->hold_max_ns) :
+                     INT64_MAX;
+}
+
+static bool ask(IdletimeNetQueue *nq, int64_t since_ns, uint64_t bytes)
+{
+    IdletimeGate *gate = nq->owner->gate;
+
+    if (nq->refused || !idletime_net_is_first(nq) || !idletime_net_room(nq)) {
+        return false;
+    }
+    gate->hold_max_ns = idletime_net_is_full(nq) ? HOLD_FULL_NS :
+                                                   IDLETIME_NET_HOLD_NS;
+    if (idletime_net_link_busy(nq, due_ns(nq, since_ns))) {
+        return false;
+    }
+    nq->refused = !idletime_gate_ask(gate, since_ns, bytes, &nq->lease);
+    return !nq->refused;
+}
+
+bool idletime_net_may_start(IdletimeNetQueue *nq, int64_t since_ns,
+                            uint64_t bytes)
+{
+    IdletimeGate *gate = nq->owner->gate;
+
+    if (nq->head_ns != since_ns) {
+        idletime_net_wait(nq, since_ns);
+    }
+    if (!ask(nq, since_ns, bytes)) {
+        idletime_net_settle(nq);
+        return false;
+    }
+    idletime_gate_note_hold(gate, idletime_now_ns() - since_ns);
+    nq->leased = true;
+    nq->leased_bytes = bytes;
+    idletime_net_prepare(nq);
+    return true;
+}
+
+bool idletime_net_may_pass(VirtIONetIdletime *it, const IdletimePacket *packet)
+{
+    int64_t bytes = MAX(packet->bytes, FRAME_LEAST) + FRAME_EXTRA;
+    int64_t now_ns = idletime_now_ns();
+    int64_t earned = (now_ns - it->pass_ns) / 1000 *
+                     PASS_BYTES_PER_S / 1000000;
+
+    if (packet->kind == IDLETIME_PACKET_DATA) {
+        return false;
+    }
+    if (earned > 0) {
+        it->pass_bytes = MIN(it->pass_bytes + earned, PASS_BYTES_MAX);
+        it->pass_ns = now_ns;
+    }
+    if (it->pass_bytes < bytes) {
+        return false;
+    }
+    it->pass_bytes -= bytes;
+    idletime_stat_add(&it->gate->stats.passed, 1);
+    return true;
+}
