@@ -28,6 +28,7 @@ _SENTENCES: Mapping[str, str] = {
     "stock": "has no resource in QEMU: nothing of it is ever held",
     "unknown": "its state is not known",
     "foreground-class": "is foreground: nothing of it is ever held",
+    "shadow": "is never held: shadow mode decides and counts only",
     "nothing-held": "holds nothing now",
     "foreground": "is held: foreground is in service",
     "interval": "is held: the preemption interval runs",
@@ -69,6 +70,8 @@ def _verdict(status: DomainStatus, device: DeviceStatus, resource: ResourceStatu
         return "lost", f"remove what is damaged in {resource.path}; it is made anew within a second"
     if device.class_now == "foreground" and not device.held:
         return "foreground-class", ""
+    if resource.shadow and not device.held:
+        return "shadow", ""
     if not device.held:
         return "nothing-held", ""
     if resource.state == "foreground" or seen is not None and left is None:

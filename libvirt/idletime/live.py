@@ -19,8 +19,9 @@ from .qmp import Monitor
 _RESTART = "apply with --config and restart the domain (shut down and start; a reboot inside is not enough)"
 
 # QEMU's values where a policy says nothing: what a property goes back to when it is taken out of the policy.
-DEFAULTS = {"interval-us": 20000, "max-inflight": 1, "max-request-bytes": 131072, "max-hold-ms": 5000, "weight": 100}
-AUTO_DEFAULTS = {"auto": False, "budget-percent": 5}
+DEFAULTS = {"interval-us": 20000, "max-inflight": 1, "max-request-bytes": 131072, "max-hold-ms": 5000, "weight": 100,
+            "rate-bps": 0}
+AUTO_DEFAULTS = {"auto": False, "budget-percent": 5, "shadow": False}
 
 
 @dataclass(frozen=True)

@@ -44,6 +44,8 @@ class ResourceStatus:
     state: str | None = None
     interval_us: int | None = None
     auto: bool | None = None
+    shadow: bool | None = None
+    rate_bps: int | None = None
     held: int | None = None
     collisions: int | None = None
     collision_cost_us: int | None = None
@@ -114,7 +116,7 @@ def _resources(facts: _Facts) -> tuple[ResourceStatus, ...]:
     return tuple(ResourceStatus(
         want.id, want.name, want.path, int(want.properties.get("interval-us", live.DEFAULTS["interval-us"])),
         want.trail, *(now.get(want.id, {}).get(key) for key in
-                      ("state", "interval-us", "auto", "held", "collisions", "collision-cost-us")))
+                      ("state", "interval-us", "auto", "shadow", "rate-bps", "held", "collisions", "collision-cost-us")))
         for want in facts.plan.resources)
 
 

@@ -52,6 +52,18 @@ def test_what_qemu_learns_is_left_alone():
     ]
 
 
+def test_shadow_and_rate():
+    """Both are set live, and go back to QEMU's defaults when the policy stops saying them."""
+    have = [{**resource("sda", [device("ua-idletime-vda")]), "shadow": False}]
+    assert commands(plan(shadow=True, rate_bps=10**8), have) == [
+        ("idletime-set", {"resource": "idletime-sda", "rate-bps": 10**8, "shadow": True})
+    ]
+    have = [{**resource("sda", [device("ua-idletime-vda")], rate_bps=10**8), "shadow": True}]
+    assert commands(plan(), have) == [
+        ("idletime-set", {"resource": "idletime-sda", "rate-bps": 0, "shadow": False})
+    ]
+
+
 def test_class_and_queues():
     have = [resource("sda", [device("ua-idletime-vda", "foreground", "3")])]
     assert commands(plan(Class.GUEST, "1-2"), have) == [

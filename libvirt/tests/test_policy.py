@@ -30,6 +30,8 @@ BEYOND_SCHEMA = {
     "queues-backwards",
     "queues-too-high",
     "dscp-too-high",
+    "rate-too-fast",
+    "rate-twice",
     "hold-too-long",
     "limit-request-odd",
     "limit-request-too-large",
@@ -130,6 +132,14 @@ SAMPLES = [
     "a/b",
     "a b",
     "x'y",
+    "unknown",
+    "1bit",
+    "100kbit",
+    "10Mbit",
+    "1000Gbit",
+    "1001Gbit",
+    "0Gbit",
+    "1Mbps",
     "007",
     "00",
     "52:54:00:00:00:01",
@@ -139,7 +149,8 @@ SAMPLES = [
 @pytest.mark.parametrize("name, attribute", [(name, attribute) for name in CHILDREN for attribute in CHILDREN[name]])
 def test_schema_and_parser_agree(name, attribute, schema):
     """Whatever the parser accepts for an attribute the schema accepts, and the other way round."""
-    base = {"interval": {"us": "1"}, "hold": {"max": "1s"}, "limit": {"inflight": "1"}, "share": {"weight": "1"}}
+    base = {"interval": {"us": "1"}, "hold": {"max": "1s"}, "limit": {"inflight": "1"}, "share": {"weight": "1"},
+            "uplink": {"rate": "1bit"}}
     for sample in SAMPLES:
         values = {**base.get(name, {}), attribute: sample}
         if attribute == "budget":
@@ -248,6 +259,8 @@ def test_set():
             "max-request-bytes": "65536",
             "max-inflight": "2",
             "weight": "50",
+            "shadow": "on",
+            "rate-bps": "5000000",
         },
     )
     assert policy.parse(changed).settings == {
@@ -259,6 +272,8 @@ def test_set():
             "max-request-bytes": 65536,
             "max-inflight": 2,
             "weight": 50,
+            "shadow": True,
+            "rate-bps": 5000000,
         }
     }
     again = edit.with_settings(changed, {"interval-us": "6000"})
@@ -266,6 +281,12 @@ def test_set():
     one = edit.with_settings(again, {"interval-us": "7", "class": "guest"}, "sda")
     assert policy.parse(one).settings["sda"] == {"interval-us": 7}
     assert policy.parse(one).class_ is Class.GUEST
+
+
+def test_what_is_no_number_in_the_policy():
+    xml = edit.with_settings(edit.with_class(DOMAIN, "background"), {"rate-bps": "0", "max-hold-ms": "0", "shadow": "off"})
+    assert policy.parse(xml).settings == {None: {"rate-bps": 0, "max-hold-ms": 0, "shadow": False}}
+    assert "rate='unknown'" in xml and "max='never'" in xml and "shadow='no'" in xml
 
 
 def test_set_auto_off_drops_the_budget():

@@ -4,10 +4,17 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
+from idletime.compiler.result import DevicePlan
+from idletime.compiler.want import device_properties
+from idletime.policy import Class
+from idletime.policy.grammar import SETTINGS
 from idletime.resolve import probe
+
+STAGED = Path(__file__).parents[2] / "build/stage/bin/qemu-system-x86_64"
 
 ANSWER = """#!/bin/sh
 case "$*" in
@@ -46,3 +53,16 @@ def test_a_new_emulator_is_asked_again(tmp_path):
     assert probe.emulator(path) == frozenset()
     program(tmp_path / "qemu", ANSWER)
     assert probe.emulator(path)
+
+
+@pytest.mark.skipif(not STAGED.exists(), reason="no QEMU was built: make qemu")
+def test_the_policy_reaches_all_that_our_qemu_has():
+    """A property that is added to QEMU is added to the policy, or to this test with the reason why not."""
+    every = DevicePlan("interface", "x", "x", "r", Class.GUEST, queues="1", dscp="1")
+    of_a_nic = set(device_properties(every))
+    assert probe.emulator(str(STAGED)) == {
+        "idletime-resource.path",  # from the resource's name and the run directory
+        *(f"idletime-resource.{name}" for name in SETTINGS.values()),
+        *(f"virtio-net-pci.{name}" for name in of_a_nic),
+        *(f"virtio-blk-pci.{name}" for name in of_a_nic - {"idletime-dscp"}),
+    }

@@ -107,6 +107,7 @@ def look(monkeypatch, *foreground, background=()):
         (running(state="idle", auto=True), [], "learned"),
         (running(state="lost"), [], "lost"),
         (running(held=0), [], "nothing-held"),
+        (running(held=0, shadow=True), [], "shadow"),
         (running(held=0, class_="foreground"), [], "foreground-class"),
         (FakeMonitor([]), [], "stock"),
         (None, [], "unknown"),

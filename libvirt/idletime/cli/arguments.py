@@ -9,6 +9,7 @@ from typing import Any
 
 from .. import VERSION
 from ..compiler.facts import RUN_DIR
+from ..policy.edit import DEVICE_SETTABLE, SETTABLE
 
 _EPILOG = """exit status:
   0  done                                    4  the policy does not fit the domain or the host
@@ -79,9 +80,8 @@ def _changes(commands: Any) -> None:
     _target(apply, "change")
     set_ = _command(commands, "set", "change a policy and apply it, such as: set vm1 interval-us=5000")
     _domain(set_)
-    set_.add_argument("settings", nargs="+", metavar="NAME=VALUE", help="interval-us, auto, budget-percent, "
-                      "max-inflight, max-request-bytes, max-hold-ms, weight, class; with --disk or --interface: "
-                      "resource, class, queues, dscp")
+    set_.add_argument("settings", nargs="+", metavar="NAME=VALUE", help=", ".join(SETTABLE) +
+                      "; with --disk or --interface: " + ", ".join(DEVICE_SETTABLE))
     which = set_.add_mutually_exclusive_group()
     which.add_argument("--resource", metavar="NAME", help="for this resource only")
     which.add_argument("--disk", metavar="TARGET", help="of this disk; 'all' of those not named")

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ..errors import Finding, Kind, Severity
+from ..policy.grammar import SWITCHES
 from ..policy.model import AUTO, NONE, Class, DevicePolicy, Policy
 from .devices import DeviceFacts
 from .facts import HostFacts, Resolution
@@ -119,8 +120,7 @@ def _unknown(host: HostFacts, property_: str) -> str:
 
 
 def _resource(chooser: _Chooser, name: str) -> ResourcePlan:
-    settings = {key: value for key, value in chooser.policy.settings_of(name).items() if
-                key not in ("auto", "budget-percent") or chooser.policy.settings_of(name).get("auto")}
+    settings = _settings(chooser, name)
     for key in settings:
         unknown = _unknown(chooser.host, f"idletime-resource.{key}")
         if unknown:
@@ -128,6 +128,17 @@ def _resource(chooser: _Chooser, name: str) -> ResourcePlan:
                         "use an emulator that has it, or take it out of the policy")
     return ResourcePlan(ID_PREFIX + name, name, f"{chooser.host.run_dir}/{name}", settings,
                         chooser.resources[name].trail)
+
+
+def _settings(chooser: _Chooser, name: str) -> dict[str, int | bool]:
+    """What the policy says of a resource, without what changes nothing there."""
+    settings = chooser.policy.settings_of(name)
+    idle = {switch for switch in SWITCHES if not settings.get(switch)}
+    if "auto" in idle:
+        idle.add("budget-percent")
+    if not any(device.kind == "interface" and device.resource == ID_PREFIX + name for device in chooser.devices):
+        idle.add("rate-bps")
+    return {key: value for key, value in settings.items() if key not in idle}
 
 
 def _hotplug(chooser: _Chooser, devices: Sequence[DeviceFacts]) -> tuple[DevicePlan, ...]:

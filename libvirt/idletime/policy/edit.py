@@ -9,7 +9,7 @@ from lxml import etree
 
 from ..errors import Finding, Kind, PolicyError, Severity
 from ..xmltext import Document, Element, attribute
-from .grammar import SETTINGS
+from .grammar import SETTINGS, SWITCHES
 from .model import NAMESPACE
 from .parse import find
 
@@ -19,7 +19,8 @@ _LOOKS: Mapping[str, Callable[[str], str]] = {
     "max-hold-ms": lambda text: "never" if text == "0" else f"{text}ms",
     "max-request-bytes": lambda text: f"{text}B",
     "budget-percent": lambda text: text if text.endswith("%") else f"{text}%",
-    "auto": lambda text: {"on": "yes", "off": "no"}.get(text, text),
+    **dict.fromkeys(SWITCHES, lambda text: {"on": "yes", "off": "no"}.get(text, text)),
+    "rate-bps": lambda text: "unknown" if text == "0" else f"{text}bit",
 }
 # Property -> (element, attribute).
 _PLACES = {property_: place for place, property_ in SETTINGS.items()}

@@ -12,7 +12,7 @@ POLICY: Mapping[str, Form] = {"class": units.CLASS}
 
 CHILDREN: Mapping[str, Mapping[str, Form]] = {
     "interval": {"us": units.INTERVAL, "auto": units.one_of("yes", "no"), "budget": units.BUDGET,
-                 "resource": units.RESOURCE},
+                 "shadow": units.one_of("yes", "no"), "resource": units.RESOURCE},
     "disk": {"target": units.TARGET, "resource": units.RESOURCE, "class": units.CLASS, "queues": units.QUEUES},
     "interface": {"target": units.TARGET, "resource": units.RESOURCE, "class": units.CLASS, "queues": units.QUEUES,
                   "dscp": units.DSCP},
@@ -20,6 +20,7 @@ CHILDREN: Mapping[str, Mapping[str, Form]] = {
     "limit": {"inflight": units.number(1, 64, "a whole number of requests"), "request": units.REQUEST,
               "resource": units.RESOURCE},
     "share": {"weight": units.number(1, 10000, "a whole number"), "resource": units.RESOURCE},
+    "uplink": {"rate": units.RATE, "resource": units.RESOURCE},
     "guest": {"control": units.one_of("none", "demote")},
     "cpu": {"class": units.one_of("idle", "minimal")},
     "memory": {"soft-limit": units.MEMORY},
@@ -28,10 +29,11 @@ CHILDREN: Mapping[str, Mapping[str, Form]] = {
 # Attributes without which an element says nothing: one of each tuple must be there.
 REQUIRED: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "policy": (("class",),),
-    "interval": (("us", "auto"),),
+    "interval": (("us", "auto", "shadow"),),
     "hold": (("max",),),
     "limit": (("inflight", "request"),),
     "share": (("weight",),),
+    "uplink": (("rate",),),
     "guest": (("control",),),
     "cpu": (("class",),),
     "memory": (("soft-limit",),),
@@ -39,15 +41,20 @@ REQUIRED: Mapping[str, tuple[tuple[str, ...], ...]] = {
 
 # What tells several elements of one name apart; an element that is not here may stand once.
 KEYS: Mapping[str, str] = {"interval": "resource", "hold": "resource", "limit": "resource", "share": "resource",
-                           "disk": "target", "interface": "target"}
+                           "uplink": "resource", "disk": "target", "interface": "target"}
 
 # Attribute -> property of idletime-resource.
 SETTINGS: Mapping[tuple[str, str], str] = {
     ("interval", "us"): "interval-us",
     ("interval", "auto"): "auto",
     ("interval", "budget"): "budget-percent",
+    ("interval", "shadow"): "shadow",
     ("hold", "max"): "max-hold-ms",
     ("limit", "inflight"): "max-inflight",
     ("limit", "request"): "max-request-bytes",
     ("share", "weight"): "weight",
+    ("uplink", "rate"): "rate-bps",
 }
+
+# Properties that are on or off; in the policy yes or no.
+SWITCHES = ("auto", "shadow")

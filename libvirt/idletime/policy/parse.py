@@ -11,7 +11,7 @@ from lxml import etree
 
 from ..errors import Finding, Kind, PolicyError, Severity
 from ..xmltext import Document, Element
-from .grammar import CHILDREN, KEYS, POLICY, REQUIRED, SETTINGS
+from .grammar import CHILDREN, KEYS, POLICY, REQUIRED, SETTINGS, SWITCHES
 from .model import AUTO, NAMESPACE, NONE, Class, Control, CpuClass, DevicePolicy, Policy
 from .units import BadValue, Form
 
@@ -155,7 +155,8 @@ class _Reader:
     def _required(self, element: Element, values: dict[str, Any], known: Any) -> None:
         for group in REQUIRED.get(etree.QName(element).localname, ()):
             if not any(name in values for name in group):
-                self._say(element, "needs " + " or ".join(f"the attribute '{name}'" for name in group),
+                names = ", ".join(f"'{name}'" for name in group)
+                self._say(element, f"needs the attribute {names}" if len(group) == 1 else f"needs one of {names}",
                           f"write {group[0]}='...': {known[group[0]].expected}")
 
     def _say(self, element: Element, message: str, remedy: str) -> None:
@@ -203,5 +204,5 @@ def _settings(children: list[Values]) -> dict[str | None, dict[str, int | bool]]
             property_ = SETTINGS.get((name, attribute))
             if property_:
                 settings.setdefault(values.get("resource"), {})[property_] = \
-                    value == "yes" if property_ == "auto" else value
+                    value == "yes" if property_ in SWITCHES else value
     return settings

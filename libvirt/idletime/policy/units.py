@@ -12,9 +12,11 @@ HOUR_US = 3_600_000_000
 HOUR_MS = 3_600_000
 MAX_REQUEST_BYTES = 1 << 30
 MAX_PERCENT = 1000  # QEMU's limit of budget-percent
+MAX_RATE_BPS = 1_000_000_000_000  # QEMU's limit of rate-bps
 PIECE = 4096  # QEMU cuts requests at multiples of this
 
 _DURATION = {"ms": 1, "s": 1000, "min": 60_000}
+_RATE = {"bit": 1, "kbit": 10**3, "Mbit": 10**6, "Gbit": 10**9}
 _SIZE = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 
 
@@ -93,6 +95,16 @@ def memory_bytes(text: str) -> int:
     return value
 
 
+def rate_bps(text: str) -> int:
+    """Bits a second; "unknown" is 0, as QEMU reads it."""
+    if text == "unknown":
+        return 0
+    value = _scaled(text, _RATE)
+    if not 0 < value <= MAX_RATE_BPS:
+        raise BadValue("is not within 1 bit and 1000 Gbit a second")
+    return value
+
+
 def percent(text: str) -> int:
     if not re.fullmatch(r"[0-9]{1,4}%", text):
         raise BadValue("is not a whole number of percent")
@@ -132,6 +144,8 @@ REQUEST = Form(request_bytes, "a size from 4KiB to 1GiB that is a multiple of 4K
 MEMORY = Form(memory_bytes, "a size of at least 1MiB with unit KiB, MiB, GiB or TiB, such as 512MiB")
 QUEUES = Form(lambda text: _list(text, 1023), "a list of queue numbers from 0 to 1023, such as 2-3,6")
 DSCP = Form(lambda text: _list(text, 63), "a list of code points from 0 to 63, such as 1,8")
+RATE = Form(rate_bps, "bits a second from 1bit to 1000Gbit with unit bit, kbit, Mbit or Gbit, such as 100Mbit, "
+                      "or 'unknown'")
 RESOURCE = Form(resource_name, "'auto', 'none', or a name of at most 63 letters, digits, '.', '_' and '-', "
                                "the first one a letter or digit")
 TARGET = Form(_text, "a target name such as vda, a MAC address, or an alias")
