@@ -321,8 +321,10 @@ def test_set_refuses(change):
 
 def test_values_of_set_are_quoted():
     """A value cannot leave its attribute."""
-    changed = edit.with_device(edit.with_class(DOMAIN, "background"), "disk", None, {"resource": "x' class='y\"<&"})
-    assert etree.fromstring(changed).find(".//{*}disk").attrib == {"resource": "x' class='y\"<&"}
+    changed = edit.with_class(DOMAIN, "background")
+    for value in ("x' class='y\"<&", "another' class='z", 'a third" class="z'):
+        changed = edit.with_device(changed, "disk", None, {"resource": value})
+        assert etree.fromstring(changed).find(".//{*}disk").attrib == {"resource": value}
 
 
 def test_policy_text_stands_alone():

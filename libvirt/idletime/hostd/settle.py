@@ -11,7 +11,6 @@ Context: a thread of `hands`. Nothing is done where nothing differs, so that it 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,6 +20,7 @@ from lxml import etree
 from .. import compiler, domains, live, resolve
 from ..compiler.merge import NAMESPACE as COMPILED
 from ..compiler.result import Plan
+from ..compiler.want import channel_of
 from ..errors import Finding, IdletimeError, MonitorError, PolicyError, Severity
 from ..policy import Policy
 from ..policy import parse as parse_policy
@@ -28,8 +28,6 @@ from ..qmp import Monitor
 from . import arena, owner, rights, wish
 from .protocol import Wish
 from .settings import Settings
-
-AGENT = "org.idletime.agent.0"
 
 _GONE = (libvirt.VIR_ERR_NO_DOMAIN, libvirt.VIR_ERR_OPERATION_INVALID)
 """It was undefined, or stopped, while we looked."""
@@ -196,12 +194,4 @@ def _apply(job: _Job, monitor: Monitor, plan: Plan) -> None:
 
 def channel_path(live_xml: str) -> str | None:
     """The host's end of the agent's channel."""
-    root = etree.fromstring(live_xml.encode())
-    for channel in root.iterfind("./devices/channel[@type='unix']"):
-        target, source = channel.find("target"), channel.find("source")
-        if target is not None and target.get("name") == AGENT and source is not None:
-            return source.get("path")
-    return None
-
-
-Settle = Callable[..., Looked | None]
+    return channel_of(etree.fromstring(live_xml.encode())) or None
