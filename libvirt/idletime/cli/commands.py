@@ -7,6 +7,7 @@ import argparse
 import contextlib
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from ..policy import edit
 from . import show
 
 _Arguments = argparse.Namespace
+
+_AT_ONCE = 4  # domains asked at the same time; libvirtd serves one connection by five threads (max_client_requests)
 
 
 # ---- XML in, XML out
@@ -174,11 +177,15 @@ def _statuses(options: _Arguments, numbers: bool) -> list[status.DomainStatus]:
     host = resolve.Host(lookup=domains.HostLookup(connection))
     if getattr(options, "domain", None):
         return [_status(domains.lookup(connection, options.domain), host, numbers, options.run_dir)]
-    found = []
-    for domain in sorted(connection.listAllDomains(), key=lambda domain: str(domain.name())):
+    listed = sorted(connection.listAllDomains(), key=lambda domain: str(domain.name()))
+
+    def look(domain: Any) -> status.DomainStatus | None:
         with contextlib.suppress(HostError):  # it went away since it was listed
-            found.append(_status(domain, host, numbers, options.run_dir))
-    return found
+            return _status(domain, host, numbers, options.run_dir)
+        return None
+
+    with ThreadPoolExecutor(_AT_ONCE) as pool:  # a QEMU that is slow to answer keeps no other waiting
+        return [one for one in pool.map(look, listed) if one]
 
 
 def _status(domain: Any, host: resolve.Host, numbers: bool, run_dir: str) -> status.DomainStatus:
