@@ -77,6 +77,9 @@ def test_compile_a_device(host, tmp_path):
         (["-c", "test:///default", "mark", "test"], 4, "type='test' is not QEMU"),
         (["-c", "test:///default", "mark", "test", "--disk", "vda"], 2, "is not TARGET=RESOURCE"),
         (["-c", "test:///default", "mark", "test", "--disk", "vda=a/b"], 3, "cannot be the name of a resource"),
+        (["-c", "test:///default", "apply", "test", "--policy", "backgruond"], 2, "use foreground, background, guest, or"),
+        (["-c", "test:///default", "status"], 0, "no domain has a policy"),
+        (["-c", "test:///default", "list"], 0, "no domain has a policy"),
         (
             ["-c", "test:///default", "apply", "test", "--policy", DATA / "device" / "disk.xml"],
             3,

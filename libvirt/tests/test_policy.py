@@ -284,7 +284,8 @@ def test_set():
 
 
 def test_what_is_no_number_in_the_policy():
-    xml = edit.with_settings(edit.with_class(DOMAIN, "background"), {"rate-bps": "0", "max-hold-ms": "0", "shadow": "off"})
+    settings = {"rate-bps": "0", "max-hold-ms": "0", "shadow": "off"}
+    xml = edit.with_settings(edit.with_class(DOMAIN, "background"), settings)
     assert policy.parse(xml).settings == {None: {"rate-bps": 0, "max-hold-ms": 0, "shadow": False}}
     assert "rate='unknown'" in xml and "max='never'" in xml and "shadow='no'" in xml
 
@@ -334,3 +335,16 @@ def test_policy_text_stands_alone():
     bare = etree.fromstring(edit.for_libvirt(text))
     assert [one.tag for one in bare.iter()] == ["policy", "share"]
     assert policy.parse(edit.replaced(DOMAIN, text)).settings == {None: {"weight": 5}}
+
+
+def test_set_takes_units_too():
+    """As the policy has them; a bare number is in the unit of the property's name."""
+    pairs = {
+        "max-hold-ms": ("5s", "5000"),
+        "max-request-bytes": ("64KiB", "65536"),
+        "rate-bps": ("100Mbit", "100000000"),
+        "budget-percent": ("3%", "3"),
+    }
+    marked = edit.with_class(DOMAIN, "background")
+    one, other = ({"auto": "on", **{name: pair[which] for name, pair in pairs.items()}} for which in (0, 1))
+    assert policy.parse(edit.with_settings(marked, one)) == policy.parse(edit.with_settings(marked, other))

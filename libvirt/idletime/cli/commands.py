@@ -102,8 +102,12 @@ def _with_policy(options: _Arguments) -> Callable[[str], str]:
     """The edit that --policy asks for."""
     if not options.policy:
         return lambda xml: xml
-    if options.policy in {one.value for one in policy.Class}:
+    classes = [one.value for one in policy.Class]
+    if options.policy in classes:
         text: str | None = edit.plain(options.policy)
+    elif not Path(options.policy).exists():
+        raise HostError(f"'{options.policy}' is no class and no file; remedy: use {', '.join(classes)}, or the name of a "
+                        "file with a policy", Exit.USAGE)
     else:
         text = edit.element_text(_file(options.policy))
     if text is None:
@@ -196,6 +200,7 @@ def _status(domain: Any, host: resolve.Host, numbers: bool, run_dir: str) -> sta
 def status_(options: _Arguments) -> int:
     found = [one for one in _statuses(options, True) if options.domain or one.class_ or one.problems]
     show.result(options, [one.as_dict() for one in found], lambda: show.status(found))
+    _none_found(found)
     return Exit.OK
 
 
@@ -205,7 +210,15 @@ def list_(options: _Arguments) -> int:
             for one in found]
     show.result(options, rows, lambda: show.table(("domain", "state", "class", "guest may"), [
         (row["name"], row["state"], row["class"], row["control"]) for row in rows]))
+    _none_found(found)
     return Exit.OK
+
+
+def _none_found(found: list[status.DomainStatus]) -> None:
+    """An empty table is an answer; why it is empty helps more."""
+    if not found:
+        print("note: no domain has a policy; give it one: virt-idletime mark DOMAIN (list --all shows all)",
+              file=sys.stderr)
 
 
 def explain_(options: _Arguments) -> int:

@@ -12,6 +12,7 @@ from ..policy.model import AUTO, NONE, Class, DevicePolicy, Policy
 from .devices import DeviceFacts
 from .facts import HostFacts, Resolution
 from .result import DevicePlan, Plan, ResourcePlan
+from .want import numbers_of
 
 ID_PREFIX = "idletime-"
 _MODEL = {"disk": "virtio-blk-pci", "interface": "virtio-net-pci"}
@@ -78,9 +79,18 @@ def _device(chooser: _Chooser, device: DeviceFacts) -> None:
         if device.takes_default:
             chooser.left_alone.add(device.kind)
         return
+    _check_queues(chooser, device, said)
     chooser.devices.append(DevicePlan(
         device.kind, device.target, chooser.aliases[device.label], ID_PREFIX + name,
         said.class_ or chooser.policy.class_, said.queues or "", said.dscp))
+
+
+def _check_queues(chooser: _Chooser, device: DeviceFacts, said: DevicePolicy) -> None:
+    last = max(numbers_of(said.queues)) if said.queues else 0
+    if device.queues is not None and last >= device.queues:
+        has = f"the queues 0 to {device.queues - 1}" if device.queues > 1 else "one queue, 0"
+        chooser.say(Severity.ERROR, said, device.label, f"queues='{said.queues}': the {device.kind} has {has}",
+                    f"correct the list, or give it more: <driver name='qemu' queues='{last + 1}'/>")
 
 
 def _name(chooser: _Chooser, device: DeviceFacts, said: DevicePolicy, named: bool) -> str | None:

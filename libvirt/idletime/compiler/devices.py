@@ -22,6 +22,7 @@ class DeviceFacts:
 
     predicted: the alias that libvirt gives it at start if the XML names none ("" if that cannot be known).
     takes_default: whether QEMU's default for devices of its type (-global) reaches it, served or not.
+    queues: how many it has (pairs, of an interface); None if that is not known.
     """
 
     kind: str
@@ -33,6 +34,7 @@ class DeviceFacts:
     source: Source
     unserved: str = ""
     takes_default: bool = True
+    queues: int | None = None
 
     @property
     def label(self) -> str:
@@ -43,7 +45,8 @@ def devices_of(root: Element) -> list[DeviceFacts]:
     """All disks and interfaces of a domain, or the one of a device's XML; CD-ROMs and floppies are left out."""
     disks = [root] if root.tag == "disk" else root.findall("./devices/disk")
     interfaces = [root] if root.tag == "interface" else root.findall("./devices/interface")
-    return [_disk(disk) for disk in disks if disk.get("device", "disk") in ("disk", "lun")] + \
+    vcpus = int(root.findtext("vcpu") or 1) if root.tag == "domain" else None
+    return [_disk(disk, vcpus) for disk in disks if disk.get("device", "disk") in ("disk", "lun")] + \
         [_interface(interface, number) for number, interface in enumerate(interfaces)]
 
 
@@ -68,7 +71,13 @@ def disk_index(target: str) -> int | None:
     return index - 1
 
 
-def _disk(element: Element) -> DeviceFacts:
+def _queues(element: Element, default: int | None) -> int | None:
+    """What the XML says; else QEMU gives a disk a queue for each processor, and an interface one pair."""
+    said = get(element, "driver", "queues")
+    return int(said) if said.isdecimal() else default
+
+
+def _disk(element: Element, vcpus: int | None) -> DeviceFacts:
     target = get(element, "target", "dev")
     bus = get(element, "target", "bus") or ("virtio" if target.startswith("vd") else "")
     index, alias = disk_index(target), _alias(element)
@@ -78,7 +87,8 @@ def _disk(element: Element) -> DeviceFacts:
     elif bus != "virtio":
         unserved = f"bus '{bus or 'of its target name'}' is not served, only 'virtio'"
     return DeviceFacts("disk", element, target, frozenset({target, alias} - {""}), alias,
-                       "" if index is None else f"virtio-disk{index}", disk_source(element), unserved, not unserved)
+                       "" if index is None else f"virtio-disk{index}", disk_source(element), unserved, not unserved,
+                       _queues(element, vcpus))
 
 
 def _interface(element: Element, number: int) -> DeviceFacts:
@@ -91,4 +101,4 @@ def _interface(element: Element, number: int) -> DeviceFacts:
     names = frozenset({mac, alias, get(element, "target", "dev")} - {""})
     return DeviceFacts("interface", element, mac or f"net{number}", names, alias, f"net{number}",
                        interface_source(element), unserved,
-                       model.startswith("virtio") and element.get("type") != "hostdev")
+                       model.startswith("virtio") and element.get("type") != "hostdev", _queues(element, 1))

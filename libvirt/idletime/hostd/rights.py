@@ -59,9 +59,8 @@ def devices(live_xml: str, plan: Plan) -> tuple[GuestDevice, ...]:
     """The disks and interfaces of a running domain, from its live XML."""
     root = etree.fromstring(live_xml.encode())
     plans = {(device.kind, device.target): device for device in plan.devices}
-    cpus = int(root.findtext("vcpu") or 1)
     return tuple(
-        GuestDevice(_names(facts), plans.get((facts.kind, facts.target)), _queues(facts, cpus))
+        GuestDevice(_names(facts), plans.get((facts.kind, facts.target)), facts.queues)
         for facts in devices_of(root)
     )
 
@@ -80,12 +79,6 @@ def _pci(address: Any) -> str:
     """As lspci in the guest prints it; on a machine without unusual bridges libvirt's bus is the guest's."""
     domain, bus, slot, function = (int(address.get(name, "0"), 0) for name in ("domain", "bus", "slot", "function"))
     return f"{domain:04x}:{bus:02x}:{slot:02x}.{function}"
-
-
-def _queues(facts: Any, cpus: int) -> int:
-    """What the XML says; else QEMU gives a disk one queue for each processor, and an interface one pair."""
-    said = get(facts.element, "driver", "queues")
-    return int(said) if said.isdecimal() else (cpus if facts.kind == "disk" else 1)
 
 
 # ---- the decision

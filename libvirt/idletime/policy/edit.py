@@ -16,11 +16,11 @@ from .parse import find
 _BEFORE_METADATA = ("description", "title", "genid", "uuid", "name")
 
 _LOOKS: Mapping[str, Callable[[str], str]] = {
-    "max-hold-ms": lambda text: "never" if text == "0" else f"{text}ms",
-    "max-request-bytes": lambda text: f"{text}B",
-    "budget-percent": lambda text: text if text.endswith("%") else f"{text}%",
+    "max-hold-ms": lambda text: "never" if text == "0" else _with_unit(text, "ms"),
+    "max-request-bytes": lambda text: _with_unit(text, "B"),
+    "budget-percent": lambda text: _with_unit(text, "%"),
     **dict.fromkeys(SWITCHES, lambda text: {"on": "yes", "off": "no"}.get(text, text)),
-    "rate-bps": lambda text: "unknown" if text == "0" else f"{text}bit",
+    "rate-bps": lambda text: "unknown" if text == "0" else _with_unit(text, "bit"),
 }
 # Property -> (element, attribute).
 _PLACES = {property_: place for place, property_ in SETTINGS.items()}
@@ -106,6 +106,11 @@ def with_device(xml: str, kind: str, target: str | None, settings: Mapping[str, 
             raise _unknown(name, DEVICE_SETTABLE)
         xml = _set(xml, kind, "target", target, name, value)
     return xml
+
+
+def _with_unit(text: str, unit: str) -> str:
+    """A number gets the unit that the property's name has; what has one keeps it, as in the policy."""
+    return text + unit if text.isdecimal() else text
 
 
 def _unknown(name: str, known: tuple[str, ...]) -> PolicyError:

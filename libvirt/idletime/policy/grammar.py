@@ -29,7 +29,7 @@ CHILDREN: Mapping[str, Mapping[str, Form]] = {
 # Attributes without which an element says nothing: one of each tuple must be there.
 REQUIRED: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "policy": (("class",),),
-    "interval": (("us", "auto", "shadow"),),
+    "interval": (("us", "auto", "shadow", "budget"),),  # budget alone: what it lacks is said elsewhere
     "hold": (("max",),),
     "limit": (("inflight", "request"),),
     "share": (("weight",),),
