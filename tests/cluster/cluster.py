@@ -22,6 +22,11 @@ GONE_SECONDS = 10.0
 def up(count: int, disks: dict[str, str]) -> State:
     """Raise `count` nodes with shared disks {name: size}; on any error or Ctrl-C nothing is left."""
     need_root()
+    with state.changing():
+        return _up(count, disks)
+
+
+def _up(count: int, disks: dict[str, str]) -> State:
     if state.load():
         raise ClusterError(f"a cluster is up already ({place.STATE}): `make cluster-down` ends it")
     base = get_base()
@@ -34,7 +39,7 @@ def up(count: int, disks: dict[str, str]) -> State:
     try:
         _raise_all(current, nodes(count), disks, base, packages)
     except BaseException:
-        down()
+        _down()
         raise
     return current
 
@@ -80,18 +85,24 @@ def _start_node(current: State, each: Node, base: Path, packages: Path) -> None:
 
 def kill(name: str) -> None:
     """A power failure: the node's processes end at once, its disk stays."""
-    current = _need()
-    current.get(name).end()
-    _await_gone([current.get(name).inodes])
+    with state.changing():
+        current = _need()
+        ended = current.get(name)
+        ended.end()
+        left = _await_gone([ended.inodes], space.now())
+        if left:
+            raise ClusterError(f"{name} left processes behind: {'; '.join(left)}")
+        current.forget(ended)
 
 
 def start(name: str) -> None:
     """Power on again."""
-    current = _need()
-    if current.get(name).alive():
-        raise ClusterError(f"{name} runs: kill it first")
-    base = get_base()
-    _start_node(current, Node(int(name.removeprefix("node"))), base, place.CACHE / "packages" / base.name)
+    with state.changing():
+        current = _need()
+        if current.get(name).alive():
+            raise ClusterError(f"{name} runs: kill it first")
+        base = get_base()
+        _start_node(current, Node(int(name.removeprefix("node"))), base, place.CACHE / "packages" / base.name)
 
 
 def _need() -> State:
@@ -103,15 +114,21 @@ def _need() -> State:
 
 def down() -> None:
     """End all of it; an error names what is left. Does nothing where nothing is up."""
+    with state.changing():
+        _down()
+
+
+def _down() -> None:
     current = state.load()
     if current:
         _close_connections()
         for each in reversed(list(current.spaces.values())):
             each.end()
-        _await_gone(current.history)
+    until = space.now()
+    _await_gone(current.history if current else [], until)
     shutil.rmtree(SOCKETS, ignore_errors=True)
     shutil.rmtree(RUN, ignore_errors=True)
-    left = leftovers(current)
+    left = leftovers(current, until)
     if left:
         raise ClusterError("left behind: " + "; ".join(left))
 
@@ -124,17 +141,21 @@ def _close_connections() -> None:
             subprocess.run(argv, capture_output=True, timeout=place.COMMAND_SECONDS)
 
 
-def _await_gone(history: list[dict[str, int]]) -> None:
+def _await_gone(history: list[dict[str, int]], until: int) -> list[str]:
+    """The processes that are left after a while, of those that began before `until`."""
     end = time.monotonic() + GONE_SECONDS
-    while time.monotonic() < end and any(space.left_of(inodes) for inodes in history):
+    while left := [text for inodes in history for text in space.left_of(inodes, until)]:
+        if time.monotonic() > end:
+            break
         time.sleep(space.POLL_SECONDS)
+    return left
 
 
-def leftovers(before: State | None) -> list[str]:
-    """Processes, mounts and files of a cluster that was: empty after `down`."""
+def leftovers(before: State | None, until: int) -> list[str]:
+    """Processes that began before `until`, mounts and files of a cluster that was: empty after `down`."""
     found = []
     for inodes in before.history if before else []:
-        found += [f"process {text}" for text in space.left_of(inodes)]
+        found += [f"process {text}" for text in space.left_of(inodes, until)]
     found += [f"mount {text}" for text in _mounts()]
     found += [f"file {path}" for path in (RUN, SOCKETS) if path.exists()]
     return found

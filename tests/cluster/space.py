@@ -107,13 +107,21 @@ def await_ready(space: Space, ready: Path, log: Path) -> None:
         time.sleep(POLL_SECONDS)
 
 
-def left_of(inodes: dict[str, int]) -> list[str]:
-    """Processes that still live in one of these namespaces, as "pid command"."""
-    wanted = {(kind, inode) for kind, inode in inodes.items()}
+def now() -> int:
+    """This moment, as processes' start times are counted."""
+    return int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
+
+
+def left_of(inodes: dict[str, int], until: int) -> list[str]:
+    """Processes that still live in one of these namespaces, as "pid command".
+
+    Those that started after `until` are not ours: the kernel gives the numbers of dropped namespaces to new ones.
+    """
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            if any((kind, os.stat(folder / "ns" / kind).st_ino) in wanted for kind in KINDS):
+            ours = any(os.stat(folder / "ns" / kind).st_ino == inode for kind, inode in inodes.items())
+            if ours and (_start_time(int(folder.name)) or until) <= until:
                 found.append(f"{folder.name} {(folder / 'comm').read_text().strip()}")
         except OSError:
             continue  # ended while we looked

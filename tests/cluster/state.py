@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from typing import Iterator
 
-from tests.cluster.place import STATE, ClusterError
+from tests.cluster.place import CACHE, STATE, ClusterError
 from tests.cluster.space import Space
 
 
 @dataclass
 class State:
-    """The namespaces of a raised cluster, the fabric's among them, and all that there ever were."""
+    """The namespaces of a raised cluster, the fabric's among them, and all that may have left something."""
 
     spaces: dict[str, Space] = field(default_factory=dict)
     history: list[dict[str, int]] = field(default_factory=list)
@@ -20,6 +23,11 @@ class State:
         """Record a started space."""
         self.spaces[space.name] = space
         self.history.append(space.inodes)
+        self.save()
+
+    def forget(self, space: Space) -> None:
+        """It has ended and left nothing: there is nothing to look for any more."""
+        self.history.remove(space.inodes)
         self.save()
 
     def get(self, name: str) -> Space:
@@ -43,3 +51,15 @@ def load() -> State | None:
         return None
     spaces = {name: Space(**fields) for name, fields in data["spaces"].items()}
     return State(spaces, data["history"])
+
+
+@contextmanager
+def changing() -> Iterator[None]:
+    """Only one command at a time changes the cluster of this checkout; another one ends with an error."""
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ClusterError("another command raises or ends this cluster: wait until it has done so") from None
+        yield

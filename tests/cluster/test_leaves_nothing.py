@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from tests.cluster import cluster, place, state
+from tests.cluster import cluster, place, space, state
 from tests.cluster.__main__ import DISKS
 from tests.cluster.node import BRIDGE, NETWORK
 from tests.framework.paths import ROOT
@@ -38,11 +38,18 @@ def test_down_leaves_nothing() -> None:
     """No process, mount, namespace, address or file; and a second `down` does nothing."""
     raised = cluster.up(2, DISKS)
     assert len({inodes["net"] for inodes in raised.history}) == 3, "two nodes and the fabric"
-    assert cluster.leftovers(raised) != [], "the proof must see a cluster that is up"
+    assert cluster.leftovers(raised, space.now()) != [], "the proof must see a cluster that is up"
     assert on_the_machine() == []
     cluster.down()
-    assert cluster.leftovers(raised) == []
+    assert cluster.leftovers(raised, space.now()) == []
     cluster.down()
+
+
+def test_one_command_at_a_time() -> None:
+    """While one raises or ends the cluster, another says so and changes nothing."""
+    with state.changing(), pytest.raises(place.ClusterError, match="another command"):
+        cluster.up(2, DISKS)
+    assert state.load() is None
 
 
 @pytest.mark.parametrize("number, spaces", [
@@ -60,8 +67,9 @@ def test_a_stopped_start_leaves_nothing(number: signal.Signals, spaces: int) -> 
         time.sleep(0.002)
     starting.send_signal(number)
     _, said = starting.communicate(timeout=WAIT_SECONDS)
+    until = space.now()
     assert starting.returncode in (0, 130), said
     if starting.returncode == 0:
         cluster.down()  # it was faster than the signal
     assert seen is not None
-    assert cluster.leftovers(seen) == [] and on_the_machine() == []
+    assert cluster.leftovers(seen, until) == [] and on_the_machine() == []
