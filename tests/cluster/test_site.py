@@ -7,6 +7,7 @@ to build/cluster/results/cluster-test.json.
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import time
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 
 from tests.cluster import cluster, inventory, place
 from tests.cluster.conftest import good_play, on_node, query, run_play
+from tests.framework import hardware
 from tests.framework.paths import BUILD
 
 FIGURES: dict[str, Any] = {}
@@ -30,6 +32,7 @@ pytestmark = pytest.mark.usefixtures("raised")
 @pytest.fixture(scope="module", autouse=True)
 def figures() -> Any:
     """Written whatever happens, so that a failure still shows what was measured before."""
+    FIGURES["conditions"] = {**hardware.machine(), "load_average_before": os.getloadavg()[0]}
     yield
     place.RESULTS.mkdir(parents=True, exist_ok=True)
     (place.RESULTS / "cluster-test.json").write_text(json.dumps(FIGURES, indent=2) + "\n")

@@ -2,32 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import platform
-import re
-import subprocess
-from pathlib import Path
 from typing import Any
 
-from tests.framework import paths
+from tests.framework import hardware
 from tests.framework.qemu import Boot, version
 
 
-def _cpu() -> str:
-    text = Path("/proc/cpuinfo").read_text()
-    found = re.search(r"model name\s*: (.*)", text)
-    return found.group(1) if found else platform.machine()
-
-
-def _commit() -> str | None:
-    result = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=paths.ROOT, capture_output=True, text=True)
-    return result.stdout.strip() or None
-
-
 def facts(boot: Boot) -> dict[str, Any]:
-    """Host, QEMU, accelerator and guest of a measurement; nothing that tells whose machine it was."""
+    """Host, QEMU, accelerator and guest of a measurement."""
     return {
-        "cpu": _cpu(), "cpus": os.cpu_count(), "host_kernel": platform.release(),
-        "qemu": version(boot.qemu), "accel": boot.accel,
-        "guest_kernel": boot.kernel.name.removeprefix("vmlinuz-"), "commit": _commit(),
+        **hardware.machine(), "qemu": version(boot.qemu), "accel": boot.accel,
+        "guest_kernel": boot.kernel.name.removeprefix("vmlinuz-"),
     }
