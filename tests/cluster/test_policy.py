@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import tarfile
 from typing import Any
 
 import pytest
 import yaml
 
 from tests.cluster.place import ROLES
+from tests.framework.paths import BUILD
 
 _spec = importlib.util.spec_from_file_location("policy", ROLES.parent / "plugins" / "filter" / "policy.py")
 policy = importlib.util.module_from_spec(_spec)  # type: ignore[arg-type]
@@ -91,3 +93,10 @@ def test_defaults_are_those_of_the_specification(role: str) -> None:
     for name, option in options.items():
         assert option.get("description"), f"{name} has no description"
         assert name in defaults or option.get("required"), f"{name} has no default"
+
+
+def test_what_the_archive_brings_is_removed() -> None:
+    """Role guest knows each file of the agent's archive, which is for guests without dpkg."""
+    removed = yaml.safe_load((ROLES / "guest" / "vars" / "main.yml").read_text())["guest_files"]
+    with tarfile.open(next((BUILD / "deb").glob("idletime-agent_*.tar.gz"))) as archive:
+        assert {member.name.removeprefix(".") for member in archive if not member.isdir()} == set(removed)
