@@ -135,15 +135,22 @@ def newer_package(folder: Path) -> Path:
     return result
 
 
+def installed(node: str) -> str:
+    """The version of the patched QEMU's package on a node."""
+    return on_node(node, "dpkg-query -W -f '${Version}' idletime-qemu")
+
+
 def test_a_rolling_update_drains_nothing(tmp_path: Path) -> None:
-    """A new QEMU package comes to one host after the other, under machines that keep running."""
+    """A new QEMU package comes to one host after the other, under machines that keep running; so does the old one."""
     before = {node: machines(node) for node in ("node1", "node2")}
     package = newer_package(tmp_path)
     play = good_play("update", variables={"qemu_package": str(package)})
     FIGURES["rolling_update_seconds"] = round(play.seconds, 1)
-    for node, pids in before.items():
-        assert on_node(node, "dpkg-query -W -f '${Version}' idletime-qemu").endswith("+1")
-        assert machines(node) == pids, "a machine was restarted"
+    assert {node: installed(node).endswith("+1") for node in before} == {"node1": True, "node2": True}
+    assert {node: machines(node) for node in before} == before, "a machine was restarted"
+    assert good_play("site", "--tags", "qemu").changed() > 0
+    assert {node: installed(node).endswith("+1") for node in before} == {"node1": False, "node2": False}
+    assert {node: machines(node) for node in before} == before, "a machine was restarted"
 
 
 def test_a_background_tenant_migrates_under_load() -> None:
