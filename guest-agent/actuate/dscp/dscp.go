@@ -80,18 +80,25 @@ func rule(f family, g Group) []expr.Any {
 //
 // Needs CAP_NET_ADMIN. The network namespace is the agent's own. Sockets that exist keep the cgroup in which they were made.
 func Set(groups []Group) error {
-	if len(groups) == 0 {
-		return Remove()
-	}
 	conn, err := nftables.New()
 	if err != nil {
 		return explain(err)
 	}
 	table := &nftables.Table{Family: nftables.TableFamilyINet, Name: Table}
-	// Adding what may exist makes deleting it safe; all of it is one transaction.
+	// Adding what may exist makes deleting it safe.
 	conn.AddTable(table)
 	conn.DelTable(table)
-	conn.AddTable(table)
+	if len(groups) > 0 {
+		fill(conn, conn.AddTable(table), groups)
+	}
+	return explain(conn.Flush())
+}
+
+// Remove takes our table away; it may be gone already.
+func Remove() error { return Set(nil) }
+
+// fill adds a chain with a rule for each group and family.
+func fill(conn *nftables.Conn, table *nftables.Table, groups []Group) {
 	chain := conn.AddChain(&nftables.Chain{
 		Name: "output", Table: table, Type: nftables.ChainTypeFilter,
 		Hooknum: nftables.ChainHookOutput, Priority: nftables.ChainPriorityMangle,
@@ -101,19 +108,6 @@ func Set(groups []Group) error {
 			conn.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: rule(each, group)})
 		}
 	}
-	return explain(conn.Flush())
-}
-
-// Remove takes our table away; it may be gone already.
-func Remove() error {
-	conn, err := nftables.New()
-	if err != nil {
-		return explain(err)
-	}
-	table := &nftables.Table{Family: nftables.TableFamilyINet, Name: Table}
-	conn.AddTable(table)
-	conn.DelTable(table)
-	return explain(conn.Flush())
 }
 
 // explain says what a kernel lacks where its errno does not.
