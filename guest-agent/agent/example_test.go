@@ -5,7 +5,6 @@ package agent
 import (
 	"context"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -21,8 +20,7 @@ func TestThePythonExample(t *testing.T) {
 	}
 	var mu sync.Mutex
 	asked := []string{}
-	path := filepath.Join(t.TempDir(), "agent.sock")
-	server, err := Listen(path, func(_ context.Context, peer Peer, call *wire.Call) (any, *wire.Error) {
+	path := serve(t, func(_ context.Context, peer Peer, call *wire.Call) (any, *wire.Error) {
 		mu.Lock()
 		defer mu.Unlock()
 		if call.Target.PID != peer.PID {
@@ -31,19 +29,6 @@ func TestThePythonExample(t *testing.T) {
 		asked = append(asked, call.Type)
 		return wire.Marked{Lacks: []string{"the server's words"}}, nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		server.Serve(ctx)
-	}()
-	defer func() {
-		cancel()
-		<-done
-	}()
 	for socket, want := range map[string]string{path: "background.py: the server's words\n", path + "x": "nothing is marked: no agent answers"} {
 		command := exec.Command(python, "../../examples/guest/background.py", "sh", "-c", "exit 7")
 		command.Env = append(command.Environ(), "IDLETIME_SOCKET="+socket)

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"idletime/guest-agent/internal/whiletest"
 	"idletime/guest-agent/wire"
 )
 
@@ -28,16 +29,7 @@ func newHostEnd(t *testing.T, file string) *hostEnd {
 		return nil
 	}
 	end.link.Now = func() time.Time { return end.now }
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		end.link.Run(ctx)
-	}()
-	t.Cleanup(func() {
-		cancel()
-		<-done
-	})
+	whiletest.Run(t, end.link.Run)
 	return end
 }
 

@@ -14,11 +14,12 @@ import (
 	"testing"
 	"time"
 
+	"idletime/guest-agent/internal/whiletest"
 	"idletime/guest-agent/wire"
 )
 
-// serve answers calls with the peer's uid, on a socket in a folder that anybody may enter.
-func serve(t *testing.T) string {
+// serve answers calls with a handler, on a socket in a folder that anybody may enter.
+func serve(t *testing.T, handle Handler) string {
 	folder, err := os.MkdirTemp("/tmp", "idletime-")
 	if err != nil {
 		t.Fatal(err)
@@ -28,24 +29,16 @@ func serve(t *testing.T) string {
 		t.Fatal(err)
 	}
 	path := filepath.Join(folder, "agent.sock")
-	server, err := Listen(path, func(_ context.Context, peer Peer, call *wire.Call) (any, *wire.Error) {
-		return peer, nil
-	})
+	server, err := Listen(path, handle)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		server.Serve(ctx)
-	}()
-	t.Cleanup(func() {
-		cancel()
-		<-done
-	})
+	whiletest.Run(t, server.Serve)
 	return path
 }
+
+// tellPeer answers calls with who the kernel says has called.
+func tellPeer(_ context.Context, peer Peer, _ *wire.Call) (any, *wire.Error) { return peer, nil }
 
 func dial(t *testing.T, path string) (*net.UnixConn, *wire.Lines) {
 	t.Helper()
@@ -72,7 +65,7 @@ func answer(t *testing.T, lines *wire.Lines) wire.Reply {
 }
 
 func TestConversation(t *testing.T) {
-	conn, lines := dial(t, serve(t))
+	conn, lines := dial(t, serve(t, tellPeer))
 	_, _ = conn.Write([]byte("\n" + `{"version":1,"type":"status","id":3}` + "\n" + `{"version":1,"id":4,"type":"x"}` + "\nrubbish\n" +
 		`{"version":8,"id":5}` + "\n" + strings.Repeat("a", 2*wire.MaxLine) + "\n" + `{"version":1,"type":"status","id":6}` + "\n"))
 	for _, want := range []struct {
@@ -91,7 +84,7 @@ func TestConversation(t *testing.T) {
 }
 
 func TestTooManyConnections(t *testing.T) {
-	path := serve(t)
+	path := serve(t, tellPeer)
 	var last *wire.Lines
 	for range maxConnections {
 		conn, lines := dial(t, path)
@@ -110,7 +103,7 @@ func TestTooManyConnections(t *testing.T) {
 }
 
 func TestASecondAgentIsRefused(t *testing.T) {
-	path := serve(t)
+	path := serve(t, tellPeer)
 	if _, err := Listen(path, nil); err == nil || !strings.Contains(err.Error(), "another agent") {
 		t.Errorf("%v", err)
 	}
@@ -142,7 +135,7 @@ func TestTheKernelTellsWhoItIs(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can become another user")
 	}
-	path := serve(t)
+	path := serve(t, tellPeer)
 	program := filepath.Join(filepath.Dir(path), "agent.test")
 	self, err := os.ReadFile("/proc/self/exe")
 	if err == nil {

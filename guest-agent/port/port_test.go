@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"idletime/guest-agent/internal/whiletest"
 	"idletime/guest-agent/wire"
 )
 
@@ -42,16 +43,7 @@ func loop(t *testing.T) (*Port, events) {
 	}
 	told := make(events, 100)
 	port := &Port{Find: func() string { return path }, Events: told}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		port.Run(ctx)
-	}()
-	t.Cleanup(func() {
-		cancel()
-		<-done
-	})
+	whiletest.Run(t, port.Run)
 	told.expect(t, "here")
 	return port, told
 }

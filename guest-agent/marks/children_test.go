@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+
+package marks
+
+import (
+	"testing"
+
+	"idletime/guest-agent/actuate"
+	"idletime/guest-agent/actuate/cgroup"
+	"idletime/guest-agent/actuate/ioprio"
+)
+
+func TestChildrenGoBackWithTheirParent(t *testing.T) {
+	w := newWorld(t)
+	book := w.book()
+	w.process(42, 0, 0, "/user", 1)
+	_, problem := book.Mark(0, 42, "test")
+	must(t, problem)
+	w.process(43, 42, 0, cgroup.Background, 2)
+	w.threads[43] = []actuate.Thread{{TID: 43, IOPrio: ioprio.Idle}}
+	w.process(44, 43, 0, cgroup.Background, 2)
+	w.threads[44] = []actuate.Thread{{TID: 44, IOPrio: ioprio.Idle}}
+	_, problem = book.Mark(0, 44, "a mark of its own")
+	must(t, problem)
+	done, problem := book.Unmark(0, 42)
+	must(t, problem)
+	w.expect(43, "/user 0/0")
+	w.expect(44, cgroup.Background+" 6000/0")
+	if done.Processes != 2 {
+		t.Errorf("%d processes, not 2", done.Processes)
+	}
+	_, problem = book.Unmark(0, 44)
+	must(t, problem)
+	// It was idle when it was marked, and it came from the group of its parent's parent.
+	w.expect(44, "/user 6000/0")
+}
+
+func TestAChildAloneGoesBack(t *testing.T) {
+	w := newWorld(t)
+	book := w.book()
+	w.process(42, 0, 1000, "/user", 1)
+	_, problem := book.Mark(0, 42, "test")
+	must(t, problem)
+	w.process(43, 42, 1000, cgroup.Background, 2)
+	w.threads[43] = []actuate.Thread{{TID: 43, IOPrio: ioprio.Idle}}
+	_, problem = book.Unmark(1000, 43)
+	must(t, problem)
+	w.expect(43, "/user 0/0")
+	w.expect(42, marked)
+}
