@@ -175,20 +175,22 @@ void idletime_blk_pump(void *opaque)
 
 /* ---- hold */
 
-/* The device's other threads hold requests of the same guest, too. */
-static void urge_device(VirtIOBlkIdletime *it, IdletimeBlkPart *part,
-                        IdletimePromotion cause)
+/*
+ * What the device's threads hold is of the same guest.  It leaves in their
+ * next bottom half, so behind the request that urges: a commit block would
+ * otherwise wait for all of it, and what is ordered before it is done already.
+ */
+static void urge_device(VirtIOBlkIdletime *it, IdletimePromotion cause)
 {
     for (unsigned i = 0; i < it->dev.num_gates; i++) {
-        IdletimeBlkPart *other = &it->part[i];
+        IdletimeBlkPart *part = &it->part[i];
 
-        if (other != part && qatomic_read(&other->gate->stats.held)) {
-            qatomic_set(&other->urged, cause + 1);
-            idletime_gate_kick(other->gate);
+        if (qatomic_read(&part->gate->stats.held) ||
+            qatomic_read(&part->gate->stats.in_service)) {
+            qatomic_set(&part->urged, cause + 1);
+            idletime_gate_kick(part->gate);
         }
     }
-    release_many(part, cause);
-    idletime_blk_pump(part);
 }
 
 /* Returns true if the request has to wait for its turn. */
@@ -205,7 +207,7 @@ static bool judge(IdletimeBlkPart *part, const VirtIOBlockReq *req,
         return false;
     case IDLETIME_BLK_URGE:
         if (!idletime_blk_blocked(part->owner)) {
-            urge_device(part->owner, part, cause);
+            urge_device(part->owner, cause);
         }
         return false;
     default:

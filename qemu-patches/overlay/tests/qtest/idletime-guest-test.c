@@ -157,23 +157,32 @@ static void test_urge_pieces(const void *opaque)
     machine_free(m);
 }
 
-/* Before it: the flush covers them only if they are issued first. */
+/* A commit block needs nothing of what is held: it does not queue behind. */
 static void test_urge_order(void)
 {
+    g_autofree void *block = g_malloc0(BLOCK_BYTES);
     TestDisk *d;
     TestMachine *m = guest("", &d);
-    TestRequest *held, *flush;
+    TestRequest *held[3], *journal;
 
     foreground(d);
+    /* The first write that comes to the disk stays there. */
     disk_pause_write(d, "A");
-    held = disk_submit(d, 0, VIRTIO_BLK_T_OUT, IOPRIO_IDLE, 0,
-                       "", SECTOR_BYTES);
-    flush = disk_flush(d);
-    /* Promoted, it counts as foreground in service, beside the flush. */
-    g_assert_cmpint(disk_number(d, "foreground.requests"), ==, 3);
+    for (int i = 0; i < 3; i++) {
+        held[i] = disk_submit(d, 0, VIRTIO_BLK_T_OUT, IOPRIO_IDLE, 64 * i,
+                              block, BLOCK_BYTES);
+    }
+    assert_held(d, 3);
+    journal = disk_submit(d, 0, VIRTIO_BLK_T_OUT, IOPRIO_BE_JOURNAL, 4096,
+                          block, BLOCK_BYTES);
+    for (int i = 0; i < 3; i++) {
+        request_ok(held[i]);
+    }
+    g_assert_false(journal->done);
+    /* Promoted, they count as foreground, beside its first and the journal. */
+    g_assert_cmpint(disk_number(d, "foreground.requests"), ==, 5);
     disk_resume(d, "A");
-    request_ok(held);
-    request_ok(flush);
+    request_ok(journal);
     machine_free(m);
 }
 
