@@ -45,21 +45,36 @@ func (p Process) Owned(uid uint32) bool {
 // Process reads one process. Errors: ErrGone, or what the kernel says.
 func (r Root) Process(pid int) (Process, error) {
 	folder := r.Path("proc", strconv.Itoa(pid))
-	process := Process{PID: pid}
-	data, err := os.ReadFile(filepath.Join(folder, "stat"))
-	if err == nil {
-		err = process.parseStat(string(data))
+	process, err := r.stat(pid)
+	if err != nil {
+		return Process{}, err
 	}
-	if err == nil {
-		data, err = os.ReadFile(filepath.Join(folder, "status"))
-	}
+	data, err := os.ReadFile(filepath.Join(folder, "status"))
 	if err != nil {
 		return Process{}, gone(pid, err)
 	}
 	process.UIDs = parseUIDs(string(data))
-	process.Cgroup = r.cgroupOf(folder)
+	process.Cgroup = r.Cgroup(pid)
 	if target, err := os.Readlink(filepath.Join(folder, "exe")); err == nil {
 		process.Exe = strings.TrimSuffix(target, " (deleted)")
+	}
+	return process, nil
+}
+
+// Start is the start of a process, by which it is told from a later one of the same number. Errors: as of Process.
+func (r Root) Start(pid int) (uint64, error) {
+	process, err := r.stat(pid)
+	return process.Start, err
+}
+
+func (r Root) stat(pid int) (Process, error) {
+	process := Process{PID: pid}
+	data, err := os.ReadFile(r.Path("proc", strconv.Itoa(pid), "stat"))
+	if err == nil {
+		err = process.parseStat(string(data))
+	}
+	if err != nil {
+		return Process{}, gone(pid, err)
 	}
 	return process, nil
 }
@@ -111,8 +126,9 @@ func parseUIDs(status string) (uids [4]uint32) {
 	return uids
 }
 
-func (r Root) cgroupOf(folder string) string {
-	data, err := os.ReadFile(filepath.Join(folder, "cgroup"))
+// Cgroup is the path of a process below the cgroup v2 root, "" where there is none or the process has ended.
+func (r Root) Cgroup(pid int) string {
+	data, err := os.ReadFile(r.Path("proc", strconv.Itoa(pid), "cgroup"))
 	if err != nil {
 		return ""
 	}

@@ -94,10 +94,7 @@ func (b *Book) Load() {
 		if err := json.Unmarshal(data, record); err != nil {
 			return err
 		}
-		process, err := b.Root.Process(record.PID)
-		if err == nil && process.Start != record.Start {
-			err = facts.ErrGone
-		}
+		err := b.same(record)
 		if err == nil {
 			b.records[record.PID] = record
 		}
@@ -105,7 +102,7 @@ func (b *Book) Load() {
 	})
 	b.loadGroups()
 	b.probe()
-	b.refreshPackets()
+	b.restPackets()
 }
 
 // probe finds out what this kernel has by doing it once, so that status can tell before the first mark.
@@ -171,7 +168,7 @@ func (b *Book) Mark(uid uint32, pid int, origin string) (wire.Marked, *wire.Erro
 	if problem != nil {
 		return wire.Marked{}, problem
 	}
-	b.refreshPackets()
+	b.refreshPackets(move)
 	return wire.Marked{Processes: 1, Threads: threads, Lacks: b.lacks(own)}, nil
 }
 
@@ -220,8 +217,8 @@ func failed(pid int, err error) *wire.Error {
 
 // same makes sure that the number still is that of the process that was examined: numbers are used again.
 func (b *Book) same(record *Record) error {
-	process, err := b.Root.Process(record.PID)
-	if err == nil && process.Start != record.Start {
+	start, err := b.Root.Start(record.PID)
+	if err == nil && start != record.Start {
 		err = fmt.Errorf("process %d: %w", record.PID, facts.ErrGone)
 	}
 	return err
@@ -234,7 +231,7 @@ func (b *Book) hunt(record *Record) (count int, err error) {
 		if err != nil {
 			return 0, err
 		}
-		steps := actuate.Mark(threads, b.groupOf(record.PID), record.wish())
+		steps := actuate.Mark(threads, b.Root.Cgroup(record.PID), record.wish())
 		if len(steps) == 0 && pass > 0 {
 			return len(threads), nil
 		}
@@ -249,14 +246,6 @@ func (b *Book) hunt(record *Record) (count int, err error) {
 		count = len(threads)
 	}
 	return count, nil
-}
-
-func (b *Book) groupOf(pid int) string {
-	process, err := b.Root.Process(pid)
-	if err != nil {
-		return ""
-	}
-	return process.Cgroup
 }
 
 func (b *Book) doAll(pid int, steps []actuate.Step) error {

@@ -6,9 +6,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path/filepath"
 	"slices"
-	"sort"
 	"strings"
 
 	"idletime/guest-agent/actuate/cgroup"
@@ -79,7 +79,7 @@ func (b *Book) MarkGroup(path string) (wire.Marked, *wire.Error) {
 		return wire.Marked{}, wire.Errorf(wire.CodeFailed, "%v", err)
 	}
 	done := b.markMembers(path, processes)
-	b.refreshPackets()
+	b.refreshPackets(false)
 	if b.packetLack != "" {
 		lacks = append(lacks, b.packetLack)
 	}
@@ -139,7 +139,7 @@ func (b *Book) UnmarkGroup(path string) (wire.Marked, *wire.Error) {
 	}
 	err := b.Tree.Restore(path, group.Before)
 	b.forgetGroup(path)
-	b.refreshPackets()
+	b.refreshPackets(false)
 	if err != nil {
 		return done, wire.Errorf(wire.CodeFailed, "cgroup %s: %v", path, err)
 	}
@@ -186,22 +186,15 @@ func (b *Book) pruneGroups() (ended int) {
 	return ended
 }
 
-// packetGroups are the cgroups whose packets are to be marked now.
-func (b *Book) packetGroups() (groups []dscp.Group) {
+// packetGroups are the cgroups whose packets are to be marked now; `background` says whether ours is one of them.
+func (b *Book) packetGroups(background bool) (groups []dscp.Group) {
 	if b.Tree == nil {
 		return nil
 	}
-	paths := []string{}
-	for _, record := range b.records {
-		if record.Moved {
-			paths = append(paths, cgroup.Background)
-			break
-		}
+	paths := slices.Sorted(maps.Keys(b.groups))
+	if background {
+		paths = append([]string{cgroup.Background}, paths...)
 	}
-	for path := range b.groups {
-		paths = append(paths, path)
-	}
-	sort.Strings(paths)
 	for _, path := range paths {
 		if id, err := b.Tree.ID(path); err == nil {
 			groups = append(groups, dscp.Group{Path: path, ID: id})
@@ -210,9 +203,23 @@ func (b *Book) packetGroups() (groups []dscp.Group) {
 	return groups
 }
 
-// refreshPackets writes the table when the groups have changed.
-func (b *Book) refreshPackets() {
-	if groups := b.packetGroups(); !slices.Equal(groups, b.packetsOf) {
+// refreshPackets writes the table when the groups have changed. The rule for our own group stays until restPackets: while
+// the group is empty it does nothing, and the kernel waits for all its processors at each change of a table.
+func (b *Book) refreshPackets(moved bool) {
+	b.setPackets(moved || slices.ContainsFunc(b.packetsOf, func(group dscp.Group) bool { return group.Path == cgroup.Background }))
+}
+
+// restPackets is refreshPackets without rules that nobody needs any more.
+func (b *Book) restPackets() {
+	moved := false
+	for _, record := range b.records {
+		moved = moved || record.Moved
+	}
+	b.setPackets(moved)
+}
+
+func (b *Book) setPackets(background bool) {
+	if groups := b.packetGroups(background); !slices.Equal(groups, b.packetsOf) {
 		b.tellPackets(groups)
 	}
 }

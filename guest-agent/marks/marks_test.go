@@ -31,6 +31,10 @@ func TestThereAndBack(t *testing.T) {
 	_, problem = book.Unmark(1000, 42)
 	must(t, problem)
 	w.expect(42, fresh)
+	if len(w.packets) != 1 {
+		t.Errorf("the rule for packets did not stay for the next mark: %v", w.packets)
+	}
+	book.Prune()
 	if len(w.packets) != 0 || w.files() != 0 || book.Count() != (wire.Counts{}) {
 		t.Errorf("packets of %v, %d files, %+v are left", w.packets, w.files(), book.Count())
 	}
@@ -215,6 +219,7 @@ func TestAThousandLeaveNothing(t *testing.T) {
 			_, problem := book.Unmark(0, pid)
 			must(t, problem)
 		}
+		book.Prune()
 		if w.files() != 0 || book.Count() != (wire.Counts{}) || len(w.packets) != 0 {
 			t.Fatalf("after round %d: %d files, %+v, packets of %v", round, w.files(), book.Count(), w.packets)
 		}

@@ -24,7 +24,6 @@ func (b *Book) Unmark(uid uint32, pid int) (wire.Marked, *wire.Error) {
 		return wire.Marked{}, wire.Errorf(wire.CodeNotMarked, "pid %d is not marked", pid)
 	}
 	done := b.unmarkTree(record, pid)
-	b.refreshPackets()
 	done.Lacks = []string{}
 	return done, nil
 }
@@ -81,13 +80,13 @@ func (b *Book) undo(record *Record, pid int) int {
 	if pid != record.PID {
 		known = nil
 	}
-	for _, step := range actuate.Unmark(threads, b.groupOf(pid), known, record.fallback(), home, record.wish()) {
+	for _, step := range actuate.Unmark(threads, b.Root.Cgroup(pid), known, record.fallback(), home, record.wish()) {
 		_ = b.Hands.Do(pid, step)
 	}
 	return len(threads)
 }
 
-// Prune forgets processes and groups that have ended; returns how many.
+// Prune forgets processes and groups that have ended, and takes away network rules without use; returns how many ended.
 func (b *Book) Prune() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -99,8 +98,6 @@ func (b *Book) Prune() int {
 		}
 	}
 	ended += b.pruneGroups()
-	if ended > 0 {
-		b.refreshPackets()
-	}
+	b.restPackets()
 	return ended
 }
