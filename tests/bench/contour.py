@@ -13,7 +13,6 @@ prediction.py applies, prediction-DISK.png.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +20,7 @@ from typing import Any, Iterator
 
 from tests.bench import pair
 from tests.bench.plan import Phase
-from tests.bench.progress import Progress
+from tests.bench.resume import ResultsFile, work_off
 from tests.framework import accel, host, paths
 from tests.framework.interrupt import exit_status
 from tests.report import contour
@@ -72,34 +71,21 @@ class Grid:
     """The runs of one disk."""
 
     def __init__(self, folder: Path, disk: str, seconds: float) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
         self.disk, self.seconds = disk, seconds
-        self.results = folder / f"{disk}.jsonl"
-
-    def done(self) -> set[str]:
-        """Keys of the runs that the file has."""
-        if not self.results.exists():
-            return set()
-        lines = (json.loads(line) for line in self.results.read_text().splitlines())
-        return {line["key"] for line in lines if line["kind"] == "run"}
+        self.results = ResultsFile(folder / f"{disk}.jsonl")
 
     def measure(self, todo: list[Cell], qemu: str | None) -> None:
         """Boot the pair and run what is left."""
         model, load = DISKS[self.disk]
         boot = accel.prepare(qemu)
-        with pair.Pair(boot, model) as machines, self.results.open("a") as results:
+        with pair.Pair(boot, model) as machines:
             machines.foreground_load.update(load)
             machines.warm_up()
-            about = {"kind": "conditions", "program": "contour", "disk": model.parameters(), "seconds": self.seconds}
+            about = {"program": "contour", "disk": model.parameters(), "seconds": self.seconds}
             loads = {"foreground_load": machines.foreground_load, "background_load": {**pair.BACKGROUND_LOAD, **load}}
-            results.write(json.dumps({**about, **loads, **host.facts(boot)}) + "\n")
-            each = self.seconds + OVERHEAD_SECONDS
-            with Progress(each * len(todo)) as progress:
-                for number, cell in enumerate(todo):
-                    progress.step(f"{self.disk}, run {number + 1} of {len(todo)}: {cell.title}")
-                    results.write(json.dumps({"kind": "run", "key": cell.key, **self._run(machines, cell)}) + "\n")
-                    results.flush()
-                    progress.at((number + 1) * each)
+            self.results.write("conditions", **about, **loads, **host.facts(boot))
+            work_off(todo, lambda cell: self.seconds + OVERHEAD_SECONDS,
+                     lambda cell: self.results.write("run", key=cell.key, **self._run(machines, cell)))
 
     def _run(self, machines: pair.Pair, cell: Cell) -> dict[str, Any]:
         phase = Phase(cell.intensity > 0, 0 if cell.interval_us is None else 1, cell.interval_us)
@@ -131,11 +117,10 @@ def main() -> int:
     def work() -> None:
         for disk in arguments.disk or DISKS:
             grid = Grid(arguments.output, disk, arguments.seconds)
-            done = grid.done()
-            todo = [cell for cell in plan if cell.key not in done]
+            todo = grid.results.missing(plan)
             if todo:
                 grid.measure(todo, arguments.qemu)
-            contour.report(grid.results)
+            contour.report(grid.results.path)
 
     return exit_status(work, lambda: "the same command goes on where this one ended")
 

@@ -30,6 +30,8 @@ WORKLOADS: dict[str, list[str]] = {
     "bursts of 30 ms every 100 ms": [],
     "the same, gaps jittered by 30 %": ["--jitter", "30"],
     "the same, gaps exponential": ["--exponential"],
+    "bursts, busy host": ["--noise-ms", "0.3"],
+    "bursts, gaps jittered by 30 %, busy host": ["--jitter", "30", "--noise-ms", "0.3"],
     "Poisson arrivals, 10 %": ["--poisson", "--intensity", "10"],
     "Poisson arrivals, 30 %": ["--poisson", "--intensity", "30"],
     "Poisson arrivals, 60 %": ["--poisson", "--intensity", "60"],

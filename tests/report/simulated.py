@@ -10,15 +10,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-import matplotlib
-
-matplotlib.use("Agg")
-from matplotlib import pyplot  # noqa: E402  (the backend has to be chosen first)
-from matplotlib.axes import Axes  # noqa: E402
-
-COLUMNS = 3
-SLOWDOWN_MAX = 130.0
-"""Percent; beyond it the x axis is cut, and points sit on its edge."""
+from tests.report import multiples
 
 STYLES = {"auto": ("#0072B2", "o-", "auto, budget 1, 3, 5, 10 %"), "fixed": ("#D55E00", "s--", "fixed interval"), "off": ("#555555", "X", "uncontrolled")}
 
@@ -83,39 +75,12 @@ def _table(workloads: dict[str, list[Point]]) -> str:
     return "\n".join(lines)
 
 
-def _panel(axes: Axes, name: str, points: list[Point]) -> None:
-    for family, (color, style, label) in STYLES.items():
-        mine = sorted((p for p in points if _family(p.scheduler) == family), key=lambda p: p.slowdown_percent)
-        if mine:
-            axes.plot([min(p.slowdown_percent, SLOWDOWN_MAX) for p in mine], [p.share_percent for p in mine], style,
-                      color=color, label=label, markersize=5, linewidth=1)
-    axes.axhline(100, color="#555555", linewidth=0.8, linestyle=":")
-    axes.set_title(name, fontsize=9, loc="left")
-    axes.set_xscale("symlog", linthresh=5)
-    axes.set_xlim(-0.4, SLOWDOWN_MAX * 1.05)
-    axes.set_xticks([0, 1, 3, 5, 10, 20, 50, 100], ["0", "1", "3", "5", "10", "20", "50", "100"])
-    axes.set_ylim(0, 135)
-    axes.tick_params(labelsize=7)
-    axes.spines[["top", "right"]].set_visible(False)
-
-
 def _draw(workloads: dict[str, list[Point]], target: Path) -> None:
-    rows = -(-len(workloads) // COLUMNS)
-    figure, grid = pyplot.subplots(rows, COLUMNS, figsize=(11, 2.7 * rows + 1), squeeze=False)
-    for axes, (name, points) in zip(grid.flat, workloads.items()):
-        _panel(axes, name, points)
-    for axes in list(grid.flat)[len(workloads):]:
-        axes.set_axis_off()
-    for axes in grid[-1]:
-        axes.set_xlabel("foreground mean latency, % above alone", fontsize=8)
-    for axes in grid[:, 0]:
-        axes.set_ylabel("background, % of a\nclairvoyant scheduler's", fontsize=8)
-    handles = {label: handle for axes in grid.flat for handle, label in zip(*axes.get_legend_handles_labels())}
-    figure.legend(handles.values(), handles.keys(), loc="upper right", ncols=3, fontsize=8, frameon=False)
-    figure.suptitle("Simulation: up and to the left is better", fontsize=11, fontweight="bold", x=0.01, ha="left")
-    figure.tight_layout(rect=(0, 0, 1, 0.95))
-    figure.savefig(target, dpi=130)
-    pyplot.close(figure)
+    panels = {
+        name: [(style, [point for point in points if _family(point.scheduler) == family]) for family, style in STYLES.items()]
+        for name, points in workloads.items()
+    }
+    multiples.draw(target, "Simulation: up and to the left is better", panels)
 
 
 def report(path: Path) -> None:

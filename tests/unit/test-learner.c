@@ -148,7 +148,7 @@ static void test_windows_bursts(void)
     g_assert_cmpfloat(window_share(&w, 0, 0.29), ==, 0);
     g_assert_cmpfloat(window_share(&w, 0.4, 63), ==, 1);
     /* Stops before the return, and goes on when it did not come. */
-    g_assert_cmpfloat(window_share(&w, 67, 69.9), ==, 0);
+    g_assert_cmpfloat(window_share(&w, 67.2, 69.9), ==, 0);
     g_assert_cmpfloat(window_share(&w, 90, 300), ==, 1);
     g_assert_cmpint(idletime_windows_next(&w, 0), >, 0.29 * MS);
     g_assert_cmpint(idletime_windows_next(&w, 0), <, 0.4 * MS);
@@ -182,6 +182,40 @@ static void test_windows_budget(void)
                             i ? list[i - 1].end_ns : 0);
         }
     }
+}
+
+/* What is foreseen happens: delay and starts, gap by gap. */
+static void test_windows_foresee(void)
+{
+    uint64_t random = test_seed();
+    static IdletimeHistogram h;
+    static IdletimeWindows w;
+    IdletimeService d = { 5.0 * MS, 0 };
+    double gap[6000], delay = 0, starts = 0;
+    const int n = sizeof(gap) / sizeof(gap[0]);
+
+    idletime_histogram_init(&h);
+    for (int i = 0; i < n; i++) {
+        gap[i] = MS * (i % 6 ? 0.2 - 0.3 * log(1 - uniform(&random)) :
+                       50 + 40 * uniform(&random));
+        idletime_histogram_add(&h, never, gap[i], 0);
+    }
+    idletime_windows_build(&w, &h, d, NULL, 0.1 * MS, 1, 5.0 * MS);
+    for (int i = 0; i < n; i++) {
+        int64_t age = idletime_windows_next(&w, 0);
+
+        while (age < gap[i]) {
+            starts++;
+            age += d.mean_ns;
+            delay += MAX(age - gap[i], 0);
+            age = idletime_windows_next(&w, age);
+        }
+    }
+    g_assert_cmpfloat(ABS(delay / n / w.delay_ns - 1), <, 0.3);
+    g_assert_cmpfloat(ABS(starts / n / w.starts - 1), <, 0.06);
+    /* Half of the bursts' gaps are longer than 0.4 ms, one in 200 than 1.8. */
+    g_assert_cmpint(idletime_windows_next(&w, 0), >, 1.0 * MS);
+    g_assert_cmpint(idletime_windows_next(&w, 0), <, 3.0 * MS);
 }
 
 /* ---- budget */
@@ -475,6 +509,42 @@ static void test_change(void)
     free(w.fg);
 }
 
+/*
+ * Bursts of two to twelve requests.  They begin every 100 ms, or 60 ms after
+ * the end of the last one: the clock that is right is found.
+ */
+static void test_clocks(void)
+{
+    uint64_t random = test_seed();
+    static World w;
+    const IdletimeGoal goal = { 0.03, 20 * MS, 131072 };
+
+    for (int fixed = 0; fixed < 2; fixed++) {
+        IdletimeQuestion q = { .bytes = 4096 };
+        int64_t onset = 0;
+
+        world_begin(&w);
+        for (int i = 0; i < 300; i++) {
+            burst(&w, fixed ? MAX(onset + 100 * MS - w.now, 1) : 60 * MS);
+            onset = w.now - 5 * MS;
+            for (int k = test_range(&random, 1, 11); k; k--) {
+                burst(&w, MS / 3);
+            }
+        }
+        g_assert_cmpint(idletime_cycle_better(&w.l.cycle), ==, fixed);
+        q.fg_last_ns = w.now;
+        q.now_ns = fixed ? onset + 90 * MS : w.now + 50 * MS;
+        g_assert_cmpint(idletime_learner_permit(&w.l, &goal,
+                                                &q).closed_until_ns, <=,
+                        q.now_ns);
+        q.now_ns += 8 * MS;
+        g_assert_cmpint(idletime_learner_permit(&w.l, &goal,
+                                                &q).closed_until_ns, >,
+                        q.now_ns);
+        free(w.fg);
+    }
+}
+
 static void test_safe_start(void)
 {
     static World w;
@@ -554,6 +624,8 @@ static void test_spare(void)
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
+    g_test_add_func("/windows/foresee", test_windows_foresee);
+    g_test_add_func("/learner/clocks", test_clocks);
     g_test_add_func("/histogram/bins", test_bins);
     g_test_add_func("/histogram/decay", test_decay);
     g_test_add_func("/law/definition", test_law);

@@ -48,7 +48,7 @@
 #define DELAY_CUT           3
 /* Half-lives: the clean latency in requests, the factor in delay. */
 #define CLEAN_MAX           2048
-#define DELAY_MAX           64
+#define DELAY_MAX           256
 /* After a change so much is left. */
 #define CLEAN_DOUBT         16
 #define DELAY_DOUBT         2

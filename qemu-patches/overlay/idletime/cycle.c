@@ -29,7 +29,7 @@ static const IdletimeHalfLife cycle_life = { 256, 120e9 };
 /* A gap with room for more says little about how it ends. */
 #define REPLAY_MAX      256
 /* Between clocks that are equally good nothing is gained by a change. */
-#define BETTER          1.01
+#define BETTER          1.001
 
 void idletime_cycle_init(IdletimeCycle *c)
 {
@@ -66,11 +66,12 @@ static double replay(const IdletimeWindows *w, int64_t ahead_ns,
     return 0;
 }
 
-/* A percent of slowdown is worth a percent of what the background gets. */
 static void compare(IdletimeCycle *c, const IdletimeGap *gap,
                     const IdletimeWindows *by_age, double request_ns)
 {
-    double price = by_age->starts * by_age->service.mean_ns / request_ns;
+    /* A percent of slowdown is worth a percent of background, or more. */
+    double price = MAX(by_age->price, by_age->starts *
+                                      by_age->service.mean_ns / request_ns);
     int64_t length_ns = gap->end_ns - gap->begin_ns;
 
     c->gain_ns += replay(&c->windows, gap->begin_ns - c->onset_ns,

@@ -26,11 +26,13 @@
  *   histogram.c  gaps -> distribution, forgetting
  *   law.c        distribution -> c(t), the expected delay of a start at age t
  *   window.c     c(t), budget -> ages at which background may start
+ *   cycle.c      the same on a second clock: time since the last burst began
  *   budget.c     measured cost -> credit, brake, and the price of a delay
  *   channels.c   own service times -> is it one server or many?
  *   size.c       own service times by size -> size of pieces
  *   spare.c      idle time -> last second, minute, hour, forecast
  *   learner.c    joins them; notices when the workload changes
+ *   permit.c     may a request start now?
  *
  * PREDICTED AND MEASURED
  *
@@ -68,7 +70,8 @@
  *
  * READING query-idletime
  *
- *   windows           begin to end, ages of a gap.  Begin is the interval in
+ *   cyclic            the clock of cycle.c is in force, else that of a gap
+ *   windows           begin to end by that clock.  Begin is the interval in
  *                     force; an end is where the foreground is expected back
  *   slowdown-percent  what the foreground has really paid; below the budget
  *   credit-us         at 0 the budget is used up: background is held by it
@@ -100,11 +103,6 @@ static const IdletimeHalfLife fast_life = { 48, 2e9 };
 #define BUILD_PART          16
 #define BUILD_MIN_NS        (50 * 1000 * 1000LL)
 #define BUILD_MAX_NS        (1000 * 1000 * 1000LL)
-/* No open window in sight: look again after so many service times. */
-#define LOOK_SERVICES       0.5
-/* All channels taken: one in four service times is over. */
-#define LOOK_CHANNELS       0.25
-#define LOOK_MAX_NS         (20 * 1000 * 1000LL)
 
 void idletime_learner_init(IdletimeLearner *l, int64_t since_ns)
 {
@@ -257,168 +255,6 @@ void idletime_learner_look(IdletimeLearner *l, const IdletimeGoal *goal,
     if (build_is_due(l, now_ns)) {
         build(l, goal, now_ns);
     }
-}
-
-/* ---- permits */
-
-/* The windows in force, and when their clock was at 0. */
-typedef struct Clock {
-    const IdletimeWindows *windows;
-    int64_t zero_ns;
-} Clock;
-
-static Clock clock_of(const IdletimeLearner *l, int64_t fg_last_ns)
-{
-    if (idletime_cycle_better(&l->cycle)) {
-        return (Clock) { &l->cycle.windows, l->cycle.onset_ns };
-    }
-    return (Clock) { &l->windows, fg_last_ns };
-}
-
-/* In a window; and there is credit, unless it costs next to nothing. */
-static bool is_open(const IdletimeLearner *l, Clock clock,
-                    IdletimeService service, int64_t now_ns)
-{
-    const IdletimeWindows *w = clock.windows;
-    int64_t age_ns = now_ns - clock.zero_ns;
-    /* What takes longer has to start earlier. */
-    int64_t as_if_ns = age_ns + MAX(service.mean_ns - w->service.mean_ns, 0);
-    double ratio = idletime_windows_ratio(w, service, age_ns);
-
-    return ratio <= w->harmless ||
-           (idletime_windows_next(w, as_if_ns) == as_if_ns &&
-            ratio * service.mean_ns * idletime_budget_factor(&l->budget) <=
-            l->budget.credit_ns);
-}
-
-static int64_t look_again(IdletimeService service, int64_t now_ns)
-{
-    return now_ns + (int64_t)MIN(LOOK_SERVICES * service.mean_ns,
-                                 LOOK_MAX_NS);
-}
-
-/* The age is wrong for it: when is it right? */
-static int64_t opens_at(Clock clock, IdletimeService service, int64_t now_ns)
-{
-    int64_t age_ns = now_ns - clock.zero_ns;
-    int64_t next_ns = idletime_windows_next(clock.windows, age_ns);
-
-    if (next_ns == INT64_MAX || next_ns <= age_ns ||
-        __builtin_add_overflow(clock.zero_ns, next_ns, &next_ns)) {
-        return look_again(service, now_ns);
-    }
-    return MIN(next_ns, now_ns + LOOK_MAX_NS);
-}
-
-static int64_t brake_until(const IdletimeLearner *l, IdletimeService service)
-{
-    if (!l->budget.brake || l->start_ns == INT64_MIN) {
-        return INT64_MIN;
-    }
-    return l->start_ns + (int64_t)(service.mean_ns *
-                                   (1 << l->budget.brake));
-}
-
-int64_t idletime_learner_interval(const IdletimeLearner *l, int64_t safe_ns)
-{
-    if (idletime_channels_limit(&l->channels) > 1) {
-        return 0;
-    }
-    if (!l->built_gaps) {
-        return safe_ns;
-    }
-    return MIN(idletime_cycle_better(&l->cycle) ? l->cycle.windows.begin_ns :
-               idletime_windows_next(&l->windows, 0), safe_ns);
-}
-
-/* One server: nothing while foreground is in service, then by age. */
-static void permit_by_age(const IdletimeLearner *l, const IdletimeGoal *goal,
-                          const IdletimeQuestion *q, IdletimePermit *permit)
-{
-    IdletimeService service = idletime_sizes_service(&l->sizes, q->bytes);
-    Clock clock = clock_of(l, q->fg_last_ns);
-
-    if (!permit->learned) {
-        if (l->budget.credit_ns < 0) {
-            permit->closed_until_ns = look_again(service, q->now_ns);
-        }
-        return;
-    }
-    permit->interval_ns = idletime_learner_interval(l, goal->interval_ns);
-    if (q->fg_last_ns != INT64_MIN && !q->fg_requests &&
-        !is_open(l, clock, service, q->now_ns)) {
-        permit->closed_until_ns = opens_at(clock, service, q->now_ns);
-    }
-}
-
-/*
- * Many servers: as long as one stays free.  Starts are spread over a service
- * time, else those that start together end together, and so for ever.
- */
-static void permit_by_number(const IdletimeLearner *l, IdletimeService service,
-                             uint32_t number, uint32_t limit, int64_t now_ns,
-                             IdletimePermit *permit)
-{
-    int64_t pace_ns = service.mean_ns / limit;
-
-    permit->learned = true;
-    permit->interval_ns = 0;
-    permit->beside = number <= limit;
-    if (!permit->beside) {
-        permit->closed_until_ns = now_ns + (int64_t)(service.mean_ns *
-                                                     LOOK_CHANNELS);
-    } else if (l->start_ns != INT64_MIN && now_ns < l->start_ns + pace_ns) {
-        permit->closed_until_ns = l->start_ns + pace_ns;
-    }
-}
-
-/* A probe costs the foreground a service time if there is one server. */
-static bool may_probe(IdletimeLearner *l, IdletimeService service, uint32_t n)
-{
-    if (idletime_sizes_known(&l->sizes) &&
-        l->budget.credit_ns < service.mean_ns) {
-        return false;
-    }
-    if (!idletime_channels_probe(&l->channels, n)) {
-        return false;
-    }
-    if (idletime_channels_limit(&l->channels) == 1) {
-        l->budget.credit_ns -= service.mean_ns *
-                               idletime_budget_factor(&l->budget);
-    }
-    return true;
-}
-
-IdletimePermit idletime_learner_permit(IdletimeLearner *l,
-                                       const IdletimeGoal *goal,
-                                       const IdletimeQuestion *q)
-{
-    IdletimeService service = idletime_sizes_service(&l->sizes, q->bytes);
-    uint32_t limit = idletime_channels_limit(&l->channels);
-    uint32_t number = q->fg_requests + q->bg_in_service + 1;
-    IdletimePermit permit = {
-        .learned = idletime_learner_ready(l) && l->built_gaps,
-        .interval_ns = goal->interval_ns,
-        .closed_until_ns = INT64_MIN,
-        .max_inflight = MAX(limit, 1),
-    };
-
-    if (limit > 1) {
-        permit_by_number(l, service, number, limit, q->now_ns, &permit);
-    } else {
-        permit_by_age(l, goal, q, &permit);
-    }
-    if (number > limit && (q->fg_requests || limit > 1) &&
-        may_probe(l, service, number)) {
-        permit.beside = true;
-        permit.max_inflight = number;
-        permit.interval_ns = 0;
-        permit.closed_until_ns = INT64_MIN;
-    }
-    if (brake_until(l, service) > q->now_ns) {
-        permit.closed_until_ns = brake_until(l, service);
-    }
-    return permit;
 }
 
 /* ---- own requests */

@@ -99,8 +99,10 @@ void idletime_learned_add(IdletimeResourceInfo *info, IdletimeResource *res)
     learned->channels = idletime_channels_limit(&l->channels);
     learned->spare = spare_info(&l->spare);
     budget_add(learned, &l->budget);
+    learned->cyclic = idletime_cycle_better(&l->cycle);
     if (l->built_gaps) {
-        windows_add(learned, &l->windows);
+        windows_add(learned, learned->cyclic ? &l->cycle.windows :
+                                               &l->windows);
         if (info->q_auto) {
             info->interval_us = idletime_learner_interval(l, info->interval_us *
                                                           SCALE_US) / SCALE_US;

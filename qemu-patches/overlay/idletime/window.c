@@ -46,7 +46,7 @@
  */
 #define HARMLESS            0.1
 /* Ages never seen weigh so little that they change no other age's choice. */
-#define UNSEEN              1e-6
+#define UNSEEN              0.000001
 
 /* All that does not depend on the price. */
 typedef struct Table {
@@ -259,6 +259,7 @@ void idletime_windows_build(IdletimeWindows *w, const IdletimeHistogram *gaps,
     count_reached(w, gaps);
     tabulate(&table, w, service, burst);
     plan_within(&table, haste * budget_ns, request_ns, &plan);
+    w->price = plan.price;
     w->starts = plan.total.starts;
     w->delay_ns = plan.total.delay_ns;
     w->begin_ns = idletime_bin_edge(plan.begin);

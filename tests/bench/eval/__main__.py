@@ -1,7 +1,11 @@
 """The evaluation: foreground slowdown against background throughput, for every contender on every workload.
 
-    python3 -m tests.bench.eval [--quick] [--output build/bench/eval] [--qemu PATH]
-                                [--workload NAME]... [--contender NAME]... [--seconds S] [--repeats N] [--outstanding N]
+    python3 -m tests.bench.eval [--quick] [--output build/bench/eval] [--qemu PATH] [--minutes M] [--seconds S] [--learning-seconds S]
+                                [--workload NAME]... [--contender NAME]... [--repeats N] [--outstanding N]
+
+Who learns sees the workload for a while before its run, with other random
+numbers; what that cost and brought is in the results, too. The runs that are
+compared all have the same random numbers.
 
 Resumable: results.jsonl holds one line per run, with all parameters; runs that
 it has are not run again. --fresh begins anew. Afterwards it draws frontier.png
@@ -11,7 +15,6 @@ and prints the table (python3 -m tests.report.frontier does that alone).
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 import sys
 import time
@@ -25,7 +28,7 @@ from tests.bench.eval import contenders, workloads
 from tests.bench.eval.contenders import Contender
 from tests.bench.eval.rig import BACKGROUND_LOAD, Rig
 from tests.bench.eval.workloads import Workload
-from tests.bench.progress import Progress
+from tests.bench.resume import ResultsFile, work_off
 from tests.framework import accel, host, paths
 from tests.framework.guest import Load
 from tests.framework.interrupt import exit_status
@@ -38,7 +41,10 @@ from tests.testbed.disk import Model
 DISK = Model(model="fixed", size="1G", service_us=5000)
 OVERHEAD_SECONDS = 1.0
 """Settings, commands and fetching of latencies, per run."""
+BOOT_SECONDS = 45.0
+"""Seven machines, one after the other."""
 LATE_SECONDS = 30.0
+SEED, LEARNING_SEED = 1, 7
 
 
 @dataclass(frozen=True)
@@ -79,22 +85,14 @@ def steps(chosen: list[Workload], against: list[Contender], repeats: int) -> Ite
 class Evaluation:
     """One results folder, and the runs that it still lacks."""
 
-    def __init__(self, folder: Path, seconds: float, outstanding: int) -> None:
-        self.folder, self.seconds, self.outstanding = folder, seconds, outstanding
-        self.results = folder / "results.jsonl"
-        (folder / "latencies").mkdir(parents=True, exist_ok=True)
+    def __init__(self, folder: Path, seconds: float, learning_seconds: float, outstanding: int) -> None:
+        self.folder, self.seconds, self.learning_seconds, self.outstanding = folder, seconds, learning_seconds, outstanding
+        self.results = ResultsFile(folder / "results.jsonl")
+        (folder / "latencies").mkdir(exist_ok=True)
 
-    def done(self) -> set[str]:
-        """Keys of the runs that the file has; those that were skipped are tried again."""
-        if not self.results.exists():
-            return set()
-        lines = (json.loads(line) for line in self.results.read_text().splitlines())
-        return {line["key"] for line in lines if line["kind"] == "run"}
-
-    def write(self, line: dict[str, Any]) -> None:
-        """Append one line."""
-        with self.results.open("a") as file:
-            file.write(json.dumps(line) + "\n")
+    def learning(self, step: Step) -> float:
+        """How long this step's contender learns before its run."""
+        return self.learning_seconds if step.contender and step.contender.budget_percent else 0
 
     def run(self, rig: Rig, step: Step) -> None:
         """Run one step and write its line."""
@@ -106,35 +104,37 @@ class Evaluation:
         try:
             rig.apply(step.contender or contenders.UNCONTROLLED_ON[step.path])
         except ValueError as reason:
-            self.write({"kind": "skipped", **line, "reason": str(reason)})
+            self.results.write("skipped", **line, reason=str(reason))
             return
-        loads = self._loads(rig, step)
-        result = self._collect(step, *loads)
+        learning = None
+        if seconds := self.learning(step):
+            learning = {"seconds": seconds, **self._collect(step, *self._loads(rig, step, seconds, LEARNING_SEED), f"{step.key}-learning")}
+        result = self._collect(step, *self._loads(rig, step, self.seconds, SEED), step.key)
         counters = rig.counters() if step.path == "nbd" else None
-        self.write({"kind": "run", **line, **result, "query_idletime": counters})
+        self.results.write("run", **line, **result, learning=learning, query_idletime=counters)
 
-    def _loads(self, rig: Rig, step: Step) -> tuple[Load | None, list[list[Load]]]:
+    def _loads(self, rig: Rig, step: Step, seconds: float, seed: int) -> tuple[Load | None, list[list[Load]]]:
         """Run the loads to their end: the background's, and the foregrounds' by part."""
         background = None
         if step.workload is None or step.contender is not None:
-            background = rig.background(step.path, self.seconds)
+            background = rig.background(step.path, seconds)
         parts: list[list[Load]] = []
         count = len(step.workload.loads[0]) if step.workload else 0
         for part in range(count):
             assert step.workload is not None
             with rig.mounted(step.path, step.workload):
-                parts.append(rig.foreground(step.path, step.workload, part, self.seconds / count))
+                parts.append(rig.foreground(step.path, step.workload, part, seconds / count, seed))
                 for load in parts[-1]:
-                    load.wait(self.seconds / count + LATE_SECONDS)
+                    load.wait(seconds / count + LATE_SECONDS)
         if background:
-            background.wait(self.seconds + LATE_SECONDS)
+            background.wait(seconds + LATE_SECONDS)
         return background, parts
 
-    def _collect(self, step: Step, background: Load | None, parts: list[list[Load]]) -> dict[str, Any]:
+    def _collect(self, step: Step, background: Load | None, parts: list[list[Load]], stem: str) -> dict[str, Any]:
         foreground = []
         for part, loads in enumerate(parts):
             for vm, load in enumerate(loads):
-                name = f"latencies/{step.key}-{part}-{vm}.npy"
+                name = f"latencies/{stem}-{part}-{vm}.npy"
                 foreground.append({**load.result(), "part": part, "vm": vm, "latencies": name})
                 np.save(self.folder / name, load.samples())
         report = background.result() if background else None
@@ -150,21 +150,17 @@ def _boot(qemu: str | None) -> Boot:
     return replace(accel.prepare(qemu), initramfs=initramfs)
 
 
-def measure(evaluation: Evaluation, todo: list[Step], qemu: str | None) -> None:
-    """Boot the machines and run what is left."""
+def measure(evaluation: Evaluation, todo: list[Step], qemu: str | None, limit_seconds: float) -> None:
+    """Boot the machines and run what is left, as far as the time goes."""
     print("Preparing: guest kernel, load generator, accelerator ...", flush=True)
     boot = _boot(qemu)
     with Rig(boot, DISK, evaluation.outstanding) as rig:
-        evaluation.write({
-            "kind": "conditions", "program": "eval", "disk": DISK.parameters(), "seconds": evaluation.seconds,
-            "background_load": {**BACKGROUND_LOAD, "outstanding": evaluation.outstanding}, "started": time.time(), **host.facts(boot),
-        })
-        each = evaluation.seconds + OVERHEAD_SECONDS
-        with Progress(each * len(todo)) as progress:
-            for number, step in enumerate(todo):
-                progress.step(f"run {number + 1} of {len(todo)}: {step.title}")
-                evaluation.run(rig, step)
-                progress.at((number + 1) * each)
+        evaluation.results.write(
+            "conditions", program="eval", disk=DISK.parameters(), seconds=evaluation.seconds, learning_seconds=evaluation.learning_seconds,
+            background_load={**BACKGROUND_LOAD, "outstanding": evaluation.outstanding}, started=time.time(), **host.facts(boot),
+        )
+        work_off(todo, lambda step: evaluation.learning(step) + evaluation.seconds + OVERHEAD_SECONDS,
+                 lambda step: evaluation.run(rig, step), limit_seconds - BOOT_SECONDS)
 
 
 def _chosen(names: list[str] | None, known: dict[str, Any], what: str) -> list[Any]:
@@ -182,7 +178,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--qemu", metavar="PATH", help="the QEMU to run (the one that `make qemu` staged)")
     parser.add_argument("--workload", action="append", metavar="NAME", help="only these")
     parser.add_argument("--contender", action="append", metavar="NAME", help="only these")
-    parser.add_argument("--seconds", type=float, default=8.0, help="of each run (8)")
+    parser.add_argument("--seconds", type=float, default=12.0, help="of each run (12)")
+    parser.add_argument("--learning-seconds", type=float, default=10.0, help="before the run of one that learns (10)")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="end after these; the same command goes on (no limit)")
     parser.add_argument("--outstanding", type=int, default=1, help="requests that the greedy background keeps (1)")
     parser.add_argument("--repeats", type=int, default=3, help="of each run (3)")
     return parser.parse_args()
@@ -209,13 +207,12 @@ def main() -> int:
         plan = _plan(arguments)
         if arguments.fresh:
             shutil.rmtree(arguments.output, ignore_errors=True)
-        evaluation = Evaluation(arguments.output, arguments.seconds, arguments.outstanding)
-        done = evaluation.done()
-        todo = [step for step in plan if step.key not in done]
+        evaluation = Evaluation(arguments.output, arguments.seconds, arguments.learning_seconds, arguments.outstanding)
+        todo = evaluation.results.missing(plan)
         print(f"{len(plan) - len(todo)} of {len(plan)} runs are there already.")
         if todo:
-            measure(evaluation, todo, arguments.qemu)
-        frontier.report(evaluation.results)
+            measure(evaluation, todo, arguments.qemu, 60 * arguments.minutes)
+        frontier.report(evaluation.results.path)
 
     return exit_status(work, lambda: "the same command goes on where this one ended")
 

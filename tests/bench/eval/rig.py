@@ -175,14 +175,14 @@ class Rig:
         load = {"device": "/dev/vda", **BACKGROUND_LOAD, "outstanding": self._outstanding, "seconds": seconds}
         return Load(self.machines[way, BACKGROUND].guest, self._program(way, "background", "idleload"), load)
 
-    def foreground(self, way: str, workload: Workload, part: int, seconds: float) -> list[Load]:
+    def foreground(self, way: str, workload: Workload, part: int, seconds: float, seed: int) -> list[Load]:
         """Start one part of a workload in as many VMs as it has."""
         loads = []
         for name, parts in zip(FOREGROUNDS, workload.loads):
             guest = self.machines[way, name].guest
             common = {} if workload.tree else {"device": "/dev/vda", **COMMON_LOAD}
             program = self._program(way, "foreground", workload.program)
-            loads.append(Load(guest, program, {"seed": 1, **common, **parts[part], "seconds": seconds}))
+            loads.append(Load(guest, program, {"seed": seed, **common, **parts[part], "seconds": seconds}))
         return loads
 
     @contextmanager

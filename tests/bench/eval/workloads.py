@@ -23,11 +23,6 @@ class Workload:
     tree: bool = False
     """On the disk's file system, which is mounted for it."""
 
-    @property
-    def foregrounds(self) -> int:
-        """How many foreground VMs it needs."""
-        return len(self.loads)
-
     def parameters(self) -> dict[str, Any]:
         """For the data."""
         return asdict(self)

@@ -21,6 +21,7 @@ typedef struct IdletimeWindow {
 typedef struct IdletimeWindows {
     IdletimeLaw law;
     IdletimeService service;
+    double price;               /* background time for a ns of delay */
     double harmless;            /* c/d accepted even with no credit left */
     int64_t begin_ns;           /* cycle: age of a gap at which to begin */
     double delay_ns;            /* expected a gap if all windows are used */
