@@ -7,8 +7,8 @@
  * A large piece moves many bytes for one positioning; a small one is sooner
  * out of the way.  A collision costs half a service time on average, and as
  * long as a piece needs before the foreground returns must be left idle.  So
- * for each size whose service time is known the knapsack of window.c is
- * packed once more, and the size with most bytes a gap is taken.  A size that
+ * for each size whose service time is known the plan of window.c is
+ * made once more, and the size with most bytes a gap is taken.  A size that
  * nobody asked for has no service time: the neighbours of the best one are
  * tried until they have.
  */
