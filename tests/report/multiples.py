@@ -77,7 +77,7 @@ def draw(
 def _finish(figure: Figure, grid: Any, headline: str, footer: str) -> None:
     handles = {label: handle for axes in grid.flat for handle, label in zip(*axes.get_legend_handles_labels())}
     height = figure.get_figheight()
-    figure.suptitle(headline, fontsize=11, fontweight="bold", x=0.01, y=1 - 0.08 / height, ha="left")
+    figure.text(0.01, 1 - 0.22 / height, headline, fontsize=11, fontweight="bold")
     figure.legend(handles.values(), handles.keys(), loc="upper left", bbox_to_anchor=(0.0, 1 - 0.3 / height), ncols=8, fontsize=8, frameon=False)
     figure.text(0.01, 0.005, footer, fontsize=6.5, color="#555555")
     figure.tight_layout(rect=(0, 0.02, 1, 1 - 0.55 / height))
