@@ -84,6 +84,7 @@ static VirtQueueElement *release_urged(IdletimeNetQueue *nq)
     if (held->promoted) {
         idletime_gate_note_promotion(gate, held->cause);
         idletime_gate_note_hold(gate, idletime_now_ns() - held->held_ns);
+        held->promoted = false;
     }
     return idletime_net_send_foreground(nq, idletime_net_take(nq, held,
                                                               SIZE_MAX));
