@@ -110,6 +110,19 @@ def _delay(intervals: tuple[int, ...], intensities: tuple[int, ...]) -> list[Cas
     return result
 
 
+def _headline() -> list[Series]:
+    """What the aims are about, and no more: less than four minutes at two seconds a run."""
+    held = [Case(foreground, background, intensity, HEADLINE_US)
+            for intensity in INTENSITIES for foreground in PROTOCOLS for background in PROTOCOLS]
+    uncontrolled = [replace(case, interval_us=None) for case in held if case.intensity == 100]
+    return [Series("pairs", LINK, _alone(PROTOCOLS, INTENSITIES) + uncontrolled + held),
+            Series("netfilter", LINK, _without_uncontrolled(_netfilter()))]
+
+
+def _without_uncontrolled(cases: list[Case]) -> list[Case]:
+    return [case for case in cases if case.interval_us is not None or not (case.foreground and case.background)]
+
+
 def _series() -> dict[str, list[Series]]:
     pairs = Series("pairs", LINK, _pairs(INTENSITIES, INTERVALS_US))
     probe = Series("probe", LINK, _probe(INTERVALS_US))
@@ -124,7 +137,8 @@ def _series() -> dict[str, list[Series]]:
         "pairs": [pairs], "probe": [probe], "netfilter": [netfilter], "delay": [delay],
         "thirty": [Series("pairs", LINK, _pairs((30,), (1000, HEADLINE_US)))],
         "light": [Series("pairs", LINK, _pairs((10,), (1000, HEADLINE_US)))],
-        "demo": demo, "quick": [Series("pairs", LINK, quick)],
+        "demo": demo, "headline": _headline(),
+        "latency": [Series("pairs", LINK, _without_uncontrolled(_probe((HEADLINE_US,))))], "quick": [Series("pairs", LINK, quick)],
         "short": [Series("pairs", LINK, quick + [each for each in _probe((HEADLINE_US,)) if each.background != "tcp"])],
         "uncontrolled": [Series("pairs", LINK, [c for c in pairs.cases + probe.cases if c.interval_us is None])],
         "all": [Series("pairs", LINK, pairs.cases + probe.cases), netfilter, delay],
