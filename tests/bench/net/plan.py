@@ -111,12 +111,14 @@ def _delay(intervals: tuple[int, ...], intensities: tuple[int, ...]) -> list[Cas
 
 
 def _headline() -> list[Series]:
-    """What the aims are about, and no more: less than four minutes at two seconds a run."""
+    """What the aims are about, and no more: four minutes at two seconds a run."""
     held = [Case(foreground, background, intensity, HEADLINE_US)
             for intensity in INTENSITIES for foreground in PROTOCOLS for background in PROTOCOLS]
     uncontrolled = [replace(case, interval_us=None) for case in held if case.intensity == 100]
+    delayed = [case for case in _delay(DELAY_INTERVALS_US, (30,)) if case.background != "udp"]
     return [Series("pairs", LINK, _alone(PROTOCOLS, INTENSITIES) + uncontrolled + held),
-            Series("netfilter", LINK, _without_uncontrolled(_netfilter()))]
+            Series("netfilter", LINK, _without_uncontrolled(_netfilter())),
+            Series("delay", DELAYED, _without_uncontrolled(delayed))]
 
 
 def _latency() -> list[Case]:
