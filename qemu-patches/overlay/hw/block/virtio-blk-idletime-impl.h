@@ -25,9 +25,11 @@ typedef struct IdletimeBlkPart {
     IdletimeGate *gate;
     IdletimeHeldList held;
     bool pumping;
-    /* What released all that was held, and how often that was. */
+    uint64_t holds;             /* so many were ever held */
+    /* Requests up to this number are urged, for that reason. */
+    uint64_t urged_number;
     IdletimePromotion urge;
-    unsigned urges;
+    uint32_t urgent;            /* of these, in service now */
     /* Orders from other threads (qatomic), for idletime_blk_pump(). */
     bool reclassify;
     int urged;                  /* IdletimePromotion + 1 */

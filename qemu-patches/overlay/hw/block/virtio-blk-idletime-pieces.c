@@ -17,7 +17,6 @@ struct IdletimeBlkPieces {
     QEMUIOVector qiov;          /* of the piece in service */
     uint64_t done_bytes;
     uint64_t piece_bytes;
-    unsigned urges;             /* of the part when it was issued */
     int ignored;                /* the first error that the policy ignores */
     bool is_write;
 };
@@ -52,20 +51,15 @@ static void pieces_finish(VirtIOBlockReq *req, int ret)
     virtio_blk_rw_complete(req, ret);
 }
 
-/* What became of the first on the list while its piece was in service? */
-static void release_urged(IdletimeBlkPart *part)
+/* Its class may have changed while its piece was in service. */
+static void release_reclassified(IdletimeBlkPart *part)
 {
     VirtIOBlockReq *req = QSIMPLEQ_FIRST(&part->held);
 
-    if (!req || !req->idletime.pieces || idletime_blk_blocked(part->owner)) {
-        return;
-    }
-    if (idletime_blk_class(req) == IDLETIME_CLASS_FOREGROUND) {
+    if (req && req->idletime.pieces && !idletime_blk_blocked(part->owner) &&
+        idletime_blk_class(req) == IDLETIME_CLASS_FOREGROUND) {
         idletime_blk_held_remove(part, req);
         idletime_blk_promote(part, req, IDLETIME_PROMOTION_CLASS_CHANGE);
-    } else if (req->idletime.pieces->urges != part->urges) {
-        idletime_blk_held_remove(part, req);
-        idletime_blk_promote(part, req, part->urge);
     }
 }
 
@@ -103,7 +97,7 @@ static void piece_complete(void *opaque, int ret)
     if (leased) {
         idletime_gate_done(part->gate, &lease, !QSIMPLEQ_EMPTY(&part->held));
     }
-    release_urged(part);
+    release_reclassified(part);
     idletime_blk_pump(part);
 }
 
@@ -120,7 +114,6 @@ void idletime_blk_issue_piece(VirtIOBlockReq *req)
                              BDRV_REQ_REGISTERED_BUF : 0;
 
     pieces->piece_bytes = whole ? left : MIN(left, idletime_blk_piece_limit(s));
-    pieces->urges = part->urges;
     qemu_iovec_init_slice(&pieces->qiov, &req->qiov, pieces->done_bytes,
                           pieces->piece_bytes);
     idletime_stat_add(&part->gate->stats.pieces, 1);

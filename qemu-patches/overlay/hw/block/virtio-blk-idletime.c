@@ -74,32 +74,30 @@ static void note_release(IdletimeBlkPart *part, VirtIOBlockReq *req)
 void idletime_blk_promote(IdletimeBlkPart *part, VirtIOBlockReq *req,
                           IdletimePromotion cause)
 {
+    bool urged = cause == IDLETIME_PROMOTION_FLUSH ||
+                 cause == IDLETIME_PROMOTION_JOURNAL;
+
     note_release(part, req);
     idletime_gate_note_promotion(part->gate, cause);
-    req->idletime.state = IDLETIME_BLK_PROMOTED;
+    req->idletime.state = urged ? IDLETIME_BLK_URGED : IDLETIME_BLK_PROMOTED;
     issue(req);
 }
 
-/* All of the list (for a class change: those whose queue is foreground). */
-static void release_many(IdletimeBlkPart *part, IdletimePromotion cause)
+/* Those whose queue is foreground now. */
+static void release_reclassified(IdletimeBlkPart *part)
 {
     IdletimeHeldList ready = QSIMPLEQ_HEAD_INITIALIZER(ready);
     VirtIOBlockReq *req, *next;
 
-    if (cause != IDLETIME_PROMOTION_CLASS_CHANGE) {
-        part->urge = cause;
-        part->urges++;
-    }
     QSIMPLEQ_FOREACH_SAFE(req, &part->held, held_next, next) {
-        if (cause != IDLETIME_PROMOTION_CLASS_CHANGE ||
-            idletime_blk_class(req) == IDLETIME_CLASS_FOREGROUND) {
+        if (idletime_blk_class(req) == IDLETIME_CLASS_FOREGROUND) {
             idletime_blk_held_remove(part, req);
             QSIMPLEQ_INSERT_TAIL(&ready, req, held_next);
         }
     }
     while ((req = QSIMPLEQ_FIRST(&ready))) {
         QSIMPLEQ_REMOVE_HEAD(&ready, held_next);
-        idletime_blk_promote(part, req, cause);
+        idletime_blk_promote(part, req, IDLETIME_PROMOTION_CLASS_CHANGE);
     }
 }
 
@@ -121,11 +119,28 @@ static void follow_orders(IdletimeBlkPart *part)
     int urged = qatomic_xchg(&part->urged, 0);
 
     if (qatomic_xchg(&part->reclassify, false)) {
-        release_many(part, IDLETIME_PROMOTION_CLASS_CHANGE);
+        release_reclassified(part);
     }
     if (urged) {
-        release_many(part, urged - 1);
+        part->urge = urged - 1;
+        part->urged_number = part->holds;
     }
+}
+
+/*
+ * Urged ones need no leave of the gate, but are no more at a time than the
+ * resource serves: what is still to come of a commit queues behind these.
+ */
+static bool release_urged(IdletimeBlkPart *part, VirtIOBlockReq *req)
+{
+    IdletimeRule rule = idletime_resource_rule(part->owner->dev.res);
+
+    if (part->urgent >= rule.max_inflight) {
+        return false;
+    }
+    idletime_blk_held_remove(part, req);
+    idletime_blk_promote(part, req, part->urge);
+    return true;
 }
 
 /* Returns false if the head of the list has to wait. */
@@ -135,6 +150,9 @@ static bool release_head(IdletimeBlkPart *part)
     uint64_t limit = idletime_blk_piece_limit(part->owner->s);
     uint64_t bytes = MIN(size_of(req), limit);
 
+    if (req->idletime.number <= part->urged_number) {
+        return release_urged(part, req);
+    }
     if (!idletime_gate_ask(part->gate, req->idletime.held_ns, bytes,
                            &req->idletime.lease)) {
         return false;
@@ -248,6 +266,7 @@ bool idletime_blk_hold_slow(VirtIOBlockReq *req)
     first = QSIMPLEQ_EMPTY(&part->held);
     /* It goes on waiting where a stop interrupted it. */
     req->idletime.held_ns = idletime_now_ns() - req->idletime.waited_ns;
+    req->idletime.number = ++part->holds;
     held_add(part, req);
     if (first) {
         idletime_blk_pump(part);
@@ -273,7 +292,12 @@ void idletime_blk_begin_slow(VirtIOBlockReq *req, uint64_t bytes,
         return;
     }
     idletime_gate_begin(gate, now_ns, bytes);
-    req->idletime.state = IDLETIME_BLK_FOREGROUND;
+    if (req->idletime.state == IDLETIME_BLK_URGED) {
+        req->idletime.state = IDLETIME_BLK_URGENT;
+        idletime_blk_part(req)->urgent++;
+    } else {
+        req->idletime.state = IDLETIME_BLK_FOREGROUND;
+    }
     req->idletime.held_ns = now_ns;
 }
 
@@ -297,6 +321,15 @@ static void end_background(VirtIOBlockReq *req)
     idletime_blk_pump(part);
 }
 
+static void end_urgent(VirtIOBlockReq *req)
+{
+    IdletimeBlkPart *part = idletime_blk_part(req);
+
+    idletime_gate_end(part->gate, accounted_now_ns(req));
+    part->urgent--;
+    idletime_blk_pump(part);
+}
+
 void idletime_blk_end_slow(VirtIOBlockReq *req)
 {
     uint8_t state = req->idletime.state;
@@ -304,6 +337,8 @@ void idletime_blk_end_slow(VirtIOBlockReq *req)
     req->idletime.state = IDLETIME_BLK_NONE;
     if (state == IDLETIME_BLK_FOREGROUND) {
         idletime_gate_end(idletime_blk_part(req)->gate, accounted_now_ns(req));
+    } else if (state == IDLETIME_BLK_URGENT) {
+        end_urgent(req);
     } else if (state == IDLETIME_BLK_BACKGROUND) {
         end_background(req);
     }

@@ -186,6 +186,40 @@ static void test_urge_order(void)
     machine_free(m);
 }
 
+/* In order, as many at a time as the resource serves; others pass them. */
+static void test_urge_cap(void)
+{
+    g_autofree void *block = g_malloc0(BLOCK_BYTES);
+    TestDisk *d;
+    TestMachine *m = guest("", &d);
+    TestRequest *held[3], *late;
+
+    foreground(d);
+    disk_pause_write(d, "A");
+    for (int i = 0; i < 3; i++) {
+        held[i] = disk_submit(d, 0, VIRTIO_BLK_T_OUT, IOPRIO_IDLE, 64 * i,
+                              block, BLOCK_BYTES);
+    }
+    request_ok(disk_flush(d));
+    assert_held(d, 2);
+    request_ok(disk_submit(d, 0, VIRTIO_BLK_T_OUT, IOPRIO_BE_JOURNAL, 4096,
+                           block, BLOCK_BYTES));
+    /* Nobody has urged this one. */
+    late = disk_read_as(d, IOPRIO_IDLE);
+    assert_held(d, 3);
+    disk_resume(d, "A");
+    for (int i = 0; i < 3; i++) {
+        request_ok(held[i]);
+        g_assert_cmpint(held[i]->order, ==, i + 4);
+    }
+    g_assert_cmpint(disk_number(d, "promotions.flush") +
+                    disk_number(d, "promotions.journal"), ==, 3);
+    assert_held(d, 1);
+    machine_step_us(m, INTERVAL_US);
+    request_ok(late);
+    machine_free(m);
+}
+
 /* A queue of 16: more than 4 held ones push the first out. */
 static void test_ring(void)
 {
@@ -262,6 +296,7 @@ int main(int argc, char **argv)
     qtest_add_data_func("idletime/guest/urge-pieces-journal", NULL,
                         test_urge_pieces);
     qtest_add_func("idletime/guest/urge-order", test_urge_order);
+    qtest_add_func("idletime/guest/urge-cap", test_urge_cap);
     qtest_add_func("idletime/guest/ring", test_ring);
     qtest_add_func("idletime/guest/ring-background", test_ring_background);
     return g_test_run();

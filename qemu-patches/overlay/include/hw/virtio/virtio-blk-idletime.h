@@ -22,6 +22,8 @@ typedef enum IdletimeBlkState {
     IDLETIME_BLK_HELD,          /* waits on its participant's list */
     IDLETIME_BLK_BACKGROUND,    /* in service, with a lease */
     IDLETIME_BLK_PROMOTED,      /* released as foreground */
+    IDLETIME_BLK_URGED,         /* the same, and others wait for its end */
+    IDLETIME_BLK_URGENT,        /* urged, posted on the foreground board */
 } IdletimeBlkState;
 
 /* Part of each VirtIOBlockReq. */
@@ -29,6 +31,8 @@ typedef struct IdletimeBlkReq {
     uint8_t state;              /* IdletimeBlkState */
     /* When the guest submitted it; of foreground: when it was issued. */
     int64_t held_ns;
+    /* In the order in which its part has held requests. */
+    uint64_t number;
     /* How long it was held before the VM was stopped. */
     int64_t waited_ns;
     IdletimeLease lease;
