@@ -4,6 +4,7 @@
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
  *   virtio-blk-idletime.c         hold, release, in service
+ *   virtio-blk-idletime-promote.c what leaves before its turn
  *   virtio-blk-idletime-class.c   what a request's header says
  *   virtio-blk-idletime-pieces.c  large requests, a piece at a time
  *   virtio-blk-idletime-life.c    realize, park, drain, unrealize
@@ -92,9 +93,23 @@ void idletime_blk_held_first(IdletimeBlkPart *part, VirtIOBlockReq *req);
 /** idletime_blk_held_remove: from the list; the caller issues it. */
 void idletime_blk_held_remove(IdletimeBlkPart *part, VirtIOBlockReq *req);
 
+/** idletime_blk_release: issue @req, not on a list, in @state. */
+void idletime_blk_release(IdletimeBlkPart *part, VirtIOBlockReq *req,
+                          IdletimeBlkState state);
+
+/* ---- virtio-blk-idletime-promote.c */
+
 /** idletime_blk_promote: issue @req, not on a list, as foreground. */
 void idletime_blk_promote(IdletimeBlkPart *part, VirtIOBlockReq *req,
                           IdletimePromotion cause);
+/** idletime_blk_urge: all that the device holds.  Context: any of its parts */
+void idletime_blk_urge(VirtIOBlkIdletime *it, IdletimePromotion cause);
+/** idletime_blk_follow_orders: of other threads, and of idletime_blk_urge() */
+void idletime_blk_follow_orders(IdletimeBlkPart *part);
+/** idletime_blk_release_urged: the head of the list; false: it has to wait. */
+bool idletime_blk_release_urged(IdletimeBlkPart *part, VirtIOBlockReq *req);
+/** idletime_blk_relieve_ring: the head leaves if too many are held. */
+void idletime_blk_relieve_ring(IdletimeBlkPart *part);
 
 /* ---- virtio-blk-idletime-pieces.c */
 

@@ -23,9 +23,6 @@
 #include "system/block-backend.h"
 #include "virtio-blk-idletime-impl.h"
 
-/* Held requests may take this part of a ring that foreground shares. */
-#define RING_SHARE              4
-
 /* ---- lists */
 
 static void held_add(IdletimeBlkPart *part, VirtIOBlockReq *req)
@@ -62,43 +59,15 @@ static void issue(VirtIOBlockReq *req)
     }
 }
 
-static void note_release(IdletimeBlkPart *part, VirtIOBlockReq *req)
+void idletime_blk_release(IdletimeBlkPart *part, VirtIOBlockReq *req,
+                          IdletimeBlkState state)
 {
     if (!req->idletime.pieces) {
         idletime_gate_note_hold(part->gate,
                                 idletime_now_ns() - req->idletime.held_ns);
     }
-}
-
-/* As foreground: something important waits behind it, or it became so. */
-void idletime_blk_promote(IdletimeBlkPart *part, VirtIOBlockReq *req,
-                          IdletimePromotion cause)
-{
-    bool urged = cause == IDLETIME_PROMOTION_FLUSH ||
-                 cause == IDLETIME_PROMOTION_JOURNAL;
-
-    note_release(part, req);
-    idletime_gate_note_promotion(part->gate, cause);
-    req->idletime.state = urged ? IDLETIME_BLK_URGED : IDLETIME_BLK_PROMOTED;
+    req->idletime.state = state;
     issue(req);
-}
-
-/* Those whose queue is foreground now. */
-static void release_reclassified(IdletimeBlkPart *part)
-{
-    IdletimeHeldList ready = QSIMPLEQ_HEAD_INITIALIZER(ready);
-    VirtIOBlockReq *req, *next;
-
-    QSIMPLEQ_FOREACH_SAFE(req, &part->held, held_next, next) {
-        if (idletime_blk_class(req) == IDLETIME_CLASS_FOREGROUND) {
-            idletime_blk_held_remove(part, req);
-            QSIMPLEQ_INSERT_TAIL(&ready, req, held_next);
-        }
-    }
-    while ((req = QSIMPLEQ_FIRST(&ready))) {
-        QSIMPLEQ_REMOVE_HEAD(&ready, held_next);
-        idletime_blk_promote(part, req, IDLETIME_PROMOTION_CLASS_CHANGE);
-    }
 }
 
 /* For the books: the data behind the header, or before the status byte. */
@@ -114,35 +83,6 @@ static uint64_t size_of(const VirtIOBlockReq *req)
                in - MIN(in, sizeof(struct virtio_blk_inhdr)));
 }
 
-static void follow_orders(IdletimeBlkPart *part)
-{
-    int urged = qatomic_xchg(&part->urged, 0);
-
-    if (qatomic_xchg(&part->reclassify, false)) {
-        release_reclassified(part);
-    }
-    if (urged) {
-        part->urge = urged - 1;
-        part->urged_number = part->holds;
-    }
-}
-
-/*
- * Urged ones need no leave of the gate, but are no more at a time than the
- * resource serves: what is still to come of a commit queues behind these.
- */
-static bool release_urged(IdletimeBlkPart *part, VirtIOBlockReq *req)
-{
-    IdletimeRule rule = idletime_resource_rule(part->owner->dev.res);
-
-    if (part->urgent >= rule.max_inflight) {
-        return false;
-    }
-    idletime_blk_held_remove(part, req);
-    idletime_blk_promote(part, req, part->urge);
-    return true;
-}
-
 /* Returns false if the head of the list has to wait. */
 static bool release_head(IdletimeBlkPart *part)
 {
@@ -151,16 +91,14 @@ static bool release_head(IdletimeBlkPart *part)
     uint64_t bytes = MIN(size_of(req), limit);
 
     if (req->idletime.number <= part->urged_number) {
-        return release_urged(part, req);
+        return idletime_blk_release_urged(part, req);
     }
     if (!idletime_gate_ask(part->gate, req->idletime.held_ns, bytes,
                            &req->idletime.lease)) {
         return false;
     }
     idletime_blk_held_remove(part, req);
-    note_release(part, req);
-    req->idletime.state = IDLETIME_BLK_BACKGROUND;
-    issue(req);
+    idletime_blk_release(part, req, IDLETIME_BLK_BACKGROUND);
     return true;
 }
 
@@ -179,7 +117,7 @@ void idletime_blk_pump(void *opaque)
     }
     part->pumping = true;
     while (!waiting && !idletime_blk_blocked(part->owner)) {
-        follow_orders(part);
+        idletime_blk_follow_orders(part);
         if (QSIMPLEQ_EMPTY(&part->held)) {
             break;
         }
@@ -192,24 +130,6 @@ void idletime_blk_pump(void *opaque)
 }
 
 /* ---- hold */
-
-/*
- * What the device's threads hold is of the same guest.  It leaves in their
- * next bottom half, so behind the request that urges: a commit block would
- * otherwise wait for all of it, and what is ordered before it is done already.
- */
-static void urge_device(VirtIOBlkIdletime *it, IdletimePromotion cause)
-{
-    for (unsigned i = 0; i < it->dev.num_gates; i++) {
-        IdletimeBlkPart *part = &it->part[i];
-
-        if (qatomic_read(&part->gate->stats.held) ||
-            qatomic_read(&part->gate->stats.in_service)) {
-            qatomic_set(&part->urged, cause + 1);
-            idletime_gate_kick(part->gate);
-        }
-    }
-}
 
 /* Returns true if the request has to wait for its turn. */
 static bool judge(IdletimeBlkPart *part, const VirtIOBlockReq *req,
@@ -225,22 +145,11 @@ static bool judge(IdletimeBlkPart *part, const VirtIOBlockReq *req,
         return false;
     case IDLETIME_BLK_URGE:
         if (!idletime_blk_blocked(part->owner)) {
-            urge_device(part->owner, cause);
+            idletime_blk_urge(part->owner, cause);
         }
         return false;
     default:
         return false;
-    }
-}
-
-static void relieve_ring(IdletimeBlkPart *part, IdletimeClass class)
-{
-    unsigned limit = part->owner->s->conf.queue_size / RING_SHARE;
-    VirtIOBlockReq *first = QSIMPLEQ_FIRST(&part->held);
-
-    if (class == IDLETIME_CLASS_GUEST && part->gate->stats.held > limit) {
-        idletime_blk_held_remove(part, first);
-        idletime_blk_promote(part, first, IDLETIME_PROMOTION_RING);
     }
 }
 
@@ -270,8 +179,9 @@ bool idletime_blk_hold_slow(VirtIOBlockReq *req)
     held_add(part, req);
     if (first) {
         idletime_blk_pump(part);
-    } else if (!idletime_blk_blocked(part->owner)) {
-        relieve_ring(part, class);
+    } else if (class == IDLETIME_CLASS_GUEST &&
+               !idletime_blk_blocked(part->owner)) {
+        idletime_blk_relieve_ring(part);
     }
     return true;
 }
