@@ -45,11 +45,14 @@ def build(*targets: str) -> Path:
     return paths.AGENT
 
 
-def boot_with_agent(boot: qemu.Boot, guest_kernel: kernel.Kernel) -> qemu.Boot:
-    """The same QEMU with this kernel and a system that has the agent, and its tests that need a real kernel."""
+def boot_with_agent(boot: qemu.Boot, guest_kernel: kernel.Kernel, network: bool = False) -> qemu.Boot:
+    """The same QEMU with this kernel and a system that has the agent, and its tests that need a real kernel.
+
+    `network`: with what a guest with a NIC needs.
+    """
     folder = build("build", "guest-tests")
     programs = [folder / name for name in ("idletime", "idletime-agent", "dscp.test", "marks.test")] + [INIT_SCRIPT]
-    image = initramfs.get_initramfs(guest_kernel, MODULES, programs)
+    image = initramfs.get_initramfs(guest_kernel, MODULES, programs, network)
     return replace(boot, kernel=guest_kernel.image, initramfs=image)
 
 
