@@ -1,6 +1,7 @@
 """What marking by process does to a foreground in the same VM: series, nothing asserted.
 
-    python3 -m tests.bench.agent [reader] [ext4] [xfs] [idle] [--kernel 6.1] [--output build/bench/agent.jsonl]
+    python3 -m tests.bench.agent [reader] [ext4] [xfs] [idle] [--cases alone unheld 20ms] [--kernel 6.1]
+        [--output build/bench/agent.jsonl]
 
 reader: a foreground of 30 % bursts beside a greedy reader under `idletime run`
 (its requests say "idle priority"), on a disk that serves one request at a time
@@ -36,7 +37,7 @@ from tests.testbed.disk import Disk, Model
 
 DISK = Model(model="fixed", size="1G", service_us=5000)
 REPEATS = 3
-SECONDS = {"reader": 5.0, "fsync": 6.0, "idle": 600.0}
+SECONDS = {"reader": 5.0, "fsync": 4.0, "idle": 600.0}
 
 FOREGROUND_READER = {"pattern": "random", "block_bytes": 4096, "intensity": 30, "seed": 1}
 GREEDY_READER = {"pattern": "random", "block_bytes": 4096, "seed": 2}
@@ -50,6 +51,7 @@ WRITER = {"device": "/mnt/background", "operation": "write", "block_bytes": 6553
 WRITERS = {"direct": WRITER, "synced": {**WRITER, "buffered": True, "fsync_every": 8}}
 
 INTERVALS_US = {"unheld": None, "5ms": 5000, "20ms": 20000}
+CASES = ["alone", "background-alone", *INTERVALS_US]
 
 
 class Subject:
@@ -145,7 +147,7 @@ def fsync_cases(writer: dict[str, Any]) -> Cases:
 
 
 def measure(subject: Subject, cases: Cases, seconds: float, marked_by: str, write: Callable[..., None]) -> None:
-    """All cases, every other time backwards, so that a drift of the host hits all alike."""
+    """All cases, each for so long, every other time backwards, so that a drift of the host hits all alike."""
     for case in cases:
         subject.control(case[3])
         run(subject, 1.0, case[1], case[2], marked_by)
@@ -157,18 +159,23 @@ def measure(subject: Subject, cases: Cases, seconds: float, marked_by: str, writ
                   loads={"foreground": foreground, "background": background}, **result)
 
 
-def reader(boot: Boot, write: Callable[..., None]) -> None:
+def chosen(cases: Cases, names: list[str]) -> Cases:
+    """Those that were asked for."""
+    return [case for case in cases if case[0] in names]
+
+
+def reader(boot: Boot, names: list[str], write: Callable[..., None]) -> None:
     """The greedy reader, marked with our own command."""
     with Subject(boot) as subject:
-        measure(subject, reader_cases(), SECONDS["reader"], "idletime run --", partial(write, "reader"))
+        measure(subject, chosen(reader_cases(), names), SECONDS["reader"], "idletime run --", partial(write, "reader"))
 
 
-def fsync(kind: str, boot: Boot, write: Callable[..., None]) -> None:
+def fsync(kind: str, boot: Boot, names: list[str], write: Callable[..., None]) -> None:
     """A file system, two writers."""
     with Subject(boot, kind) as subject:
         for name, writer in WRITERS.items():
             line = partial(write, "fsync", filesystem=kind, writer=name)
-            measure(subject, fsync_cases(writer), SECONDS["fsync"], "ionice -c3", line)
+            measure(subject, chosen(fsync_cases(writer), names), SECONDS["fsync"], "ionice -c3", line)
 
 
 ICOUNT = ["-icount", "shift=2,sleep=off"]
@@ -187,7 +194,7 @@ def usage(guest: Guest) -> tuple[float, int, int]:
     return float(up), int(ticks), int(switches)
 
 
-def idle(boot: Boot, write: Callable[..., None]) -> None:
+def idle(boot: Boot, _names: list[str], write: Callable[..., None]) -> None:
     """Memory, processor time and wake-ups of an agent with nothing to do, without and with a rule."""
     memory = "grep -E 'VmRSS|VmHWM|RssAnon' /proc/$(cat /run/agent.pid)/status"
     with Machine(boot, "idle", ICOUNT) as machine:
@@ -213,20 +220,21 @@ def main() -> int:
     """Exit status: see `tests.framework.interrupt`."""
     parser = argparse.ArgumentParser(prog="python3 -m tests.bench.agent", description="Marks by process: series.")
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)} (all)")
+    parser.add_argument("--cases", nargs="+", choices=CASES, default=CASES, help="those to measure (all)")
     parser.add_argument("--kernel", choices=list(series.SUITES), default="6.1", help="series of the guest's kernel (6.1)")
     parser.add_argument("--output", type=Path, default=paths.BUILD / "bench" / "agent.jsonl", help="appended to")
     arguments = parser.parse_args()
-    return exit_status(lambda: _run(arguments.parts or list(PARTS), arguments.kernel, arguments.output))
+    return exit_status(lambda: _run(arguments))
 
 
-def _run(parts: list[str], kernel: str, path: Path) -> None:
-    boot = agent.boot_with_agent(accel.prepare(), series.get_series(kernel))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a") as output:
+def _run(arguments: argparse.Namespace) -> None:
+    boot = agent.boot_with_agent(accel.prepare(), series.get_series(arguments.kernel))
+    arguments.output.parent.mkdir(parents=True, exist_ok=True)
+    with arguments.output.open("a") as output:
         _line(output, "conditions", disk=DISK.parameters(), repeats=REPEATS, **host.facts(boot))
-        for part in parts:
+        for part in arguments.parts or PARTS:
             print(f"== {part}", flush=True)
-            PARTS[part](boot, lambda kind, **values: _line(output, kind, **values))
+            PARTS[part](boot, arguments.cases, lambda kind, **values: _line(output, kind, **values))
 
 
 def _line(output: TextIO, kind: str, **values: Any) -> None:
