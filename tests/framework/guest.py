@@ -14,6 +14,8 @@ from typing import Any, Callable
 
 import numpy as np
 
+from tests.framework.lines import Lines
+
 COMMAND_SECONDS = 30.0
 """Time that a short command may take; generous, because guests under TCG share processors."""
 
@@ -51,17 +53,11 @@ class Guest:
         self._pending: dict[int, Future[Result]] = {}
         self._lock = threading.Lock()
         self._hello: Future[None] = Future()
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
+        self._lines = Lines(channel, lambda line: self._dispatch(line.split()), self._fail_pending)
 
     def close(self) -> None:
         """Give up the channel; pending commands fail."""
-        try:
-            self._channel.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass
-        self._reader.join()
-        self._channel.close()
+        self._lines.close()
 
     def expect_hello(self) -> None:
         """The guest is about to boot again; wait_ready() waits for that. Pending commands never answer."""
@@ -116,13 +112,7 @@ class Guest:
         except EOFError:
             raise GuestError(f"the guest went away during `{what}`\n{self._context()}") from None
 
-    def _read(self) -> None:
-        try:
-            with self._channel.makefile("rb") as lines:
-                for line in lines:
-                    self._dispatch(line.split())
-        except OSError:
-            pass
+    def _fail_pending(self) -> None:
         with self._lock:
             waiting = [self._hello, *self._pending.values()]
         for future in waiting:

@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 from typing import Any, Callable, Mapping
 
+from tests.framework.lines import Lines
 from tests.framework.qmp import CommandError, Qmp
 
 CHANNEL = "org.idletime.agent.0"
@@ -52,19 +53,13 @@ class HostEnd:
         self.session = f"host-{next(self._sessions)}"
         self._channel = socket.socket(socket.AF_UNIX)
         self._channel.connect(str(self._path))
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
+        self._lines = Lines(self._channel, self._take)
         self.send_raw(b"\n")
         self.send(self._policy(None))
         return self
 
     def __exit__(self, *_: object) -> None:
-        try:
-            self._channel.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass
-        self._reader.join()
-        self._channel.close()
+        self._lines.close()
 
     def send_raw(self, data: bytes) -> None:
         """Put bytes on the line."""
@@ -89,14 +84,6 @@ class HostEnd:
                 if not self._news.wait(end - time.monotonic()):
                     raise TimeoutError(f"the agent said nothing of the kind within {timeout_seconds} s: {self.states[-1:]}")
         return found
-
-    def _read(self) -> None:
-        try:
-            with self._channel.makefile("rb") as lines:
-                for line in lines:
-                    self._take(line)
-        except OSError:
-            pass
 
     def _take(self, line: bytes) -> None:
         if len(line) > MAX_LINE or not line.endswith(b"\n"):
