@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Callable, Iterator
@@ -17,8 +19,11 @@ from tests.framework.idletimed import Idletimed, wait_until
 from tests.framework.libvirtd import Libvirtd, quiet_libvirt
 from tests.framework.qemu import Boot
 from tests.testbed.disk import Disk, Model
+from tests.testbed.requests import of_client
 
 quiet_libvirt()
+
+Make = Callable[..., Domain]
 
 INTERVAL_US = 30000
 
@@ -85,6 +90,56 @@ def compiled(domain: Domain) -> None:
     wait_until(lambda: "idletime-resource" in domain.dom.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE), "compiled")
 
 
+def start(make: Make, name: str, its_policy: str, *more: str) -> Domain:
+    """Define, have idletimed compile, start, boot."""
+    result = make(name, its_policy, more)
+    result.define()
+    compiled(result)
+    return result.start().booted()
+
+
+def served(disk: Disk, client: str, count: int = 10) -> None:
+    """Return when the disk has served so many more requests of a client: its guest lives, and is not held for ever."""
+    disk.wait_for(disk.mark(), lambda log: len(of_client(log, client)) >= count)
+
+
+def nic(number: int) -> str:
+    """A NIC on the host's bridge br0; without vhost, which no class but foreground allows."""
+    return (f"<interface type='bridge'><mac address='52:54:00:00:00:0{number}'/><source bridge='br0'/>"
+            "<model type='virtio'/><driver name='qemu'/></interface>")
+
+
+def second_disk(folder: Path) -> str:
+    """A disk on an image of its own in a folder that all hosts see."""
+    image = folder / "second.img"
+    with image.open("wb") as file:
+        file.truncate(1 << 20)
+    return ("<disk type='file' device='disk'><driver name='qemu' type='raw'/>"
+            f"<source file='{image}'/><target dev='vdb' bus='virtio'/></disk>")
+
+
+def snapshot(domain: Domain, target: str, overlay: Path) -> None:
+    """A snapshot of one disk of a running domain: it goes on with an overlay."""
+    disks = "".join(f"<disk name='{name}' snapshot='no'/>" for name in targets(domain)
+                    if name.startswith("vd") and name != target)
+    domain.dom.snapshotCreateXML(
+        f"<domainsnapshot><disks>{disks}<disk name='{target}' snapshot='external'>"
+        f"<source file='{overlay}'/></disk></disks></domainsnapshot>",
+        libvirt.VIR_DOMAIN_SNAPSHOT_CREATE_DISK_ONLY
+        | libvirt.VIR_DOMAIN_SNAPSHOT_CREATE_NO_METADATA)  # libvirt migrates no domain of whose snapshots it knows
+    assert str(overlay) in domain.dom.XMLDesc(0)
+
+
+def migrate(moving: Domain, to: Libvirtd, place: Path) -> Domain:
+    """Move a running domain, persistent XML and all; returns it as the other host knows it."""
+    parameters = {libvirt.VIR_MIGRATE_PARAM_URI: f"unix://{place}/{to.name}"}
+    flags = libvirt.VIR_MIGRATE_LIVE | libvirt.VIR_MIGRATE_PERSIST_DEST | libvirt.VIR_MIGRATE_UNDEFINE_SOURCE
+    moving.dom.migrate3(to.connection, parameters, flags | libvirt.VIR_MIGRATE_UNSAFE)
+    moved = Domain(to, moving.name, moving.policy, moving.devices)
+    moving.detach()
+    return moved
+
+
 @pytest.fixture(scope="module")
 def module_stack() -> Iterator[ExitStack]:
     """What the tests of a module share; afterwards no child process may be left."""
@@ -109,6 +164,23 @@ def idletimed(module_stack: ExitStack, host: Libvirtd) -> Idletimed:
 
 
 @pytest.fixture(scope="module")
+def other(module_stack: ExitStack, boot: Boot) -> Libvirtd:
+    """A second host, the destination of migrations; its operator keeps arenas elsewhere."""
+    result = module_stack.enter_context(Libvirtd(boot, "host2", hook=True, config='run-dir = "/run/idletime-2"\n'))
+    module_stack.enter_context(Idletimed(result))
+    return result
+
+
+@pytest.fixture
+def shared_folder() -> Iterator[Path]:
+    """A folder that all hosts see, for images and for the sockets of migrations."""
+    folder = Path(tempfile.mkdtemp(prefix="idletime-"))
+    shutil.chown(folder, "libvirt-qemu")
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="module")
 def shared_disk(module_stack: ExitStack) -> Disk:
     """A disk that serves one request at a time."""
     return module_stack.enter_context(Disk(Model(service_us=2000)))
@@ -119,8 +191,8 @@ def domain(host: Libvirtd, shared_disk: Disk) -> Iterator[Callable[..., Domain]]
     """Make a domain: domain("name", policy); it is destroyed and undefined after the test."""
     made: list[Domain] = []
 
-    def make(name: str, its_policy: str = "", more: tuple[str, ...] = (), on: Libvirtd | None = None) -> Domain:
-        result = Domain(on or host, name, its_policy, [disk_xml(shared_disk, name), *more])
+    def make(name: str, its_policy: str = "", more: tuple[str, ...] = (), disk: Disk | None = None) -> Domain:
+        result = Domain(host, name, its_policy, [disk_xml(disk or shared_disk, name), *more])
         made.append(result)
         return result
 

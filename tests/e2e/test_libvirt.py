@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import Callable
+from pathlib import Path
 
 import libvirt
 import pytest
 
 from tests.e2e.libvirt_fixtures import (  # noqa: F401  (fixtures)
-    INTERVAL_US, arena_path, background, compiled, domain, expect, foreground, host, idletimed, module_stack,
-    resource, set_policy, shared_disk,
+    INTERVAL_US, Make, arena_path, background, compiled, domain, expect, foreground, host, idletimed,
+    module_stack, nic, resource, second_disk, served, set_policy, shared_disk, shared_folder, snapshot, start,
 )
 from tests.framework.domain import Domain, disk_xml, policy
 from tests.framework.idletimed import Idletimed, virt_idletime, wait_until
@@ -19,23 +19,8 @@ from tests.framework.libvirtd import CONFIG, Libvirtd
 from tests.testbed.disk import Disk
 from tests.testbed.requests import of_client
 
-Make = Callable[..., Domain]
-
 BG = ("background", "slow", INTERVAL_US)
 FG = ("foreground", "slow", INTERVAL_US)
-
-
-def served(disk: Disk, client: str, count: int = 10) -> None:
-    """Return when the disk has served so many more requests of a client: its guest lives, and is not held for ever."""
-    disk.wait_for(disk.mark(), lambda log: len(of_client(log, client)) >= count)
-
-
-def start(make: Make, name: str, its_policy: str, *more: str) -> Domain:
-    """Define, have idletimed compile, start, boot."""
-    result = make(name, its_policy, more)
-    result.define()
-    compiled(result)
-    return result.start().booted()
 
 
 # ---- what the hook refuses; no idletimed runs yet
@@ -85,11 +70,20 @@ def test_hook_without_idletimed(host: Libvirtd, domain: Make, shared_disk: Disk)
 
 # ---- a domain's life
 
+def process_of(host: Libvirtd, domain: Domain) -> tuple[str, str]:
+    """User of a domain's QEMU, and its effective capabilities as the kernel prints them."""
+    pid = (host.run / "libvirt" / "qemu" / f"{domain.name}.pid").read_text().strip()
+    user = host.call("stat", "--format=%U", f"/proc/{pid}").stdout.strip()
+    status = host.call("cat", f"/proc/{pid}/status").stdout.splitlines()
+    return user, next(line.split()[1] for line in status if line.startswith("CapEff:"))
+
+
 def test_define_start_status(host: Libvirtd, idletimed: Idletimed, domain: Make, shared_disk: Disk) -> None:
     """Two tenants, defined as operators write them."""
     bg, fg = (start(domain, name, its) for name, its in (("bg", background()), ("fg", foreground())))
     expect(bg, vda=BG)
     expect(fg, vda=FG)
+    assert process_of(host, bg) == ("libvirt-qemu", "0" * 16)
     assert "background" in virt_idletime(host, "status", "bg")
     bg.guest.load(outstanding=4, seconds=60)
     served(shared_disk, "bg")
@@ -135,14 +129,14 @@ def test_hotplug(idletimed: Idletimed, domain: Make, shared_disk: Disk) -> None:
     expect(bg, vda=BG)
 
 
-def nic(number: int) -> str:
-    """A NIC on the host's bridge; without vhost, which no class but foreground allows."""
-    return (f"<interface type='bridge'><mac address='52:54:00:00:00:0{number}'/><source bridge='br0'/>"
-            "<model type='virtio'/><driver name='qemu'/></interface>")
+def settings(domain: Domain, *names: str) -> dict[str, tuple[object, ...]]:
+    """Properties of each resource of a running domain."""
+    return {resource["id"].removeprefix("idletime-"): tuple(resource[name] for name in names)
+            for resource in domain.qmp("query-idletime")}
 
 
 def test_nics(host: Libvirtd, idletimed: Idletimed, domain: Make) -> None:
-    """A background NIC from the start, and one that is plugged in, on a resource of their own."""
+    """A background NIC from the start, and one that is plugged in, on a resource of their own; its rate, shadow mode."""
     host.call("ip", "link", "add", "br0", "type", "bridge")
     on_uplink = ("background", "uplink", INTERVAL_US)
     bg = start(domain, "bg", background("<idletime:interface resource='uplink'/>"), nic(1))
@@ -151,6 +145,14 @@ def test_nics(host: Libvirtd, idletimed: Idletimed, domain: Make) -> None:
     expect(bg, vda=BG, **{"52:54:00:00:00:01": on_uplink, "52:54:00:00:00:02": on_uplink})
     bg.dom.detachDeviceFlags(nic(2), libvirt.VIR_DOMAIN_AFFECT_LIVE)
     expect(bg, vda=BG, **{"52:54:00:00:00:01": on_uplink})
+    virt_idletime(host, "set", "bg", "rate-bps=50000000", "shadow=on")
+    assert settings(bg, "rate-bps", "shadow") == {"slow": (0, True), "uplink": (50000000, True)}
+    virt_idletime(host, "set", "bg", "shadow=off", "--resource", "uplink")
+    assert settings(bg, "rate-bps", "shadow") == {"slow": (0, True), "uplink": (50000000, False)}
+    bg.detach()
+    bg.dom.destroy()
+    bg.dom.create()
+    assert settings(bg, "rate-bps", "shadow") == {"slow": (0, True), "uplink": (50000000, False)}
 
 
 def test_suspend_save_restore(host: Libvirtd, idletimed: Idletimed, domain: Make, shared_disk: Disk) -> None:
@@ -170,21 +172,12 @@ def test_suspend_save_restore(host: Libvirtd, idletimed: Idletimed, domain: Make
     served(shared_disk, "bg")
 
 
-def test_snapshot(host: Libvirtd, idletimed: Idletimed, domain: Make, shared_disk: Disk) -> None:
+def test_snapshot(idletimed: Idletimed, domain: Make, shared_disk: Disk, shared_folder: Path) -> None:
     """A snapshot of a second disk while the first is under load: the second goes on as background on its overlay."""
-    image = host.run / "channel" / "second.img"
-    with image.open("wb") as file:
-        file.truncate(1 << 20)
-    second = ("<disk type='file' device='disk'><driver name='qemu' type='raw'/>"
-              "<source file='/run/channel/second.img'/><target dev='vdb' bus='virtio'/></disk>")
-    bg = start(domain, "bg", background(resource("vdb")), second)
+    bg = start(domain, "bg", background(resource("vdb")), second_disk(shared_folder))
     bg.guest.load(outstanding=4, seconds=300)
     expect(bg, vda=BG, vdb=BG)
-    bg.dom.snapshotCreateXML(
-        "<domainsnapshot><disks><disk name='vda' snapshot='no'/><disk name='vdb' snapshot='external'>"
-        "<source file='/run/channel/second.overlay'/></disk></disks></domainsnapshot>",
-        libvirt.VIR_DOMAIN_SNAPSHOT_CREATE_DISK_ONLY)
-    assert "second.overlay" in bg.dom.XMLDesc(0)
+    snapshot(bg, "vdb", shared_folder / "second.overlay")
     expect(bg, vda=BG, vdb=BG)
     served(shared_disk, "bg")
     bg.guest.run("dd if=/dev/vdb of=/dev/null bs=4k count=1 iflag=direct")
