@@ -143,6 +143,11 @@ test-libvirt-full: deps qemu ## The longer tests of idletimed: all floods, long 
 	IDLETIME_FULL=1 $(python) -m pytest tests/e2e -k libvirt $(PYTEST_ARGS)
 	$(python) -m tests.bench.idletimed
 
+.PHONY: test-libvirt-13
+test-libvirt-13: ## Run the libvirt tests with Debian 13's libvirt, in a root file system of its own (as root; 20 minutes).
+	@$(heading) 'libvirt of Debian 13'
+	tests/bare/run trixie 'make deps qemu libvirt && build/venv/bin/python3 -m pytest tests/e2e -k libvirt $(PYTEST_ARGS)'
+
 .PHONY: machine
 machine: ## Run the machine tests (qtest, virtual time) against the built QEMU.
 	@$(heading) 'Machine tests in virtual time'
