@@ -18,15 +18,18 @@ RACK = DATA / "compile" / "rack"
 
 
 def run(*arguments, stdin=None, env=None):
-    environment = {**os.environ, "PYTHONPATH": str(ROOM), "LC_ALL": "C.UTF-8", **(env or {})}
+    return finished([sys.executable, "-m", "idletime", *map(str, arguments)], input=stdin, env=env)
+
+
+def finished(command, env=None, **more):
     return subprocess.run(
-        [sys.executable, "-m", "idletime", *map(str, arguments)],
-        input=stdin,
-        env=environment,
+        command,
+        env={**os.environ, "PYTHONPATH": str(ROOM), "LC_ALL": "C.UTF-8", **(env or {})},
         capture_output=True,
         text=True,
         timeout=60,
         check=False,
+        **more,
     )
 
 
@@ -124,16 +127,7 @@ def test_transient_and_stopped_are_said():
 
 
 def test_a_closed_pipe_is_no_traceback(uri):
-    environment = {**os.environ, "PYTHONPATH": str(ROOM)}
-    done = subprocess.run(
-        f"{sys.executable} -m idletime -c {uri} status --json | true",
-        shell=True,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = finished(f"{sys.executable} -m idletime -c {uri} status --json | true", shell=True)
     assert "Traceback" not in done.stderr
 
 

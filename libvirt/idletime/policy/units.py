@@ -67,14 +67,22 @@ def _scaled(text: str, scale: dict[str, int]) -> int:
     return int(match.group(1)) * scale[match.group(2)]
 
 
-def duration_ms(text: str) -> int:
-    """Milliseconds; "never" is 0, as QEMU reads it."""
-    if text == "never":
+def _scaled_or_zero(text: str, zero: str, scale: dict[str, int], most: int, span: str) -> int:
+    """A number with a unit; the word for zero is 0, as QEMU reads it."""
+    if text == zero:
         return 0
-    value = _scaled(text, _DURATION)
-    if not 0 < value <= HOUR_MS:
-        raise BadValue("is not within 1 ms and an hour")
+    value = _scaled(text, scale)
+    if not 0 < value <= most:
+        raise BadValue(f"is not within {span}")
     return value
+
+
+def duration_ms(text: str) -> int:
+    return _scaled_or_zero(text, "never", _DURATION, HOUR_MS, "1 ms and an hour")
+
+
+def rate_bps(text: str) -> int:
+    return _scaled_or_zero(text, "unknown", _RATE, MAX_RATE_BPS, "1 bit and 1000 Gbit a second")
 
 
 def request_bytes(text: str) -> int:
@@ -92,16 +100,6 @@ def memory_bytes(text: str) -> int:
         raise BadValue("is less than 1 MiB")
     if value % 1024:
         raise BadValue("is not a multiple of 1 KiB")
-    return value
-
-
-def rate_bps(text: str) -> int:
-    """Bits a second; "unknown" is 0, as QEMU reads it."""
-    if text == "unknown":
-        return 0
-    value = _scaled(text, _RATE)
-    if not 0 < value <= MAX_RATE_BPS:
-        raise BadValue("is not within 1 bit and 1000 Gbit a second")
     return value
 
 
