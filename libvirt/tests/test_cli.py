@@ -153,6 +153,8 @@ def test_completion(uri, tmp_path):
     assert {"status", "apply", "mark"} <= complete("virt-idletime ")
     assert "--config" in complete("virt-idletime apply x --c")
     assert complete(f"virt-idletime -c {uri} status vm0") >= {"vm00", "vm04"}
+    assert complete("virt-idletime set x max-h") == {"max-hold-ms="}
+    assert complete("virt-idletime set x --disk vda ") >= {"queues=", "class="}
 
 
 def test_the_folder_libvirt_hides_no_binding():

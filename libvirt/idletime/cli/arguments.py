@@ -80,8 +80,9 @@ def _changes(commands: Any) -> None:
     _target(apply, "change")
     set_ = _command(commands, "set", "change a policy and apply it, such as: set vm1 interval-us=5000")
     _domain(set_)
-    set_.add_argument("settings", nargs="+", metavar="NAME=VALUE", help=", ".join(SETTABLE) +
-                      "; with --disk or --interface: " + ", ".join(DEVICE_SETTABLE))
+    settings = set_.add_argument("settings", nargs="+", metavar="NAME=VALUE", help=", ".join(SETTABLE) +
+                                 "; with --disk or --interface: " + ", ".join(DEVICE_SETTABLE))
+    settings.completer = complete_setting  # type: ignore[attr-defined]
     which = set_.add_mutually_exclusive_group()
     which.add_argument("--resource", metavar="NAME", help="for this resource only")
     which.add_argument("--disk", metavar="TARGET", help="of this disk; 'all' of those not named")
@@ -119,3 +120,9 @@ def complete_domain(parsed_args: Any, **_: Any) -> list[str]:
         return [domain.name() for domain in connection.listAllDomains()]
     except Exception:  # completion must never disturb the shell
         return []
+
+
+def complete_setting(parsed_args: Any, **_: Any) -> list[str]:
+    """Names that set knows: of a device if one is named, else of resources."""
+    names = DEVICE_SETTABLE if parsed_args.disk or parsed_args.interface else SETTABLE
+    return [f"{name}=" for name in names]
