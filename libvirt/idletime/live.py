@@ -69,8 +69,8 @@ def _object_add(resource: ResourcePlan) -> Command:
 def _resource(want: ResourcePlan, have: Mapping[str, Any]) -> list[Command]:
     stock: dict[str, Any] = {**DEFAULTS, **AUTO_DEFAULTS}
     wanted = {**stock, **want.properties}
-    if wanted["auto"]:
-        # What QEMU has learned is not what it was given.
+    if wanted["auto"] and have.get("auto"):
+        # What QEMU has learned is not what it was given. Before it learns, interval-us is the value that it starts with.
         learned = {"interval-us", "max-inflight"} - (set(want.properties) - {"interval-us"})
         wanted = {name: value for name, value in wanted.items() if name not in learned}
     changed = {name: value for name, value in wanted.items() if value != have.get(name, stock[name])}

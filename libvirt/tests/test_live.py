@@ -44,6 +44,10 @@ def test_what_qemu_learns_is_left_alone():
     assert commands(plan(auto=True, interval_us=500), have) == []
     old = [resource("sda", [device("ua-idletime-vda")])]  # a QEMU that cannot learn: asked, so that it refuses
     assert commands(plan(auto=True), old) == [("idletime-set", {"resource": "idletime-sda", "auto": True})]
+    fixed = [{**resource("sda", [device("ua-idletime-vda")], interval_us=80000), "auto": False}]
+    assert commands(plan(auto=True, interval_us=500), fixed) == [
+        ("idletime-set", {"resource": "idletime-sda", "interval-us": 500, "auto": True})
+    ]
     assert commands(plan(auto=True, max_inflight=2, budget_percent=3), have) == [
         ("idletime-set", {"resource": "idletime-sda", "max-inflight": 2, "budget-percent": 3})
     ]
