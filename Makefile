@@ -231,7 +231,7 @@ sanitize: qemu qemu-sanitized ## Run the machine tests and QEMU's own of virtio-
 .PHONY: upstream-tests
 upstream-tests: qemu qemu-unpatched ## Run QEMU's own block, drain and migration tests on both trees; 30 minutes.
 	@$(heading) "QEMU's own tests, unpatched and patched"
-	tests/upstream/run
+	$(python) -m tests.upstream
 
 HOURS ?= 0.5
 .PHONY: soak
