@@ -303,17 +303,12 @@ static void test_order(void)
 static void test_two_processes(void)
 {
     TestDisk *fg, *bg;
-    TestMachine *f = machine_new();
-    TestMachine *b = machine_new_beside(f);
+    TestMachine *f, *b;
     TestRequest *r;
 
-    machine_resource(f, RESOURCE, "");
-    fg = machine_disk(f, "fg", "idletime=" RESOURCE);
-    machine_resource(b, RESOURCE, "");
-    bg = machine_disk(b, "bg", "idletime=" RESOURCE
-                      ",idletime-class=background");
-    machine_start(f);
-    machine_start(b);
+    machine_two("", &fg, &bg);
+    f = fg->m;
+    b = bg->m;
     foreground(fg);
     r = disk_read(bg);
     machine_step_us(b, INTERVAL_US - 1);

@@ -54,18 +54,14 @@ static void test_discard(const void *opaque)
 
 static void test_queues(void)
 {
-    TestMachine *m = machine_new();
-    TestRequest *r[2];
     TestDisk *d;
+    TestMachine *m = machine_queues(&d);
+    TestRequest *r[2];
 
-    machine_resource(m, RESOURCE, "");
-    d = machine_disk(m, "d", "num-queues=3,idletime=" RESOURCE
-                     ",idletime-background-queues=1-2");
-    machine_start(m);
     /* Queue 0 starts the interval for queues 1 and 2. */
     foreground(d);
     for (int i = 0; i < 2; i++) {
-        r[i] = disk_submit(d, i + 1, VIRTIO_BLK_T_IN, 0, 0, NULL, BLOCK_BYTES);
+        r[i] = disk_read_on(d, i + 1);
     }
     assert_held(d, 2);
     foreground(d);

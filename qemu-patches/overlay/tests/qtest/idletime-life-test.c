@@ -66,13 +66,7 @@ static void test_stop_100(void)
     TestRequest *r[HELD];
 
     hold_some(fg, bg, r);
-    for (int i = 0; i < 100; i++) {
-        machine_stop(m);
-        assert_held(bg, 0);
-        machine_cont(m);
-        disk_await(bg, "held", HELD);
-        foreground(fg);
-    }
+    machine_stop_often(bg, HELD);
     assert_untouched(bg);
     machine_step_us(m, LONG_US - 1);
     assert_held(bg, HELD);
@@ -172,18 +166,8 @@ static void test_stop_any_layout(void)
 {
     TestDisk *fg, *bg;
     TestMachine *m = throttled_pair(&fg, &bg);
-    g_autofree void *data = g_malloc(512 * KiB);
-    const size_t header = sizeof(struct virtio_blk_outhdr);
-    TestPart part[2];
-    TestRequest *r;
+    TestRequest *r = disk_write_joined(bg, 512 * KiB, 0x5a);
 
-    memset(data, 0x5a, 512 * KiB);
-    part[0].addr = disk_header(bg, VIRTIO_BLK_T_OUT, 0, 0, data, 512 * KiB);
-    part[0].size = header + 512 * KiB;
-    part[0].written = false;
-    part[1] = (TestPart) { part[0].addr + part[0].size, 1, true };
-    r = disk_submit_parts(bg, 0, part, 2);
-    r->size = 512 * KiB;
     disk_await(bg, "pieces", 2);
     machine_stop(m);
     machine_cont(m);

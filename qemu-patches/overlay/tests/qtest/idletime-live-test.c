@@ -125,17 +125,13 @@ static void set_queues(TestDisk *d, const char *queues)
 
 static void test_queue_list_change(void)
 {
-    TestMachine *m = machine_new();
-    TestRequest *a, *b;
     TestDisk *d;
+    TestMachine *m = machine_queues(&d);
+    TestRequest *a, *b;
 
-    machine_resource(m, RESOURCE, "");
-    d = machine_disk(m, "d", "num-queues=3,idletime=" RESOURCE
-                     ",idletime-background-queues=1-2");
-    machine_start(m);
     foreground(d);
-    a = disk_submit(d, 1, VIRTIO_BLK_T_IN, 0, 0, NULL, BLOCK_BYTES);
-    b = disk_submit(d, 2, VIRTIO_BLK_T_IN, 0, 0, NULL, BLOCK_BYTES);
+    a = disk_read_on(d, 1);
+    b = disk_read_on(d, 2);
     assert_held(d, 2);
     set_queues(d, "1");
     request_ok(b);

@@ -188,6 +188,31 @@ TestMachine *machine_pair(const char *resource_options,
     return m;
 }
 
+void machine_two(const char *bg_options, TestDisk **fg, TestDisk **bg)
+{
+    TestMachine *f = machine_new();
+    TestMachine *b = machine_new_beside(f);
+
+    machine_resource(f, RESOURCE, "");
+    *fg = machine_disk(f, "fg", "idletime=" RESOURCE);
+    machine_resource(b, RESOURCE, bg_options);
+    *bg = machine_disk(b, "bg", "idletime=" RESOURCE
+                       ",idletime-class=background");
+    machine_start(f);
+    machine_start(b);
+}
+
+TestMachine *machine_queues(TestDisk **d)
+{
+    TestMachine *m = machine_new();
+
+    machine_resource(m, RESOURCE, "");
+    *d = machine_disk(m, "d", "num-queues=3,idletime=" RESOURCE
+                      ",idletime-background-queues=1-2");
+    machine_start(m);
+    return m;
+}
+
 static void remove_tree(const char *path)
 {
     g_autoptr(GDir) dir = g_dir_open(path, 0, NULL);
@@ -225,6 +250,16 @@ void machine_cont(TestMachine *m)
 {
     qtest_qmp_assert_success(m->qts, "{'execute': 'cont'}");
     qtest_qmp_eventwait(m->qts, "RESUME");
+}
+
+void machine_stop_often(TestDisk *d, int held)
+{
+    for (int i = 0; i < 100; i++) {
+        machine_stop(d->m);
+        assert_held(d, 0);
+        machine_cont(d->m);
+        disk_await(d, "held", held);
+    }
 }
 
 void machine_step_us(TestMachine *m, int64_t us)

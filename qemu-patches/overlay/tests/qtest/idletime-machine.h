@@ -104,10 +104,16 @@ void machine_start_moved(TestMachine *m, const TestMachine *from);
 /** machine_pair: "fg" and "bg" on one resource, started. */
 TestMachine *machine_pair(const char *resource_options,
                           TestDisk **fg, TestDisk **bg);
+/** machine_two: "fg" and "bg" in two processes, on one resource, started. */
+void machine_two(const char *bg_options, TestDisk **fg, TestDisk **bg);
+/** machine_queues: one disk of three queues, 1 and 2 background, started. */
+TestMachine *machine_queues(TestDisk **d);
 void machine_free(TestMachine *m);
 /** machine_stop, machine_cont: and wait for the event */
 void machine_stop(TestMachine *m);
 void machine_cont(TestMachine *m);
+/** machine_stop_often: 100 times; all @held of @d are held again each time. */
+void machine_stop_often(TestDisk *d, int held);
 
 void machine_step_us(TestMachine *m, int64_t us);
 /** machine_ok: a QMP command, by name and arguments in JSON */
@@ -175,6 +181,10 @@ uint64_t disk_header(TestDisk *d, uint32_t type, uint32_t ioprio,
 TestRequest *disk_read(TestDisk *d);
 TestRequest *disk_write(TestDisk *d, uint64_t offset, size_t size,
                         uint8_t value);
+/** disk_write_joined: header and data in one descriptor, from sector 0 on */
+TestRequest *disk_write_joined(TestDisk *d, size_t size, uint8_t value);
+/** disk_read_on: of @queue */
+TestRequest *disk_read_on(TestDisk *d, unsigned queue);
 TestRequest *disk_flush(TestDisk *d);
 TestRequest *disk_read_as(TestDisk *d, uint32_t ioprio);
 

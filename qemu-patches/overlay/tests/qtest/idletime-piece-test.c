@@ -71,24 +71,16 @@ static void test_any_layout(void)
 {
     TestDisk *fg, *bg;
     TestMachine *m = machine_pair("max-request-bytes=4096", &fg, &bg);
-    g_autofree void *data = g_malloc(64 * KiB);
     const size_t header = sizeof(struct virtio_blk_outhdr);
     TestPart part[2];
     TestRequest *r;
 
-    memset(data, 0x77, 64 * KiB);
-    part[0].addr = disk_header(bg, VIRTIO_BLK_T_OUT, 0, 8, data, 64 * KiB);
-    part[0].size = header + 64 * KiB;
-    part[0].written = false;
-    part[1] = (TestPart) { part[0].addr + part[0].size, 1, true };
-    r = disk_submit_parts(bg, 0, part, 2);
-    r->size = 64 * KiB;
-    request_ok(r);
+    request_ok(disk_write_joined(bg, 64 * KiB, 0x77));
     g_assert_cmpint(disk_number(bg, "pieces"), ==, 16);
-    g_assert_true(disk_holds(bg, 4096, 64 * KiB, 0x77));
+    g_assert_true(disk_holds(bg, 0, 64 * KiB, 0x77));
 
-    part[0].addr = disk_header(bg, VIRTIO_BLK_T_IN, 0, 8, NULL, 64 * KiB);
-    part[0].size = header;
+    part[0].addr = disk_header(bg, VIRTIO_BLK_T_IN, 0, 0, NULL, 64 * KiB);
+    part[0] = (TestPart) { part[0].addr, header, false };
     part[1] = (TestPart) { part[0].addr + header, 64 * KiB + 1, true };
     r = disk_submit_parts(bg, 0, part, 2);
     r->size = 64 * KiB;

@@ -112,6 +112,28 @@ TestRequest *disk_write(TestDisk *d, uint64_t offset, size_t size,
                        offset / SECTOR_BYTES, data, size);
 }
 
+TestRequest *disk_write_joined(TestDisk *d, size_t size, uint8_t value)
+{
+    g_autofree void *data = g_malloc(size);
+    TestPart part[2];
+    TestRequest *r;
+
+    memset(data, value, size);
+    part[0].addr = disk_header(d, VIRTIO_BLK_T_OUT, 0, 0, data, size);
+    part[0].size = HEADER_BYTES + size;
+    part[0].written = false;
+    part[1] = (TestPart) { part[0].addr + part[0].size, 1, true };
+    r = disk_submit_parts(d, 0, part, 2);
+    r->size = size;
+    return r;
+}
+
+TestRequest *disk_read_on(TestDisk *d, unsigned queue)
+{
+    return disk_submit(d, queue, VIRTIO_BLK_T_IN, IOPRIO_NONE, 0, NULL,
+                       BLOCK_BYTES);
+}
+
 TestRequest *disk_flush(TestDisk *d)
 {
     return disk_submit(d, 0, VIRTIO_BLK_T_FLUSH, IOPRIO_NONE, 0, NULL, 0);

@@ -156,12 +156,7 @@ static void test_stop(const void *opaque)
     TestRequest *r[HELD];
 
     hold_some(fg, bg, r);
-    for (int i = 0; i < 100; i++) {
-        machine_stop(m);
-        assert_held(bg, 0);
-        machine_cont(m);
-        disk_await(bg, "held", HELD);
-    }
+    machine_stop_often(bg, HELD);
     assert_untouched(bg);
     machine_step_us(m, LONG_US);
     all_ok(bg, r);
