@@ -52,7 +52,7 @@ static bool search(Worker *worker, const char *path)
     if (fd >= 0) {
         while ((got = read(fd, worker->buffer, CHUNK_BYTES)) > 0) {
             worker->bytes += got;
-            worker->writes += memmem(worker->buffer, got, "idletime", 8) != NULL;
+            worker->matches += memmem(worker->buffer, got, "idletime", 8) != NULL;
         }
         posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
         close(fd);

@@ -56,6 +56,7 @@ typedef struct Worker {
     uint64_t pause_state; /* the same in all threads: they pause together */
     uint64_t cursor;
     uint64_t writes;
+    uint64_t matches; /* of what is searched for in files */
     uint64_t bytes;
     void *buffer;
     Samples samples;
