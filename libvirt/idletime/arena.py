@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Reads an arena: who is on the boards of a resource, now. Reads only; no slot is claimed.
 
-The layout is that of include/idletime/arena.h, ABI 1; another version is said, not guessed. A value that makes no
+The layout is that of include/idletime/arena.h, ABI 2; another version is said, not guessed. A value that makes no
 sense is a value of a damaged board: it is shown, it hurts nobody.
 """
 
@@ -15,11 +15,11 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-ABI = 1
+ABI = 2
 MAGIC = 0x656D6974656C6469
 _HEADER = struct.Struct("=QIIIIQQ")  # magic, abi, kind, slots, slots_high, size, clock
 _FOREGROUND = struct.Struct("=IIqQQQ")  # in_service, pid, last_ns, started, bytes, ring_head
-_BACKGROUND = struct.Struct("=IIIIQqQQI")  # waiting, wake, weight, in_service, vtime, interval, started, bytes, pid
+_BACKGROUND = struct.Struct("=IIIIQqQqI")  # waiting, wake, weight, in_service, vtime, interval, started, due, pid
 _PAGE, _LINE, _SLOTS, _LABEL = 4096, 64, 1024, 64
 _FLOCK = struct.Struct("@hhqqi4x")  # l_type, l_whence, l_start, l_len, l_pid
 _OFD_GETLK = getattr(fcntl, "F_OFD_GETLK", 36)
@@ -131,6 +131,6 @@ def _read_foreground(path: str, now_ns: int) -> Iterator[Foreground]:
 
 def _read_background(path: str) -> Iterator[Background]:
     with _board(path, "background") as (descriptor, high):
-        for _, (waiting, _wake, weight, in_service, _vtime, _interval, started, _bytes, pid) in \
+        for _, (waiting, _wake, weight, in_service, _vtime, _interval, started, _due, pid) in \
                 _lines(descriptor, 2 * _PAGE, high, _BACKGROUND):
             yield Background(pid, bool(waiting), in_service, weight, started)

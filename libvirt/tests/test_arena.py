@@ -16,7 +16,7 @@ from idletime import arena
 NOW = 10_000_000_000  # ns
 
 
-def write_arena(path: Path, abi: int = 1, magic: int = 0x656D6974656C6469) -> None:
+def write_arena(path: Path, abi: int = 2, magic: int = 0x656D6974656C6469) -> None:
     """Foreground: slot 0 idle since 4 ms, slot 1 (3 in service). Background: slot 0 waits. Slots 2 and 1: nobody's."""
     path.mkdir(exist_ok=True)
     header = struct.Struct("=QIIIIQQ")
@@ -78,8 +78,8 @@ def test_interval_left(interval, left):
         (lambda path: path.write_bytes(b""), "too short"),
         (lambda path: path.write_bytes(b"x" * 9000), "is not a board"),
         (
-            lambda path: path.write_bytes(struct.pack("=QIIIIQQ", arena.MAGIC, 2, 1, 0, 0, 0, 0)),
-            "version 2, this program reads 1",
+            lambda path: path.write_bytes(struct.pack("=QIIIIQQ", arena.MAGIC, 3, 1, 0, 0, 0, 0)),
+            "version 3, this program reads 2",
         ),
         (lambda path: (path.unlink(), path.symlink_to("/etc/passwd")), "cannot open"),
         (lambda path: (path.unlink(), os.mkfifo(path)), "too short"),
@@ -116,7 +116,7 @@ def test_layout_is_that_of_the_header_file():
         ("IdletimeFgLine", ["in_service", "pid", "last_ns", "started", "bytes", "ring_head"]),
         (
             "IdletimeBgLine",
-            ["waiting", "wake", "weight", "in_service", "vtime_ns", "interval_ns", "started", "bytes", "pid"],
+            ["waiting", "wake", "weight", "in_service", "vtime_ns", "interval_ns", "started", "due_ns", "pid"],
         ),
     ):
         body = re.search(rf"struct {struct_} \{{(.*?)\}}", text, re.S).group(1)

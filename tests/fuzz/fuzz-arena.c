@@ -136,6 +136,7 @@ static void look(Run *run)
     next = idletime_scan_next(&run->scan, view.fg_last_ns, run->now_ns);
     CHECK(next >= -1 && next < IDLETIME_SLOTS);
     CHECK(!view.others_first || (uint32_t)next != self.index);
+    CHECK(!view.overdue_first || view.others_first);
     if (next >= 0) {
         idletime_scan_skip(&run->scan, next, run->now_ns);
         /* At the end of time there is no later to skip it until. */
@@ -161,8 +162,12 @@ static void step(Run *run, PatchHead head)
     switch (head.what >> 1 & 7) {
     case 0: look(run); break;
     case 1: take(run); break;
-    case 2: idletime_bg_enter(&run->scan, run->rule.interval_ns, head.at); break;
-    case 3: idletime_bg_started(&run->scan, head.at); break;
+    case 2:
+        idletime_bg_enter(&run->scan, run->rule.interval_ns,
+                          idletime_core_due_ns(&run->rule, run->now_ns),
+                          head.at);
+        break;
+    case 3: idletime_bg_started(&run->scan); break;
     case 4: idletime_bg_done(&run->scan, (int64_t)head.at << 47); break;
     case 5: idletime_bg_wake(&run->scan, head.at); break;
     case 6: idletime_scan_skip(&run->scan, head.at, run->now_ns); break;

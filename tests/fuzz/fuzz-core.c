@@ -20,7 +20,8 @@ typedef struct __attribute__((packed)) Record {
     int64_t fg_last_ns, now_ns, held_ns, interval_ns, max_hold_ns;
 } Record;
 
-enum { BLIND = 1, OTHERS = 2, SHORT = 4, DONE = 8, MORE = 16, START = 32 };
+enum { BLIND = 1, OTHERS = 2, SHORT = 4, DONE = 8, MORE = 16, START = 32,
+       OVERDUE = 64 };
 
 static size_t events(const uint8_t *data, size_t size)
 {
@@ -67,9 +68,11 @@ static void check_verdict(IdletimeVerdict verdict, const IdletimeView *view,
         CHECK(rule->max_hold_ns);
         CHECK(now_ns >= deadline_ns || now_ns == INT64_MAX);
         CHECK(view->blind || view->bg_in_service < rule->max_inflight);
+        CHECK(!view->overdue_first);
     } else {
         CHECK(verdict.again_ns > now_ns || now_ns == INT64_MAX);
         CHECK(!rule->max_hold_ns || verdict.kind == IDLETIME_WAIT_INFLIGHT ||
+              (verdict.kind == IDLETIME_WAIT_TURN && view->overdue_first) ||
               verdict.again_ns <= deadline_ns);
     }
 }
@@ -83,6 +86,7 @@ static void one_record(IdletimeCore *core, const Record *r)
         .fg_started = r->fg_started, .fg_in_service = r->fg_in_service & 3,
         .fg_last_ns = r->fg_last_ns, .bg_in_service = r->bg_in_service,
         .others_first = r->flags & OTHERS, .blind = r->flags & BLIND,
+        .overdue_first = r->flags & OVERDUE,
     };
     IdletimeVerdict verdict;
 

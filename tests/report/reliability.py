@@ -21,14 +21,16 @@ def note_race(log: Path, ledger: Path) -> None:
 
 
 def _merged(lines: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Events and bytes of a kind are added up; of waits and bounds the largest counts."""
+    """Events and bytes of a kind are added up; of waits the one counts that came closest to its own bound."""
     kinds: dict[str, dict[str, Any]] = {}
     for line in lines:
         sum_ = kinds.setdefault(line["kind"], {"events": 0, "bytes": 0, "wait": 0.0, "bound": 0.0})
         sum_["events"] += line["events"]
         sum_["bytes"] += line.get("verified_bytes", 0)
-        sum_["wait"] = max(sum_["wait"], *(line.get(f"longest_{what}_ms", 0) for what in ("hold", "wait", "fsync")))
-        sum_["bound"] = max(sum_["bound"], line.get("bound_ms", 0))
+        wait = max(line.get(f"longest_{what}_ms", 0) for what in ("hold", "wait", "fsync", "lock"))
+        bound = line.get("bound_ms", 0)
+        if bound and wait * sum_["bound"] >= sum_["wait"] * bound:
+            sum_["wait"], sum_["bound"] = wait, bound
     return kinds
 
 

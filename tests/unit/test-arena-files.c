@@ -114,7 +114,7 @@ static void test_version(void)
 
     write_at(&arena, "background", offsetof(IdletimeBoardHeader, abi), &abi,
              sizeof(abi));
-    refused(&arena, BACKGROUND, "version 7", "version 1");
+    refused(&arena, BACKGROUND, "version 7", "version 2");
     arena_remove(&arena);
 }
 

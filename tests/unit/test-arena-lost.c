@@ -42,9 +42,9 @@ static IdletimeView use_all(Peer *peer, int64_t now_ns)
     IdletimeView view = idletime_scan(&peer->scan, &rule, now_ns);
     int next;
 
-    idletime_bg_enter(&peer->scan, rule.interval_ns, 100);
+    idletime_bg_enter(&peer->scan, rule.interval_ns, INT64_MAX, 100);
     if (idletime_token_take(&peer->scan, &rule, now_ns, &grant)) {
-        idletime_bg_started(&peer->scan, 4096);
+        idletime_bg_started(&peer->scan);
         idletime_bg_done(&peer->scan, 5 * MS);
         idletime_token_give(&peer->scan, grant);
     }

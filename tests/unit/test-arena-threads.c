@@ -38,7 +38,7 @@ static void turn_taken(Peer *peer, uint32_t *in_hand, int64_t now_ns)
         return;
     }
     g_assert_cmpuint(__atomic_add_fetch(in_hand, 1, __ATOMIC_SEQ_CST), ==, 1);
-    idletime_bg_started(&peer->scan, 4096);
+    idletime_bg_started(&peer->scan);
     idletime_bg_done(&peer->scan, 10);
     __atomic_sub_fetch(in_hand, 1, __ATOMIC_SEQ_CST);
     idletime_token_give(&peer->scan, grant);
@@ -63,7 +63,7 @@ static void *read_boards(void *data)
         g_assert_cmpuint(view.fg_started, >=, started);
         g_assert_cmpuint(view.fg_in_service, <=, WRITERS);
         started = view.fg_started;
-        idletime_bg_enter(&peer->scan, rule.interval_ns, 100);
+        idletime_bg_enter(&peer->scan, rule.interval_ns, INT64_MAX, 100);
         turn_taken(peer, &reader->stage->in_hand, SEC);
         if (next >= 0) {
             idletime_bg_wake(&peer->scan, next);

@@ -30,7 +30,7 @@ static int serve(Peer *peer, int peers, int64_t now_ns, int64_t service_ns)
         g_assert_cmpint(idletime_scan(&peer[i].scan, &rule, now_ns).
                         others_first, ==, i != next);
     }
-    idletime_bg_started(&peer[next].scan, 4096);
+    idletime_bg_started(&peer[next].scan);
     idletime_bg_done(&peer[next].scan, service_ns);
     return next;
 }
@@ -44,7 +44,8 @@ static void assert_shares(const uint32_t *weight, int peers, bool uneven)
 
     for (int i = 0; i < peers; i++) {
         peer_join(&peer[i], &arena, "sharer");
-        idletime_bg_enter(&peer[i].scan, rule.interval_ns, weight[i]);
+        idletime_bg_enter(&peer[i].scan, rule.interval_ns, INT64_MAX,
+                          weight[i]);
         sum += weight[i];
     }
     for (int i = 0; i < ROUNDS; i++) {
@@ -54,7 +55,8 @@ static void assert_shares(const uint32_t *weight, int peers, bool uneven)
 
         got[next] += ns;
         all += ns;
-        idletime_bg_enter(&peer[next].scan, rule.interval_ns, weight[next]);
+        idletime_bg_enter(&peer[next].scan, rule.interval_ns, INT64_MAX,
+                          weight[next]);
     }
     /* E.g. weights 100, 200, 300 of 600: 1/6, 1/3, 1/2 of the time. */
     for (int i = 0; i < peers; i++) {
@@ -87,11 +89,11 @@ static void test_credit(void)
 
     peer_join(&peer[0], &arena, "busy");
     peer_join(&peer[1], &arena, "pausing");
-    idletime_bg_enter(&peer[0].scan, rule.interval_ns, 100);
+    idletime_bg_enter(&peer[0].scan, rule.interval_ns, INT64_MAX, 100);
     for (int i = 0; i < 1000; i++) {
         serve(peer, 2, now_ns += SERVICE_NS, SERVICE_NS);
     }
-    idletime_bg_enter(&peer[1].scan, rule.interval_ns, 100);
+    idletime_bg_enter(&peer[1].scan, rule.interval_ns, INT64_MAX, 100);
     while (serve(peer, 2, now_ns += SERVICE_NS, SERVICE_NS) == 1) {
         in_a_row++;
     }
@@ -110,7 +112,7 @@ static void test_skip_deaf(void)
 
     for (int i = 0; i < 3; i++) {
         peer_join(&peer[i], &arena, "peer");
-        idletime_bg_enter(&peer[i].scan, rule.interval_ns, 100);
+        idletime_bg_enter(&peer[i].scan, rule.interval_ns, INT64_MAX, 100);
     }
     idletime_scan(&peer[2].scan, &rule, 0);
     for (int i = 0; i < 2; i++) {
@@ -127,7 +129,7 @@ static void test_skip_deaf(void)
     g_assert_cmpint(turn(&peer[2], 60 * MS - 1), ==, 2);
     g_assert_cmpint(turn(&peer[2], 60 * MS), ==, 0);
     /* It starts one: it is awake, and its turn counts again. */
-    idletime_bg_started(&peer[0].scan, 1);
+    idletime_bg_started(&peer[0].scan);
     idletime_bg_done(&peer[0].scan, 0);
     g_assert_cmpint(turn(&peer[2], 0), ==, 0);
     /* Nobody outside the board is skipped, and nothing is hit. */
@@ -144,7 +146,7 @@ static int wait_for_turn(ChildEnd *end, void *data)
     Peer peer;
 
     peer_join(&peer, data, "waiting");
-    idletime_bg_enter(&peer.scan, rule.interval_ns, 100);
+    idletime_bg_enter(&peer.scan, rule.interval_ns, INT64_MAX, 100);
     end_tell(end, 'r');
     end_hear(end);
     return 0;
@@ -158,7 +160,7 @@ static void test_skip_dead(void)
 
     g_assert_cmpint(child_hear(&child), ==, 'r');
     peer_join(&peer, &arena, "peer");
-    idletime_bg_enter(&peer.scan, rule.interval_ns, 100);
+    idletime_bg_enter(&peer.scan, rule.interval_ns, INT64_MAX, 100);
     g_assert_true(idletime_scan(&peer.scan, &rule, 0).others_first);
     child_kill(&child);
     idletime_scan_skip(&peer.scan, 0, 0);
@@ -177,8 +179,8 @@ static void test_other_interval(void)
 
     peer_join(&peer[0], &arena, "slow");
     peer_join(&peer[1], &arena, "fast");
-    idletime_bg_enter(&peer[0].scan, slow.interval_ns, 100);
-    idletime_bg_enter(&peer[1].scan, rule.interval_ns, 100);
+    idletime_bg_enter(&peer[0].scan, slow.interval_ns, INT64_MAX, 100);
+    idletime_bg_enter(&peer[1].scan, rule.interval_ns, INT64_MAX, 100);
     idletime_scan(&peer[1].scan, &rule, 0);
     /* Last foreground event at 1 s: 20 ms later the second, 80 ms the first. */
     g_assert_cmpint(idletime_scan_next(&peer[1].scan, SEC, 1019 * MS), ==, -1);
@@ -190,6 +192,69 @@ static void test_other_interval(void)
                     ==, 0);
     g_assert_cmpint(idletime_scan_next(&peer[1].scan, INT64_MAX, INT64_MIN),
                     ==, -1);
+    peer_leave(&peer[0]);
+    peer_leave(&peer[1]);
+    arena_remove(&arena);
+}
+
+/* Past its deadline: before all turns, and the earliest deadline first. */
+static void test_overdue(void)
+{
+    static const int64_t due_ns[] = { 300 * MS, 200 * MS, INT64_MAX };
+    Arena arena = arena_new();
+    IdletimeView view;
+    Peer peer[3];
+
+    for (int i = 0; i < 3; i++) {
+        peer_join(&peer[i], &arena, "peer");
+        idletime_bg_enter(&peer[i].scan, rule.interval_ns, due_ns[i], 100);
+        /* Service received: 2, 1, 0 ms, so by turn the third is first. */
+        idletime_bg_started(&peer[i].scan);
+        idletime_bg_done(&peer[i].scan, (2 - i) * MS);
+    }
+    for (int i = 0; i < 3; i++) {
+        idletime_scan(&peer[i].scan, &rule, 0);
+        g_assert_cmpint(turn(&peer[i], 200 * MS - 1), ==, 2);
+        g_assert_cmpint(turn(&peer[i], 200 * MS), ==, 1);
+        g_assert_cmpint(turn(&peer[i], 300 * MS), ==, 1);
+        view = idletime_scan(&peer[i].scan, &rule, 300 * MS);
+        g_assert_cmpint(view.overdue_first, ==, i != 1);
+        g_assert_cmpint(view.others_first, ==, i != 1);
+    }
+    /* Deaf: skipped, as in a turn.  Its next one is not overdue. */
+    idletime_scan_skip(&peer[0].scan, 1, 300 * MS);
+    g_assert_cmpint(turn(&peer[0], 300 * MS), ==, 0);
+    idletime_bg_enter(&peer[1].scan, rule.interval_ns, SEC, 100);
+    g_assert_cmpint(turn(&peer[2], 300 * MS), ==, 0);
+    idletime_bg_leave(&peer[0].scan);
+    g_assert_cmpint(turn(&peer[2], 300 * MS), ==, 2);
+    for (int i = 0; i < 3; i++) {
+        peer_leave(&peer[i]);
+    }
+    arena_remove(&arena);
+}
+
+/* While foreground is in service there are no turns, but deadlines. */
+static void test_overdue_in_service(void)
+{
+    Arena arena = arena_new();
+    IdletimeView view;
+    Tenant tenant;
+    Peer peer[2];
+
+    for (int i = 0; i < 2; i++) {
+        peer_join(&peer[i], &arena, "peer");
+        idletime_bg_enter(&peer[i].scan, rule.interval_ns, 100 * MS, 100);
+    }
+    tenant_join(&tenant, &arena, "tenant");
+    idletime_fg_begin(&tenant.writer, 1 * MS, 4096);
+    view = idletime_scan(&peer[1].scan, &rule, 100 * MS - 1);
+    g_assert_true(view.fg_in_service && !view.others_first);
+    view = idletime_scan(&peer[1].scan, &rule, 100 * MS);
+    g_assert_true(view.overdue_first);
+    view = idletime_scan(&peer[0].scan, &rule, 100 * MS);
+    g_assert_false(view.overdue_first);
+    tenant_leave(&tenant);
     peer_leave(&peer[0]);
     peer_leave(&peer[1]);
     arena_remove(&arena);
@@ -243,6 +308,8 @@ int main(int argc, char **argv)
     g_test_add_func("/turns/skip-deaf", test_skip_deaf);
     g_test_add_func("/turns/skip-dead", test_skip_dead);
     g_test_add_func("/turns/other-interval", test_other_interval);
+    g_test_add_func("/turns/overdue", test_overdue);
+    g_test_add_func("/turns/overdue-in-service", test_overdue_in_service);
     g_test_add_func("/turns/wake", test_wake);
     return g_test_run();
 }

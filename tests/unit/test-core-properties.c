@@ -102,6 +102,8 @@ static const Mutant mutants[] = {
     { WORLD_IGNORES_DEADLINE,
       "every held request is released by its deadline" },
     { WORLD_FORGETS_TIMER, "every held request is released in the end" },
+    { WORLD_IGNORES_OVERDUE,
+      "every held request is released by its deadline" },
     { WORLD_REORDERS, "order within a participant" },
 };
 
@@ -123,6 +125,14 @@ static void test_mutant(gconstpointer data)
             params.streams = WORLD_STREAMS;
             params.horizon_ns = 20 * SEC;
             params.outstanding = params.participants = 1;
+            params.deaf = false;
+        }
+        if (mutant->mutation == WORLD_IGNORES_OVERDUE) {
+            /* All of them overdue all the time. */
+            params.rule = (IdletimeRule) { 100 * MS, 10 * MS, 1 };
+            params.streams = 1;
+            params.participants = WORLD_PARTICIPANTS;
+            params.outstanding = WORLD_OUTSTANDING;
             params.deaf = false;
         }
         caught += g_strcmp0(world_run(&world, &params), mutant->axiom) == 0;

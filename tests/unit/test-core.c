@@ -15,9 +15,7 @@
 #define t IDLETIME_EVENT_TIMER
 #define i IDLETIME_EVENT_EMPTY
 
-static const IdletimeView quiet = {
-    .fg_last_ns = INT64_MIN, .closed_until_ns = INT64_MIN,
-};
+static const IdletimeView quiet = { .fg_last_ns = INT64_MIN };
 static const IdletimeRule rule20 = {
     .interval_ns = 20 * MS, .max_hold_ns = 5 * SEC, .max_inflight = 1,
 };
@@ -147,7 +145,15 @@ static void test_deadlines(void)
     assert_wait(ask(&rule20, &view, 6 * SEC, held), IDLETIME_WAIT_INFLIGHT,
                 6010 * MS);
 
+    /* Another one is overdue for longer, it goes first: 6000 + 5 ms. */
+    view.bg_in_service = 0;
+    view.overdue_first = true;
+    assert_wait(ask(&rule20, &view, 6 * SEC, held), IDLETIME_WAIT_TURN,
+                6005 * MS);
+    view.overdue_first = false;
+
     /* Blind, nothing is known, the cap neither. */
+    view.bg_in_service = 1;
     view.blind = true;
     g_assert_cmpint(ask(&rule20, &view, 6 * SEC, held).kind, ==,
                     IDLETIME_PROMOTE);

@@ -13,25 +13,54 @@ void world_break(World *w, const char *axiom)
     }
 }
 
-/* Whose turn: least virtual time of those that wait and are not skipped. */
-IdletimeView world_view(const World *w, const WorldPart *self, int *next)
+static bool is_waiting(const World *w, const WorldPart *self, int i)
 {
-    uint64_t best = UINT64_MAX;
+    const WorldPart *other = &w->part[i];
 
-    *next = -1;
-    for (int i = 0; i < w->p.participants; i++) {
-        const WorldPart *other = &w->part[i];
+    return other->held_count && self->skipped[i] != other->started + 1;
+}
 
-        if (other->held_count && self->skipped[i] != other->started + 1 &&
-            other->vtime_ns < best) {
-            best = other->vtime_ns;
-            *next = i;
+/* The earliest deadline that has passed, of those that wait; -1: none */
+static int overdue_longest(const World *w, const WorldPart *self)
+{
+    int best = -1;
+
+    for (int i = 0; i < w->p.participants && w->p.rule.max_hold_ns; i++) {
+        int64_t since_ns = w->part[i].held[0].since_ns;
+
+        if (is_waiting(w, self, i) &&
+            w->now_ns >= since_ns + w->p.rule.max_hold_ns &&
+            (best < 0 || since_ns < w->part[best].held[0].since_ns)) {
+            best = i;
         }
     }
+    return best;
+}
+
+/* Whose turn: least virtual time of those that wait and are not skipped. */
+static int turn_next(const World *w, const WorldPart *self)
+{
+    int best = -1;
+
+    for (int i = 0; i < w->p.participants; i++) {
+        if (is_waiting(w, self, i) &&
+            (best < 0 || w->part[i].vtime_ns < w->part[best].vtime_ns)) {
+            best = i;
+        }
+    }
+    return best;
+}
+
+IdletimeView world_view(const World *w, const WorldPart *self, int *next)
+{
+    int overdue = overdue_longest(w, self);
+
+    *next = overdue >= 0 ? overdue : turn_next(w, self);
     return (IdletimeView) {
         .fg_started = w->fg_started, .fg_in_service = w->fg_in_service,
         .fg_last_ns = w->fg_last_ns, .bg_in_service = w->bg_in_service,
         .others_first = *next >= 0 && self != &w->part[*next],
+        .overdue_first = overdue >= 0 && self != &w->part[overdue],
         .blind = w->p.blind,
     };
 }
@@ -45,10 +74,15 @@ static bool ignored(WorldMutation mutation, IdletimeVerdictKind kind)
            (mutation == WORLD_IGNORES_CAP && kind == IDLETIME_WAIT_INFLIGHT);
 }
 
-IdletimeVerdict world_mutate(const World *w, IdletimeVerdict verdict)
+/* @overdue: our own first is */
+IdletimeVerdict world_mutate(const World *w, IdletimeVerdict verdict,
+                             bool overdue)
 {
     if (ignored(w->p.mutation, verdict.kind)) {
         verdict.kind = IDLETIME_START;
+    } else if (w->p.mutation == WORLD_IGNORES_OVERDUE &&
+               verdict.kind == IDLETIME_WAIT_TURN && overdue) {
+        verdict.kind = IDLETIME_PROMOTE;
     } else if (w->p.mutation == WORLD_IGNORES_DEADLINE &&
                verdict.kind == IDLETIME_PROMOTE) {
         verdict.kind = IDLETIME_WAIT_FOREGROUND;
@@ -60,18 +94,20 @@ IdletimeVerdict world_mutate(const World *w, IdletimeVerdict verdict)
 }
 
 /*
- * Longest time between a deadline and the release.  Everything that can be
- * held is ahead of us, and turns are by received service time, so that for
- * each of ours others get as many of their shortest (1 ms) requests as fit
- * into our longest (5 ms), and one more: 6.  Each waits for the foreground
- * requests before it on the device, and for the cap's.
+ * Longest time between a deadline and the release: the bound that the docs
+ * promise.  Everything else that can be held is overdue for longer, and the
+ * cap is full of what is not; these are served before us, each once.  One at
+ * the device waits there for the foreground requests before it and for the
+ * cap's.  With room for a second one nobody wakes us but our own grace.
  */
 static int64_t hold_slack_ns(const World *w)
 {
     int64_t each_ns = (w->p.streams + w->p.rule.max_inflight) *
                       WORLD_SERVICE_NS;
+    int64_t before = w->p.participants * w->p.outstanding - 1 +
+                     w->p.rule.max_inflight;
 
-    return w->p.participants * w->p.outstanding * 6 * each_ns;
+    return before * each_ns / w->p.rule.max_inflight + IDLETIME_GRACE_NS;
 }
 
 /* When the last held request is gone at the latest, after all arrivals ended:

@@ -70,8 +70,10 @@ static void release(World *w, WorldPart *part, IdletimeVerdictKind kind)
 /* Another one's turn: wait a grace, then pass over it. */
 static bool turn_passed(World *w, WorldPart *part, int next)
 {
-    if (part->turn_of != next) {
+    if (part->turn_of != next ||
+        part->turn_started != w->part[next].started) {
         part->turn_of = next;
+        part->turn_started = w->part[next].started;
         part->turn_since_ns = w->now_ns;
     }
     if (w->now_ns < part->turn_since_ns + IDLETIME_GRACE_NS) {
@@ -93,8 +95,13 @@ static void ask(World *w, WorldPart *part)
 
         verdict = idletime_core_ask(&part->core, &w->p.rule, &view, w->now_ns,
                                     part->held[0].since_ns);
-        verdict = world_mutate(w, verdict);
+        verdict = world_mutate(w, verdict,
+                               w->now_ns >= idletime_core_due_ns(&w->p.rule,
+                                                part->held[0].since_ns));
         part->timer_ns = verdict.again_ns;
+        if (verdict.kind != IDLETIME_WAIT_TURN) {
+            part->turn_of = -1;
+        }
         if (verdict.kind == IDLETIME_START ||
             verdict.kind == IDLETIME_PROMOTE) {
             release(w, part, verdict.kind);
@@ -161,6 +168,8 @@ static void background_done(World *w, WorldJob job)
     view = world_view(w, part, &next);
     idletime_core_done(&part->core, &w->p.rule, &view, w->now_ns,
                        part->held_count > 0);
+    /* As in QEMU: whoever had the token asks before it wakes others. */
+    ask(w, part);
     ask_all(w);
 }
 

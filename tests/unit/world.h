@@ -24,6 +24,7 @@ typedef enum WorldMutation {
     WORLD_IGNORES_CAP,
     WORLD_IGNORES_DEADLINE,
     WORLD_FORGETS_TIMER,
+    WORLD_IGNORES_OVERDUE,
     WORLD_REORDERS,
 } WorldMutation;
 
@@ -59,6 +60,7 @@ typedef struct WorldPart {
     uint64_t vtime_ns, started, began_idle, promoted;
     uint64_t skipped[WORLD_PARTICIPANTS];   /* started + 1 when skipped */
     int turn_of;
+    uint64_t turn_started;
     int64_t turn_since_ns;
 } WorldPart;
 
@@ -88,7 +90,8 @@ void world_check_foreground(World *w, const WorldJob *job);
 void world_check_end(World *w);
 int64_t world_end_bound_ns(const World *w);
 IdletimeView world_view(const World *w, const WorldPart *self, int *next);
-IdletimeVerdict world_mutate(const World *w, IdletimeVerdict verdict);
+IdletimeVerdict world_mutate(const World *w, IdletimeVerdict verdict,
+                             bool overdue);
 void world_break(World *w, const char *axiom);
 
 #endif

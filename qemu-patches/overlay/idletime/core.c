@@ -49,7 +49,8 @@
  * Foreground never waits for anything here: it is not asked about.  Background
  * waits for the interval, for the in-flight cap, for its turn among other
  * background participants; each held request has a deadline (max_hold_ns),
- * after which it is promoted: it then waits for the cap alone.
+ * after which it is promoted: it then waits for the cap alone, together with
+ * all that are overdue, and the one that is overdue the longest is first.
  *
  * LIMITS
  *
@@ -233,7 +234,11 @@ static IdletimeVerdict decide(const IdletimeRule *rule,
     return (IdletimeVerdict) { .kind = IDLETIME_START };
 }
 
-/* The deadline overrides the foreground and the turn, not the cap. */
+/*
+ * The deadline overrides the foreground and the turn, not the cap, and not
+ * who is overdue for longer: else the cap's holder would take it for ever.
+ * Blind, nobody else is seen.
+ */
 static IdletimeVerdict promote(const IdletimeCore *core,
                                const IdletimeRule *rule,
                                const IdletimeView *view, int64_t now_ns)
@@ -246,6 +251,10 @@ static IdletimeVerdict promote(const IdletimeCore *core,
         return wait_until(IDLETIME_WAIT_INFLIGHT,
                           time_add(now_ns, IDLETIME_LOOK_INFLIGHT_NS));
     }
+    if (view->overdue_first) {
+        return wait_until(IDLETIME_WAIT_TURN,
+                          time_add(now_ns, IDLETIME_GRACE_NS));
+    }
     return (IdletimeVerdict) { .kind = IDLETIME_PROMOTE };
 }
 
@@ -257,13 +266,17 @@ static void note_waiting(IdletimeCore *core)
     }
 }
 
+int64_t idletime_core_due_ns(const IdletimeRule *rule, int64_t held_since_ns)
+{
+    return rule->max_hold_ns ? time_add(held_since_ns, rule->max_hold_ns) :
+                               INT64_MAX;
+}
+
 IdletimeVerdict idletime_core_ask(IdletimeCore *core, const IdletimeRule *rule,
                                   const IdletimeView *view, int64_t now_ns,
                                   int64_t held_since_ns)
 {
-    int64_t deadline_ns = rule->max_hold_ns ?
-                          time_add(held_since_ns, rule->max_hold_ns) :
-                          INT64_MAX;
+    int64_t due_ns = idletime_core_due_ns(rule, held_since_ns);
     IdletimeVerdict verdict;
 
     observe(core, rule, view, now_ns, true);
@@ -271,10 +284,10 @@ IdletimeVerdict idletime_core_ask(IdletimeCore *core, const IdletimeRule *rule,
     if (verdict.kind == IDLETIME_START) {
         return verdict;
     }
-    if (rule->max_hold_ns && now_ns >= deadline_ns) {
+    if (rule->max_hold_ns && now_ns >= due_ns) {
         verdict = promote(core, rule, view, now_ns);
     } else {
-        verdict.again_ns = time_min(verdict.again_ns, deadline_ns);
+        verdict.again_ns = time_min(verdict.again_ns, due_ns);
     }
     if (verdict.kind != IDLETIME_PROMOTE) {
         note_waiting(core);

@@ -129,6 +129,10 @@ static IdletimeVerdict ask_once(IdletimeGate *gate, IdletimeRule *rule,
     lease->beside = view.fg_requests + view.bg_in_service;
     lease->fg_idle = view.fg_requests == 0;
     verdict = idletime_core_ask(&res->core, rule, &view, now_ns, held_since_ns);
+    if (verdict.kind != IDLETIME_WAIT_TURN) {
+        /* Nobody could start: what was waited until now is no grace. */
+        gate->yielded_to = -1;
+    }
     if (idletime_resource_get(res, IDLETIME_SHADOW)) {
         return shadow(gate, verdict, lease);
     }
@@ -158,25 +162,24 @@ static IdletimeVerdict ask_once(IdletimeGate *gate, IdletimeRule *rule,
 static void note_started(IdletimeGate *gate, int64_t held_ns, uint64_t bytes,
                          IdletimeVerdictKind kind)
 {
-    gate->yielded_to = -1;
     idletime_stat_add(&gate->stats.bg_requests, 1);
     idletime_stat_add(&gate->stats.bg_bytes, bytes);
     idletime_stat_add(&gate->stats.in_service, 1);
     if (kind == IDLETIME_PROMOTE) {
         idletime_gate_note_promotion(gate, IDLETIME_PROMOTION_DEADLINE);
     }
-    idletime_bg_started(&gate->scan, bytes);
+    idletime_bg_started(&gate->scan);
     trace_idletime_gate_started(gate->label, bytes, held_ns,
                                 kind == IDLETIME_PROMOTE);
 }
 
 /* Each time: weight and interval may have been changed since. */
-static void announce(IdletimeGate *gate, int64_t interval_ns)
+static void announce(IdletimeGate *gate, int64_t interval_ns, int64_t due_ns)
 {
     uint32_t weight = idletime_resource_get(gate->res, IDLETIME_WEIGHT);
 
     gate->interval_ns = interval_ns;
-    idletime_bg_enter(&gate->scan, interval_ns, weight);
+    idletime_bg_enter(&gate->scan, interval_ns, due_ns, weight);
     gate->waiting = true;
 }
 
@@ -185,6 +188,7 @@ bool idletime_gate_ask(IdletimeGate *gate, int64_t held_since_ns,
 {
     IdletimeRule rule = rule_of(gate);
     int64_t now_ns = idletime_now_ns();
+    int64_t due_ns = idletime_core_due_ns(&rule, held_since_ns);
     IdletimeVerdict verdict;
     int tries = 0;
 
@@ -192,7 +196,7 @@ bool idletime_gate_ask(IdletimeGate *gate, int64_t held_since_ns,
     lease->bytes = MIN(bytes, UINT32_MAX);
     announce(gate, idletime_resource_get(gate->res, IDLETIME_AUTO) ?
                    MIN(gate->interval_ns, rule.interval_ns) :
-                   rule.interval_ns);
+                   rule.interval_ns, due_ns);
     do {
         verdict = ask_once(gate, &rule, held_since_ns, now_ns, lease);
         idletime_stat_add(&gate->stats.waits[verdict.kind], 1);
@@ -206,7 +210,7 @@ bool idletime_gate_ask(IdletimeGate *gate, int64_t held_since_ns,
             /* Who may not start is in nobody's way. */
             idletime_bg_leave(&gate->scan);
         } else {
-            announce(gate, rule.interval_ns);
+            announce(gate, rule.interval_ns, due_ns);
         }
         timer_mod_ns(gate->timer, verdict.again_ns);
         return false;

@@ -80,6 +80,7 @@ static IdletimeHold *hold_info(const IdletimeDevice *dev)
                            stat_read(&dev->gate[i]->stats.hold_max_ns) /
                            SCALE_US);
     }
+    hold->drained_us = dev->drained_ns / SCALE_US;
     return hold;
 }
 

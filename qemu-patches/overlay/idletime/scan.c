@@ -6,7 +6,9 @@
  * The background pays for everything: it reads all slots, asks the kernel who
  * still lives, shares the cap through tokens and the turns by virtual time
  * (start-time fair queueing: P. Goyal, H. Vin, H. Cheng, SIGCOMM 1996), and
- * wakes the one whose turn is next.
+ * wakes the one whose turn is next.  Who is past its deadline comes before all
+ * turns, the earliest deadline first: so what an overdue request waits for at
+ * the cap is counted by what was held or in service when it came.
  */
 #include "qemu/osdep.h"
 #include "idletime/arena.h"
@@ -180,25 +182,38 @@ static bool is_skipped(const IdletimeSkip *skip, const IdletimeBgLine *line,
            skip->started == load_relaxed(&line->started);
 }
 
-/* Waiting, not skipped, and allowed to start by its own interval. */
-static bool wants_turn(const IdletimeScan *scan, const IdletimeBgLine *line,
-                       uint32_t index, int64_t fg_last_ns, int64_t now_ns)
+static bool is_waiting(const IdletimeScan *scan, const IdletimeBgLine *line,
+                       uint32_t index, int64_t now_ns)
 {
-    int64_t interval_ns = load_relaxed(&line->interval_ns);
-
-    if (!__atomic_load_n(&line->waiting, __ATOMIC_ACQUIRE)) {
-        return false;
-    }
-    if (is_skipped(&scan->skip[index], line, now_ns)) {
-        return false;
-    }
-    return time_sub(now_ns, fg_last_ns) >= interval_ns;
+    return __atomic_load_n(&line->waiting, __ATOMIC_ACQUIRE) &&
+           !is_skipped(&scan->skip[index], line, now_ns);
 }
 
-int idletime_scan_next(const IdletimeScan *scan, int64_t fg_last_ns,
-                       int64_t now_ns)
+/* The one that is past its deadline for longest; -1: nobody is. */
+static int overdue_longest(const IdletimeScan *scan, int64_t now_ns)
 {
     const IdletimeBgLine *line = idletime_bg_board(scan->bg)->line;
+    int64_t best_ns = now_ns;
+    int best = -1;
+
+    for (uint32_t i = 0; i < scan->bg_high; i++) {
+        int64_t due_ns = load_relaxed(&line[i].due_ns);
+
+        if ((best < 0 ? due_ns <= best_ns : due_ns < best_ns) &&
+            is_waiting(scan, &line[i], i, now_ns)) {
+            best = i;
+            best_ns = due_ns;
+        }
+    }
+    return best;
+}
+
+/* Of those whose own interval is over, the least virtual time; -1: nobody. */
+static int turn_next(const IdletimeScan *scan, int64_t fg_last_ns,
+                     int64_t now_ns)
+{
+    const IdletimeBgLine *line = idletime_bg_board(scan->bg)->line;
+    int64_t idle_ns = time_sub(now_ns, fg_last_ns);
     uint64_t best_vtime = UINT64_MAX;
     int best = -1;
 
@@ -206,12 +221,21 @@ int idletime_scan_next(const IdletimeScan *scan, int64_t fg_last_ns,
         uint64_t vtime = load_relaxed(&line[i].vtime_ns);
 
         if (vtime < best_vtime &&
-            wants_turn(scan, &line[i], i, fg_last_ns, now_ns)) {
+            idle_ns >= load_relaxed(&line[i].interval_ns) &&
+            is_waiting(scan, &line[i], i, now_ns)) {
             best = i;
             best_vtime = vtime;
         }
     }
     return best;
+}
+
+int idletime_scan_next(const IdletimeScan *scan, int64_t fg_last_ns,
+                       int64_t now_ns)
+{
+    int overdue = overdue_longest(scan, now_ns);
+
+    return overdue >= 0 ? overdue : turn_next(scan, fg_last_ns, now_ns);
 }
 
 static void skip_longer(IdletimeSkip *skip, uint64_t started, int64_t now_ns)
@@ -240,6 +264,19 @@ void idletime_scan_skip(IdletimeScan *scan, uint32_t index, int64_t now_ns)
     skip_longer(&scan->skip[index], load_relaxed(&line->started), now_ns);
 }
 
+/* While foreground is in service nobody has a turn. */
+static void look_at_turns(const IdletimeScan *scan, IdletimeView *view,
+                          int64_t now_ns)
+{
+    int next = overdue_longest(scan, now_ns);
+
+    view->overdue_first = next >= 0 && (uint32_t)next != scan->self;
+    if (next < 0 && !view->fg_in_service) {
+        next = turn_next(scan, view->fg_last_ns, now_ns);
+    }
+    view->others_first = next >= 0 && (uint32_t)next != scan->self;
+}
+
 IdletimeView idletime_scan(IdletimeScan *scan, const IdletimeRule *rule,
                            int64_t now_ns)
 {
@@ -253,10 +290,8 @@ IdletimeView idletime_scan(IdletimeScan *scan, const IdletimeRule *rule,
     scan_foreground(scan, &view, now_ns);
     scan->bg_high = high_water(scan->bg, scan->bg_high);
     view.bg_in_service = tokens_taken(scan, rule, now_ns);
-    if (!view.fg_in_service && view.bg_in_service < rule->max_inflight) {
-        int next = idletime_scan_next(scan, view.fg_last_ns, now_ns);
-
-        view.others_first = next >= 0 && (uint32_t)next != scan->self;
+    if (view.bg_in_service < rule->max_inflight) {
+        look_at_turns(scan, &view, now_ns);
     }
     return view;
 }
@@ -277,7 +312,7 @@ IdletimeBgTotals idletime_scan_background(IdletimeScan *scan)
 /* ---- our own slot */
 
 void idletime_bg_enter(const IdletimeScan *scan, int64_t interval_ns,
-                       uint32_t weight)
+                       int64_t due_ns, uint32_t weight)
 {
     IdletimeBgLine *line = own_line(scan);
     uint64_t clock = load_relaxed(&idletime_bg_board(scan->bg)->header.clock);
@@ -286,6 +321,7 @@ void idletime_bg_enter(const IdletimeScan *scan, int64_t interval_ns,
 
     store_relaxed(&line->weight, weight);
     store_relaxed(&line->interval_ns, interval_ns);
+    store_relaxed(&line->due_ns, due_ns);
     store_relaxed(&line->vtime_ns, MAX(line->vtime_ns, oldest));
     __atomic_store_n(&line->waiting, 1, __ATOMIC_RELEASE);
 }
@@ -295,13 +331,12 @@ void idletime_bg_leave(const IdletimeScan *scan)
     __atomic_store_n(&own_line(scan)->waiting, 0, __ATOMIC_RELEASE);
 }
 
-void idletime_bg_started(const IdletimeScan *scan, uint64_t bytes)
+void idletime_bg_started(const IdletimeScan *scan)
 {
     IdletimeBgLine *line = own_line(scan);
     uint64_t *clock = &idletime_bg_board(scan->bg)->header.clock;
 
     store_relaxed(&line->started, line->started + 1);
-    store_relaxed(&line->bytes, line->bytes + bytes);
     store_relaxed(&line->in_service, line->in_service + 1);
     if (line->vtime_ns > load_relaxed(clock)) {
         store_relaxed(clock, line->vtime_ns);

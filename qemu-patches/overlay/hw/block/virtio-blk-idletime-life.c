@@ -63,10 +63,18 @@ void idletime_blk_unpark(VirtIOBlock *s)
 
 void idletime_blk_drain(VirtIOBlock *s, bool drained)
 {
-    if (s->idletime) {
-        qatomic_set(&s->idletime->drained, drained);
-        idletime_device_kick(&s->idletime->dev);
+    VirtIOBlkIdletime *it = s->idletime;
+
+    if (!it) {
+        return;
     }
+    if (drained) {
+        it->drained_since_ns = idletime_now_ns();
+    } else if (it->drained) {
+        it->dev.drained_ns += idletime_now_ns() - it->drained_since_ns;
+    }
+    qatomic_set(&it->drained, drained);
+    idletime_device_kick(&it->dev);
 }
 
 static void blk_reclassified(IdletimeDevice *dev)

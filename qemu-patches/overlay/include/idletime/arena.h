@@ -17,7 +17,7 @@
 #include "idletime/core.h"
 
 #define IDLETIME_ARENA_MAGIC    0x656d6974656c6469ULL   /* "idletime" */
-#define IDLETIME_ARENA_ABI      1
+#define IDLETIME_ARENA_ABI      2
 
 /* 1,000 participants is the design's scale; a power of two above it. */
 #define IDLETIME_SLOTS          1024
@@ -73,7 +73,7 @@ typedef struct IdletimeBgLine {
     uint64_t vtime_ns;          /* service time received * 100 / weight */
     int64_t interval_ns;        /* the owner's preemption interval */
     uint64_t started;           /* requests */
-    uint64_t bytes;
+    int64_t due_ns;             /* deadline of the first that waits */
     uint32_t pid;
     uint64_t cost_ns;           /* foreground waited so long for our requests */
 } __attribute__((aligned(IDLETIME_LINE_BYTES))) IdletimeBgLine;
@@ -330,8 +330,9 @@ typedef struct IdletimeBgTotals {
 IdletimeBgTotals idletime_scan_background(IdletimeScan *scan);
 
 /**
- * idletime_scan_next: the background slot whose turn it is, or -1.
- * Smallest virtual time of those that wait and whose interval is over.
+ * idletime_scan_next: the background slot that is first, or -1.
+ * The one that is past its deadline for longest; if none is, it is the turn of
+ * the smallest virtual time of those that wait and whose interval is over.
  */
 int idletime_scan_next(const IdletimeScan *scan, int64_t fg_last_ns,
                        int64_t now_ns);
@@ -370,15 +371,16 @@ int64_t idletime_lease_ns(const IdletimeRule *rule);
 
 /**
  * idletime_bg_enter: we begin to wait, or a rule of ours changed.
+ * @due_ns: deadline of our first; INT64_MAX: none
  * Time that we did not want is not saved up, but for IDLETIME_CREDIT_NS.
  */
 void idletime_bg_enter(const IdletimeScan *scan, int64_t interval_ns,
-                       uint32_t weight);
+                       int64_t due_ns, uint32_t weight);
 /** idletime_bg_leave: nothing is held any more. */
 void idletime_bg_leave(const IdletimeScan *scan);
 
-/** idletime_bg_started: we issue a request of @bytes. */
-void idletime_bg_started(const IdletimeScan *scan, uint64_t bytes);
+/** idletime_bg_started: we issue a request. */
+void idletime_bg_started(const IdletimeScan *scan);
 /** idletime_bg_done: it took @service_ns, charged at our weight. */
 void idletime_bg_done(const IdletimeScan *scan, int64_t service_ns);
 

@@ -36,6 +36,7 @@ typedef struct IdletimeView {
     int64_t fg_last_ns;         /* last foreground event; INT64_MIN: none yet */
     uint32_t bg_in_service;     /* background in service, all participants */
     bool others_first;          /* it is another participant's turn */
+    bool overdue_first;         /* another one's deadline passed before ours */
     bool blind;                 /* the arena is lost: nothing above is known */
     int64_t closed_until_ns;    /* the budget allows no start before; 0: open */
     bool beside;                /* the foreground leaves room for one more */
@@ -112,6 +113,11 @@ IdletimeState idletime_core_event(IdletimeCore *core, IdletimeEvent event);
  */
 void idletime_core_observe(IdletimeCore *core, const IdletimeRule *rule,
                            const IdletimeView *view, int64_t now_ns);
+
+/**
+ * idletime_core_due_ns: the deadline; INT64_MAX if there is none.
+ */
+int64_t idletime_core_due_ns(const IdletimeRule *rule, int64_t held_since_ns);
 
 /**
  * idletime_core_ask: may the background request at the head start?

@@ -32,7 +32,8 @@ struct IdletimeDevice {
     const IdletimeDeviceOps *ops;
 
     IdletimeClass class;            /* BQL */
-    IdletimeServiceEnd service;        /* BQL; for the books */
+    IdletimeServiceEnd service;     /* BQL; for the books */
+    int64_t drained_ns;             /* BQL; for the books */
     char *queues;                   /* BQL; never NULL */
     uint16_t num_queues;
     uint8_t *queue_class;           /* IdletimeClass; any thread, qatomic */

@@ -1,0 +1,144 @@
+/*
+ * Idletime machine tests: how long a held request waits at most.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ *
+ * max-hold-ms, and then those that are overdue for longer, one after another
+ * at the cap.  Foreground is in service all the time here, so nothing leaves
+ * but by its deadline.
+ */
+#include "qemu/osdep.h"
+#include "qemu/units.h"
+#include "idletime-machine.h"
+
+#define HOLD_US     (100 * MS)
+
+/* A busy foreground, and @n more disks of @class: "a", "b". */
+static TestMachine *busy(const char *resource, const char *class, TestDisk **fg,
+                         TestDisk **d, unsigned n)
+{
+    g_autofree char *options = g_strdup_printf("idletime=" RESOURCE
+                                               ",idletime-class=%s", class);
+    TestMachine *m = machine_new();
+
+    machine_resource(m, RESOURCE, resource);
+    *fg = machine_disk(m, "fg", "idletime=" RESOURCE);
+    for (unsigned i = 0; i < n; i++) {
+        const char id[] = { 'a' + i, '\0' };
+
+        d[i] = machine_disk(m, id, options);
+    }
+    machine_start(m);
+    disk_pause_read(*fg, "F");
+    disk_read(*fg);
+    return m;
+}
+
+static void free_busy(TestMachine *m, TestDisk *fg)
+{
+    disk_resume(fg, "F");
+    machine_free(m);
+}
+
+/* The one that had the token asks first; the other's deadline was earlier. */
+static void test_earliest_deadline(void)
+{
+    TestDisk *fg, *d[2];
+    TestMachine *m = busy("max-hold-ms=100", "background", &fg, d, 2);
+    TestRequest *a[2], *b;
+
+    disk_pause_read(d[0], "A");
+    a[0] = disk_read(d[0]);
+    machine_step_us(m, 10 * MS);
+    disk_pause_read(d[1], "B");
+    b = disk_read(d[1]);
+    machine_step_us(m, 10 * MS);
+    a[1] = disk_read(d[0]);
+    /* Due at 100, 110 and 120. */
+    machine_step_us(m, 80 * MS);
+    assert_in_service(d[0], 1);
+    machine_step_us(m, 20 * MS);
+    assert_held(d[0], 1);
+    assert_held(d[1], 1);
+    disk_resume(d[0], "A");
+    request_ok(a[0]);
+    /* Woken, at once: no clock step. */
+    disk_await(d[1], "in-service", 1);
+    assert_held(d[0], 1);
+    disk_resume(d[1], "B");
+    request_ok(b);
+    request_ok(a[1]);
+    g_assert_cmpint(disk_number(d[0], "hold.max-us"), ==, HOLD_US);
+    g_assert_cmpint(disk_number(d[1], "hold.max-us"), ==, HOLD_US + 10 * MS);
+    free_busy(m, fg);
+}
+
+/* Two QEMU processes; that of the foreground is stopped while in service. */
+static void test_stopped_foreground(void)
+{
+    TestDisk *fg, *bg;
+    TestMachine *f, *b;
+    TestRequest *r[2];
+
+    machine_two("max-hold-ms=100", &fg, &bg);
+    f = fg->m;
+    b = bg->m;
+    disk_pause_read(fg, "F");
+    disk_read(fg);
+    g_assert_cmpint(kill(qtest_pid(f->qts), SIGSTOP), ==, 0);
+    r[0] = disk_read(bg);
+    machine_step_us(b, 30 * MS);
+    r[1] = disk_read(bg);
+    machine_step_us(b, HOLD_US - 30 * MS - 1);
+    assert_held(bg, 2);
+    machine_step_us(b, 1);
+    request_ok(r[0]);
+    assert_held(bg, 1);
+    machine_step_us(b, 30 * MS - 1);
+    assert_held(bg, 1);
+    machine_step_us(b, 1);
+    request_ok(r[1]);
+    g_assert_cmpint(disk_number(bg, "hold.max-us"), ==, HOLD_US);
+    g_assert_cmpint(kill(qtest_pid(f->qts), SIGCONT), ==, 0);
+    disk_resume(fg, "F");
+    machine_free(b);
+    machine_free(f);
+}
+
+/* Several held at once are promoted at once, as far as the cap goes. */
+static void test_at_the_cap(void)
+{
+    TestDisk *fg, *bg;
+    TestMachine *m = busy("max-hold-ms=100,max-inflight=2", "background", &fg,
+                          &bg, 1);
+    TestRequest *r[4];
+
+    disk_pause_read(bg, "A");
+    for (int i = 0; i < 4; i++) {
+        r[i] = disk_read(bg);
+    }
+    machine_step_us(m, HOLD_US - 1);
+    assert_held(bg, 4);
+    machine_step_us(m, 1);
+    /* The first has one of two places; the others follow in the other one. */
+    for (int i = 1; i < 4; i++) {
+        request_ok(r[i]);
+    }
+    assert_in_service(bg, 1);
+    g_assert_cmpint(disk_number(bg, "hold.max-us"), ==, HOLD_US);
+    disk_resume(bg, "A");
+    request_ok(r[0]);
+    g_assert_cmpint(disk_number(bg, "promotions.deadline"), ==, 4);
+    free_busy(m, fg);
+}
+
+int main(int argc, char **argv)
+{
+    g_test_init(&argc, &argv, NULL);
+    qtest_add_func("idletime/overdue/earliest-deadline",
+                   test_earliest_deadline);
+    qtest_add_func("idletime/overdue/stopped-foreground",
+                   test_stopped_foreground);
+    qtest_add_func("idletime/overdue/at-the-cap", test_at_the_cap);
+    return g_test_run();
+}
