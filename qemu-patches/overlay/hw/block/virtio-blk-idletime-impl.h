@@ -25,6 +25,8 @@ typedef struct IdletimeBlkPart {
     VirtIOBlkIdletime *owner;
     IdletimeGate *gate;
     IdletimeHeldList held;
+    const VirtIOBlockReq *head; /* the first that was asked for; not owned */
+    int64_t head_since_ns;
     bool pumping;
     uint64_t holds;             /* so many were ever held */
     /* Requests up to this number are urged, for that reason. */
@@ -42,6 +44,7 @@ struct VirtIOBlkIdletime {
     IdletimeBlkPart *part;              /* one for each gate */
     bool parked;                /* qatomic: VM stopped, or device in reset */
     bool drained;               /* qatomic: inside a drained section */
+    int64_t drained_since_ns;   /* BQL */
 };
 
 static inline IdletimeBlkPart *idletime_blk_part(const VirtIOBlockReq *req)

@@ -12,6 +12,7 @@
 #include "idletime-machine.h"
 
 #define HOLD_US     (100 * MS)
+#define GUEST_US    (500 * MS)      /* the head of a guest's list */
 
 /* A busy foreground, and @n more disks of @class: "a", "b". */
 static TestMachine *busy(const char *resource, const char *class, TestDisk **fg,
@@ -132,6 +133,68 @@ static void test_at_the_cap(void)
     free_busy(m, fg);
 }
 
+/* Class guest: the head leaves each half second, whatever max-hold-ms is. */
+static void test_guest_head(void)
+{
+    TestDisk *fg, *d;
+    TestMachine *m = busy("max-hold-ms=1200", "guest", &fg, &d, 1);
+    TestRequest *r[3];
+
+    for (int i = 0; i < 3; i++) {
+        r[i] = disk_read_as(d, IOPRIO_IDLE);
+    }
+    for (int i = 0; i < 2; i++) {
+        machine_step_us(m, GUEST_US - 1);
+        assert_held(d, 3 - i);
+        machine_step_us(m, 1);
+        request_ok(r[i]);
+        assert_held(d, 2 - i);
+    }
+    /* The third: at 1200, not at 1500. */
+    machine_step_us(m, 200 * MS - 1);
+    assert_held(d, 1);
+    machine_step_us(m, 1);
+    request_ok(r[2]);
+    g_assert_cmpint(disk_number(d, "promotions.deadline"), ==, 3);
+    free_busy(m, fg);
+}
+
+/* Each piece of a large one is a request of its own, and so is its wait. */
+static void test_guest_head_pieces(void)
+{
+    TestDisk *fg, *d;
+    TestMachine *m = busy("max-request-bytes=65536", "guest", &fg, &d, 1);
+    TestRequest *r = disk_submit(d, 0, VIRTIO_BLK_T_IN, IOPRIO_IDLE, 0, NULL,
+                                 128 * KiB);
+
+    machine_step_us(m, GUEST_US);
+    disk_await(d, "pieces", 1);
+    disk_await(d, "held", 1);
+    machine_step_us(m, GUEST_US - 1);
+    g_assert_cmpint(disk_number(d, "pieces"), ==, 1);
+    machine_step_us(m, 1);
+    request_ok(r);
+    free_busy(m, fg);
+}
+
+/* A background device has nobody inside who waits; 0 is never. */
+static void test_guest_only(const void *opaque)
+{
+    const char *class = opaque;
+    TestDisk *fg, *d;
+    TestMachine *m = busy("max-hold-ms=0", class, &fg, &d, 1);
+    TestRequest *r = disk_read_as(d, IOPRIO_IDLE);
+
+    machine_step_us(m, 10 * GUEST_US);
+    assert_held(d, 1);
+    machine_set(m, "max-hold-ms", 20000);
+    machine_step_us(m, GUEST_US);
+    assert_held(d, g_str_equal(class, "background"));
+    machine_step_us(m, 20 * 1000 * MS);
+    request_ok(r);
+    free_busy(m, fg);
+}
+
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
@@ -140,5 +203,12 @@ int main(int argc, char **argv)
     qtest_add_func("idletime/overdue/stopped-foreground",
                    test_stopped_foreground);
     qtest_add_func("idletime/overdue/at-the-cap", test_at_the_cap);
+    qtest_add_func("idletime/overdue/guest-head", test_guest_head);
+    qtest_add_func("idletime/overdue/guest-head-pieces",
+                   test_guest_head_pieces);
+    qtest_add_data_func("idletime/overdue/only-guest", "guest",
+                        test_guest_only);
+    qtest_add_data_func("idletime/overdue/only-guest-background",
+                        "background", test_guest_only);
     return g_test_run();
 }
