@@ -81,5 +81,10 @@ static inline uint64_t test_range(uint64_t *state, uint64_t low, uint64_t high)
 {
     return low + test_random(state) % (high - low + 1);
 }
+/* 0 to below 1 */
+static inline double test_uniform(uint64_t *state)
+{
+    return (test_random(state) >> 11) / 9007199254740992.0;
+}
 
 #endif

@@ -1,0 +1,260 @@
+/*
+ * What background may cost: budget, channels and sizes, each against its
+ * definition.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ */
+#include "test.h"
+#include "idletime/learner.h"
+#include <math.h>
+
+static const IdletimeHalfLife never = { 1e12, 1e24 };
+
+/* ---- budget */
+
+static void look(IdletimeBudget *b, double request, double cost, int64_t now)
+{
+    IdletimeTotals totals = b->last;
+
+    totals.fg_done += 1;
+    totals.fg_request_ns += request;
+    totals.bg_cost_ns += cost;
+    totals.quiet = true;
+    idletime_budget_look(b, 0.05, 5.0 * MS, &totals, 0, now);
+}
+
+static void test_bucket(void)
+{
+    IdletimeBudget b;
+    int64_t now = 0;
+
+    idletime_budget_init(&b);
+    look(&b, 0, 0, now);
+    look(&b, 0, 0, ++now);
+    /* 8 collisions of 5 ms is full, one of them to begin with. */
+    g_assert_cmpfloat(ABS(b.cap_ns - 40 * MS), <, 1);
+    g_assert_cmpfloat(ABS(b.credit_ns - 5 * MS), <, 1);
+    /* 100 ms of foreground earn 5 ms. */
+    look(&b, 100.0 * MS, 0, now += 100 * MS);
+    g_assert_cmpfloat(ABS(b.credit_ns - 10 * MS), <, 1);
+    /* An hour earns no more than the cap. */
+    look(&b, 3600.0 * SEC, 0, now += 3600 * SEC);
+    g_assert_cmpfloat(b.credit_ns, ==, b.cap_ns);
+    /* Cost is spent, and does not earn. */
+    look(&b, 10.0 * MS, 10.0 * MS, now += 10 * MS);
+    g_assert_cmpfloat(ABS(b.credit_ns - 30 * MS), <, 1);
+    g_assert_cmpfloat(idletime_budget_slowdown(&b), <, 1e-4);
+    /* A participant that leaves takes its sum: neither earned nor spent. */
+    b.last.fg_request_ns += 1000 * SEC;
+    b.last.bg_cost_ns += 1000 * SEC;
+    look(&b, -500.0 * SEC, -500.0 * SEC, now += MS);
+    g_assert_cmpfloat(ABS(b.credit_ns - 30 * MS), <, 1);
+}
+
+/* Random spending that obeys the credit: the mean stays within the budget. */
+static void test_budget_invariant(void)
+{
+    uint64_t random = test_seed();
+
+    for (int round = 0; round < 50; round++) {
+        double request = 0, cost = 0;
+        IdletimeBudget b;
+        int64_t now = 0;
+
+        idletime_budget_init(&b);
+        look(&b, 0, 0, now);
+        look(&b, 0, 0, ++now);
+        for (int i = 0; i < 5000; i++) {
+            double wait = test_uniform(&random) * 5 * MS;
+            bool collide = b.credit_ns > 0 && test_random(&random) % 2;
+
+            request += 5.0 * MS;
+            cost += collide ? wait : 0;
+            look(&b, 5.0 * MS + (collide ? wait : 0), collide ? wait : 0,
+                 now += 20 * MS);
+        }
+        g_assert_cmpfloat(cost, <=, 0.05 * request + b.cap_ns / 8 + 5.0 * MS);
+    }
+}
+
+static void test_brake(void)
+{
+    IdletimeBudget b;
+    int64_t now = 0;
+
+    idletime_budget_init(&b);
+    look(&b, 0, 0, now);
+    look(&b, 0, 0, ++now);
+    look(&b, 100.0 * MS, 0, now += 60 * MS);
+    g_assert_cmpuint(b.brake, ==, 0);
+    /* 30 ms of 100 ms where 5 are allowed: halved at the next look. */
+    look(&b, 100.0 * MS, 30.0 * MS, now += 60 * MS);
+    g_assert_cmpuint(b.brake, ==, 1);
+    look(&b, 100.0 * MS, 30.0 * MS, now += 60 * MS);
+    g_assert_cmpuint(b.brake, ==, 2);
+    look(&b, 100.0 * MS, 0, now += 60 * MS);
+    look(&b, 100.0 * MS, 0, now += 60 * MS);
+    g_assert_cmpuint(b.brake, ==, 0);
+}
+
+/*
+ * Requests of 5 ms; each collision delays three of them by its delay: the
+ * factor is 3, learned from sums alone.
+ */
+static void test_factor(void)
+{
+    uint64_t random = test_seed();
+    IdletimeBudget b;
+    int64_t now = 0;
+
+    idletime_budget_init(&b);
+    for (int i = 0; i < 4000; i++) {
+        double wait = i % 4 ? 0 : test_uniform(&random) * 5 * MS;
+        IdletimeTotals t = b.last;
+
+        if (wait > 0) {
+            t.bg_started++;
+            idletime_budget_collision(&b, wait);
+        }
+        t.fg_done += 5;
+        t.fg_request_ns += 5 * (5 * MS) + 3 * wait;
+        t.quiet = true;
+        idletime_budget_look(&b, 0.05, 5.0 * MS, &t, 0, now += 50 * MS);
+    }
+    g_assert_cmpfloat(idletime_budget_factor(&b), >, 2.7);
+    g_assert_cmpfloat(idletime_budget_factor(&b), <, 3.1);
+}
+
+/* ---- channels */
+
+static void serve(IdletimeChannels *c, uint64_t *random, unsigned servers,
+                  uint32_t n)
+{
+    double mean = n <= servers ? 1 : 1 + (double)(n - servers) / servers;
+
+    idletime_channels_note(c, n, 0.1 * MS *
+                                 (mean + 0.2 * test_uniform(random)));
+}
+
+static void test_channels(void)
+{
+    uint64_t random = test_seed();
+
+    for (unsigned servers = 1; servers <= 32; servers *= 2) {
+        IdletimeChannels c;
+
+        idletime_channels_init(&c);
+        for (int i = 0; i < 200 * 40; i++) {
+            serve(&c, &random, servers, 1 + i % 40);
+        }
+        /* One stays free; what is flat up to 1 or 2 says nothing. */
+        g_assert_cmpuint(idletime_channels_limit(&c), ==, MAX(servers, 2) - 1);
+    }
+}
+
+/* Where it is always busy and never faster, nothing is learned. */
+static void test_channels_one_level(void)
+{
+    uint64_t random = test_seed();
+    IdletimeChannels c;
+
+    idletime_channels_init(&c);
+    for (int i = 0; i < 1000; i++) {
+        serve(&c, &random, 1, 9);
+    }
+    g_assert_cmpuint(idletime_channels_limit(&c), ==, 1);
+    /* The foreground gets slower: the ceiling falls. */
+    for (int i = 0; i < 400; i++) {
+        serve(&c, &random, 16, 1 + i % 16);
+    }
+}
+
+static void test_channels_ceiling(void)
+{
+    uint64_t random = test_seed();
+    IdletimeChannels c;
+    uint32_t before;
+
+    idletime_channels_init(&c);
+    for (int i = 0; i < 20000; i++) {
+        serve(&c, &random, 16, 1 + i % 20);
+    }
+    before = idletime_channels_limit(&c);
+    g_assert_cmpuint(before, ==, 15);
+    idletime_channels_fg(&c, 5000, 5000 * 0.10 * MS, 0.05);
+    idletime_channels_fg(&c, 5000, 5000 * 0.10 * MS, 0.05);
+    g_assert_cmpuint(idletime_channels_limit(&c), ==, 15);
+    idletime_channels_fg(&c, 5000, 5000 * 0.12 * MS, 0.05);
+    g_assert_cmpuint(idletime_channels_limit(&c), ==, 14);
+}
+
+/* ---- sizes: 1 ms and 12 ms for 128 KiB */
+
+static void served_size(IdletimeSizes *s, uint64_t bytes)
+{
+    idletime_sizes_note(s, bytes, MS + 12.0 * MS * bytes / 131072);
+}
+
+/* Ask for pieces as they are chosen, until the choice settles. */
+static uint64_t settled_piece(IdletimeSizes *s, const IdletimeWindows *w,
+                              double budget_ns, double request_ns)
+{
+    int64_t now_ns = SEC;
+
+    memset(s, 0, sizeof(*s));
+    for (int i = 0; i < 40; i++, now_ns += 2 * SEC) {
+        for (int k = 0; k < 4; k++) {
+            served_size(s, idletime_sizes_piece(s, 131072));
+        }
+        idletime_sizes_choose(s, w, 131072, budget_ns, request_ns, now_ns);
+        g_assert_cmpuint(idletime_sizes_piece(s, 131072), <=, 131072);
+        g_assert_cmpuint(idletime_sizes_piece(s, 131072), >=, 4096);
+    }
+    return idletime_sizes_piece(s, 131072);
+}
+
+static void test_sizes(void)
+{
+    uint64_t random = test_seed();
+    static IdletimeHistogram h;
+    static IdletimeWindows w;
+    IdletimeService d = { 13.0 * MS, 0 };
+    IdletimeSizes s;
+
+    /*
+     * Memoryless gaps of 3.3 ms, tight budget: the cost of a piece grows with
+     * the square of its time, bytes with the time less 1 ms.  Best is twice
+     * the 1 ms: 12 KiB; of the sizes that there are, 8 or 16.
+     */
+    idletime_histogram_init(&h);
+    for (int i = 0; i < 4000; i++) {
+        idletime_histogram_add(&h, never, -log(1 - test_uniform(&random)) *
+                               3.3 * MS, 0);
+    }
+    idletime_windows_build(&w, &h, d, NULL, 0.03 * MS, 1, 1.2 * MS);
+    g_assert_cmpuint(settled_piece(&s, &w, 0.03 * MS, 1.2 * MS), >=, 8192);
+    g_assert_cmpuint(settled_piece(&s, &w, 0.03 * MS, 1.2 * MS), <=, 16384);
+    /* Gaps of a second, exactly: nothing is gained by small pieces. */
+    idletime_histogram_init(&h);
+    for (int i = 0; i < 4000; i++) {
+        idletime_histogram_add(&h, never, 1000 * MS, 0);
+    }
+    idletime_windows_build(&w, &h, d, NULL, 0.03 * MS, 1, 1.2 * MS);
+    g_assert_cmpuint(settled_piece(&s, &w, 0.03 * MS, 1.2 * MS), ==, 131072);
+    /* The operator's bound holds. */
+    g_assert_cmpuint(idletime_sizes_piece(&s, 20480), ==, 20480);
+}
+
+int main(int argc, char **argv)
+{
+    g_test_init(&argc, &argv, NULL);
+    g_test_add_func("/budget/bucket", test_bucket);
+    g_test_add_func("/budget/invariant", test_budget_invariant);
+    g_test_add_func("/budget/brake", test_brake);
+    g_test_add_func("/budget/factor", test_factor);
+    g_test_add_func("/channels/servers", test_channels);
+    g_test_add_func("/channels/one-level", test_channels_one_level);
+    g_test_add_func("/channels/ceiling", test_channels_ceiling);
+    g_test_add_func("/sizes", test_sizes);
+    return g_test_run();
+}

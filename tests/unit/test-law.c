@@ -1,0 +1,227 @@
+/*
+ * When background may start, from the gaps: histogram, law and windows, each
+ * against its definition.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ */
+#include "test.h"
+#include "idletime/learner.h"
+
+static const IdletimeHalfLife never = { 1e12, 1e24 };
+
+/* ---- histogram */
+
+static void test_bins(void)
+{
+    for (unsigned i = 0; i < IDLETIME_BINS; i++) {
+        int64_t low = idletime_bin_edge(i), high = idletime_bin_edge(i + 1);
+
+        g_assert_cmpuint(idletime_bin_of(low), ==, i);
+        g_assert_cmpuint(idletime_bin_of(high - 1), ==, i);
+        /* 1.6 % from 64 us on */
+        g_assert_cmpint((high - low) * 64, <=, MAX(low, 64 * 1024));
+    }
+    g_assert_cmpuint(idletime_bin_of(-1), ==, 0);
+    g_assert_cmpuint(idletime_bin_of(INT64_MIN), ==, 0);
+    g_assert_cmpuint(idletime_bin_of(INT64_MAX), ==, IDLETIME_BINS - 1);
+}
+
+static void test_decay(void)
+{
+    static IdletimeHistogram h;
+    IdletimeHalfLife life = { 100, 1e9 };
+    double before;
+
+    idletime_histogram_init(&h);
+    for (int i = 0; i < 20000; i++) {
+        idletime_histogram_add(&h, life, 5 * MS, 0);
+    }
+    /* Sum of 2^(-i/100) over all i is 100 / ln 2 = 144.8. */
+    g_assert_cmpfloat(idletime_histogram_count(&h), >, 143);
+    g_assert_cmpfloat(idletime_histogram_count(&h), <, 147);
+    before = h.bin[idletime_bin_of(5 * MS)] / h.unit;
+    for (int i = 0; i < 100; i++) {
+        idletime_histogram_add(&h, life, 50 * MS, 0);
+    }
+    g_assert_cmpfloat(h.bin[idletime_bin_of(5 * MS)] / h.unit / before, <,
+                      0.51);
+    g_assert_cmpfloat(h.bin[idletime_bin_of(5 * MS)] / h.unit / before, >,
+                      0.49);
+    /* Rescaled many times, the total is still that of the bins. */
+    before = 0;
+    for (unsigned i = 0; i < IDLETIME_BINS; i++) {
+        before += h.bin[i];
+    }
+    g_assert_cmpfloat(ABS(before / h.total - 1), <, 1e-3);
+}
+
+/* ---- law: E[(d - (G - t))+ | G > t] over the gaps themselves */
+
+static void test_law(void)
+{
+    uint64_t random = test_seed();
+    static IdletimeHistogram h;
+    static IdletimeLaw law;
+    static double gap[20000];
+    const int n = sizeof(gap) / sizeof(gap[0]);
+
+    idletime_histogram_init(&h);
+    for (int i = 0; i < n; i++) {
+        gap[i] = (i % 6 ? 0.3 : 40 + 60 * uniform(&random)) * MS;
+        idletime_histogram_add(&h, never, gap[i], 0);
+    }
+    idletime_law_build(&law, &h, IDLETIME_BINS);
+    for (double t = 0.5; t < 90; t += 1.7) {
+        for (double d = 0.1; d < 20; d *= 1.9) {
+            double sum = 0, count = 0, got;
+
+            for (int i = 0; i < n; i++) {
+                if (gap[i] > t * MS) {
+                    count++;
+                    sum += MAX(d * MS - (gap[i] - t * MS), 0);
+                }
+            }
+            got = idletime_law_collision(&law, (IdletimeService) { d * MS, 0 },
+                                         t * MS);
+            /* Within the width of a bin (1.6 % of t) and the unseen half. */
+            g_assert_cmpfloat(ABS(got - sum / count), <,
+                              0.02 * t * MS * MIN(1, d / (100 - t)) +
+                              0.01 * d * MS);
+        }
+    }
+}
+
+/* A request of random length is the mean over its lengths. */
+static void test_law_spread(void)
+{
+    uint64_t random = test_seed();
+    static IdletimeHistogram h;
+    static IdletimeLaw law;
+    IdletimeService spread = { 5.0 * MS, 1.0 * MS };
+    double three;
+
+    idletime_histogram_init(&h);
+    for (int i = 0; i < 5000; i++) {
+        idletime_histogram_add(&h, never, 30 * MS * uniform(&random), 0);
+    }
+    idletime_law_build(&law, &h, IDLETIME_BINS);
+    /* Uniform arrivals: the square counts, d^2 + sd^2 = 26/25 of d^2. */
+    three = idletime_law_collision(&law, spread, 2.0 * MS) /
+            idletime_law_collision(&law, (IdletimeService) { 5.0 * MS, 0 },
+                                   2.0 * MS);
+    g_assert_cmpfloat(three, >, 1.03);
+    g_assert_cmpfloat(three, <, 1.05);
+}
+
+/* ---- windows */
+
+static double window_share(const IdletimeWindows *w, double from, double to)
+{
+    double open = 0, all = 0;
+
+    for (double t = from; t < to; t += 0.05) {
+        all++;
+        open += idletime_windows_next(w, t * MS) == (int64_t)(t * MS);
+    }
+    return open / all;
+}
+
+static void test_windows_bursts(void)
+{
+    uint64_t random = test_seed();
+    static IdletimeHistogram h;
+    static IdletimeWindows w;
+    IdletimeService d = { 5.0 * MS, 0 };
+
+    idletime_histogram_init(&h);
+    for (int i = 0; i < 1200; i++) {
+        idletime_histogram_add(&h, never, i % 6 ? 0.3 * MS :
+                               (69.5 + uniform(&random)) * MS, 0);
+    }
+    /* 3 % of 5 ms a gap */
+    idletime_windows_build(&w, &h, d, NULL, 0.15 * MS, 1, 5.0 * MS);
+    g_assert_cmpfloat(window_share(&w, 0, 0.29), ==, 0);
+    g_assert_cmpfloat(window_share(&w, 0.4, 63), ==, 1);
+    /* Stops before the return, and goes on when it did not come. */
+    g_assert_cmpfloat(window_share(&w, 67.2, 69.9), ==, 0);
+    g_assert_cmpfloat(window_share(&w, 90, 300), ==, 1);
+    g_assert_cmpint(idletime_windows_next(&w, 0), >, 0.29 * MS);
+    g_assert_cmpint(idletime_windows_next(&w, 0), <, 0.4 * MS);
+}
+
+/* Never spends more than it may, whatever the gaps are. */
+static void test_windows_budget(void)
+{
+    uint64_t random = test_seed();
+
+    for (int round = 0; round < 60; round++) {
+        static IdletimeHistogram h;
+        static IdletimeWindows w;
+        IdletimeWindow list[IDLETIME_WINDOWS_SHOWN];
+        IdletimeService d = { (0.05 + 10 * uniform(&random)) * MS, 0 };
+        double delay = d.mean_ns * uniform(&random);
+        unsigned n;
+
+        idletime_histogram_init(&h);
+        for (int i = 0; i < 300; i++) {
+            idletime_histogram_add(&h, never, MS *
+                                   (round % 3 ? 100 * uniform(&random) :
+                                    test_range(&random, 1, 9) * 10), 0);
+        }
+        idletime_windows_build(&w, &h, d, NULL, delay, 1, 20.0 * MS);
+        g_assert_cmpfloat(w.delay_ns, <=, delay * 1.0001);
+        n = idletime_windows_list(&w, list);
+        for (unsigned i = 0; i < n; i++) {
+            g_assert_cmpint(list[i].begin_ns, <, list[i].end_ns);
+            g_assert_cmpint(list[i].begin_ns, >=,
+                            i ? list[i - 1].end_ns : 0);
+        }
+    }
+}
+
+/* What is foreseen happens: delay and starts, gap by gap. */
+static void test_windows_foresee(void)
+{
+    uint64_t random = test_seed();
+    static IdletimeHistogram h;
+    static IdletimeWindows w;
+    IdletimeService d = { 5.0 * MS, 0 };
+    double gap[6000], delay = 0, starts = 0;
+    const int n = sizeof(gap) / sizeof(gap[0]);
+
+    idletime_histogram_init(&h);
+    for (int i = 0; i < n; i++) {
+        gap[i] = MS * (i % 6 ? 0.2 - 0.3 * log(1 - uniform(&random)) :
+                       50 + 40 * uniform(&random));
+        idletime_histogram_add(&h, never, gap[i], 0);
+    }
+    idletime_windows_build(&w, &h, d, NULL, 0.1 * MS, 1, 5.0 * MS);
+    for (int i = 0; i < n; i++) {
+        int64_t age = idletime_windows_next(&w, 0);
+
+        while (age < gap[i]) {
+            starts++;
+            age += d.mean_ns;
+            delay += MAX(age - gap[i], 0);
+            age = idletime_windows_next(&w, age);
+        }
+    }
+    g_assert_cmpfloat(ABS(delay / n / w.delay_ns - 1), <, 0.3);
+    g_assert_cmpfloat(ABS(starts / n / w.starts - 1), <, 0.06);
+    /* Half of the bursts' gaps are longer than 0.4 ms, one in 200 than 1.8. */
+    g_assert_cmpint(idletime_windows_next(&w, 0), >, 1.0 * MS);
+    g_assert_cmpint(idletime_windows_next(&w, 0), <, 3.0 * MS);
+}
+
+int main(int argc, char **argv)
+{
+    g_test_init(&argc, &argv, NULL);
+    g_test_add_func("/windows/foresee", test_windows_foresee);
+    g_test_add_func("/histogram/bins", test_bins);
+    g_test_add_func("/histogram/decay", test_decay);
+    g_test_add_func("/law/definition", test_law);
+    g_test_add_func("/law/spread", test_law_spread);
+    g_test_add_func("/windows/bursts", test_windows_bursts);
+    g_test_add_func("/windows/budget", test_windows_budget);
+    return g_test_run();
+}
