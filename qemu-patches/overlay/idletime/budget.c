@@ -30,6 +30,7 @@
  */
 #include "qemu/osdep.h"
 #include "idletime/budget.h"
+#include "idletime/recent.h"
 
 /* Room for eight collisions: chance makes four come together. */
 #define CAP_COLLISIONS      8
@@ -83,10 +84,7 @@ static void note_clean(IdletimeBudget *b, double done, double request_ns)
 {
     b->clean_done += done;
     b->clean_ns += request_ns;
-    if (b->clean_done > CLEAN_MAX) {
-        b->clean_ns *= CLEAN_MAX / b->clean_done;
-        b->clean_done = CLEAN_MAX;
-    }
+    idletime_recent_limit(&b->clean_ns, &b->clean_done, CLEAN_MAX);
 }
 
 /*
@@ -102,17 +100,13 @@ static double without_noise(double excess_ns, double n, double service_ns)
 
 static void note_excess(IdletimeBudget *b, double service_ns)
 {
-    double max_ns = DELAY_MAX * service_ns;
-
     if (b->clean_done >= CLEAN_DOUBT && b->dirty_delay_ns > 0) {
         b->excess_ns += without_noise(b->dirty_ns - b->dirty_done *
                                       b->clean_ns / b->clean_done,
                                       MAX(b->dirty_done, 1), service_ns);
         b->delay_ns += b->dirty_delay_ns;
-        if (b->delay_ns > max_ns) {
-            b->excess_ns *= max_ns / b->delay_ns;
-            b->delay_ns = max_ns;
-        }
+        idletime_recent_limit(&b->excess_ns, &b->delay_ns,
+                              DELAY_MAX * service_ns);
     }
     b->dirty_done = b->dirty_ns = b->dirty_delay_ns = 0;
     b->dirty = false;
@@ -135,16 +129,9 @@ static void attribute(IdletimeBudget *b, const IdletimeTotals *now,
 
 void idletime_budget_doubt(IdletimeBudget *b)
 {
-    if (b->clean_done > CLEAN_DOUBT) {
-        b->clean_ns *= CLEAN_DOUBT / b->clean_done;
-        b->clean_done = CLEAN_DOUBT;
-    }
-    if (b->delay_ns > DELAY_DOUBT * b->service_ns) {
-        double left = DELAY_DOUBT * b->service_ns / b->delay_ns;
-
-        b->excess_ns *= left;
-        b->delay_ns *= left;
-    }
+    idletime_recent_limit(&b->clean_ns, &b->clean_done, CLEAN_DOUBT);
+    idletime_recent_limit(&b->excess_ns, &b->delay_ns,
+                          DELAY_DOUBT * b->service_ns);
 }
 
 /* ---- the brake */

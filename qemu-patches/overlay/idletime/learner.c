@@ -81,6 +81,7 @@
  */
 #include "qemu/osdep.h"
 #include "idletime/learner.h"
+#include "idletime/recent.h"
 
 /* Less is no distribution. */
 #define READY_GAPS          24
@@ -177,10 +178,7 @@ static void note_requests(IdletimeLearner *l, double request_ns, double gaps)
 {
     l->request_ns += request_ns;
     l->request_gaps += gaps;
-    if (l->request_gaps > REQUEST_MEMORY) {
-        l->request_ns *= REQUEST_MEMORY / l->request_gaps;
-        l->request_gaps = REQUEST_MEMORY;
-    }
+    idletime_recent_limit(&l->request_ns, &l->request_gaps, REQUEST_MEMORY);
 }
 
 /* ---- windows */

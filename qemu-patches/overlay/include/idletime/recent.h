@@ -1,0 +1,22 @@
+/*
+ * Idletime recent: a mean of which the old parts are forgotten.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ *
+ * It is kept as two sums, of values and of their weights.  Both shrink
+ * together, so the mean stays, and what comes next counts for more.
+ */
+#ifndef IDLETIME_RECENT_H
+#define IDLETIME_RECENT_H
+
+/** idletime_recent_limit: to a weight of @most, if it is more. */
+static inline void idletime_recent_limit(double *sum, double *weight,
+                                         double most)
+{
+    if (*weight > most) {
+        *sum *= most / *weight;
+        *weight = most;
+    }
+}
+
+#endif
