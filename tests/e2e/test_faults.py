@@ -13,9 +13,10 @@ import pytest
 from tests.e2e.test_disk import Start
 from tests.e2e.test_life import MAX_HOLD_MS, REPETITIONS, SPAN_BYTES, hold_figures, wait_for_held
 from tests.e2e.test_neighbours import FOREVER_SECONDS, served_again
-from tests.framework import verify
+from tests.framework import holds, verify
 from tests.framework.ledger import note
 from tests.framework.qemu import Machine
+from tests.testbed.attach import DEVICE
 from tests.testbed.disk import Disk, Model
 
 POLICIES: dict[str, tuple[dict[str, str], str]] = {
@@ -31,6 +32,7 @@ def pair(machine: Start, shared: Disk, **device: Any) -> tuple[Machine, Machine]
     fg = machine(shared, "foreground", "foreground")
     bg = machine(shared, "background", "background", max_hold_ms=MAX_HOLD_MS, device=device)
     fg.guest.load(intensity=50, seconds=FOREVER_SECONDS)
+    holds.watch(bg, DEVICE)
     verify.start(bg.guest, span_bytes=SPAN_BYTES)
     served_again(shared, "background")
     return fg, bg

@@ -167,7 +167,21 @@ def test_unbind_and_bind(disk: Start, machine: Start) -> None:
     note("driver unbind and bind", REPETITIONS, verified_bytes=report["verified_bytes"])
 
 
-def test_system_reset(disk: Start, machine: Start, boot: Boot) -> None:
+def reset(machine: Machine) -> None:
+    """As the button on the front does."""
+    machine.qmp.execute("system_reset")
+
+
+def reboot(machine: Machine) -> None:
+    """By the guest, when it has answered."""
+    machine.guest.run("{ sleep 1; reboot -f; } >/dev/null 2>&1 &")
+
+
+RESETS = {"system_reset": reset, "guest reboot": reboot}
+
+
+@pytest.mark.parametrize("way", RESETS)
+def test_system_reset(disk: Start, machine: Start, boot: Boot, way: str) -> None:
     """The machine is reset while requests are held; the guest boots anew and finds a disk that works."""
     shared: Disk = disk(service_us=2000)
     fg = machine(shared, "foreground", "foreground")
@@ -177,13 +191,13 @@ def test_system_reset(disk: Start, machine: Start, boot: Boot) -> None:
         verify.start(bg.guest, span_bytes=SPAN_BYTES)
         wait_for_held(bg)
         bg.guest.expect_hello()
-        bg.qmp.execute("system_reset")
+        RESETS[way](bg)
         bg.guest.wait_ready(120)
     verify.start(bg.guest, span_bytes=SPAN_BYTES)
     served_again(shared, "background")
     report = verify.end(bg.guest)
     assert report["errors"] == 0
-    note("system_reset", max(1, REPETITIONS // 2), verified_bytes=report["verified_bytes"])
+    note(way, max(1, REPETITIONS // 2), verified_bytes=report["verified_bytes"])
 
 
 def test_unplug_and_plug(disk: Start, machine: Start, arena: Path) -> None:

@@ -27,15 +27,16 @@ RACE_STEPS = 1500
 
 E2E = {
     "test_life.py": ["test_events_under_load[main-loop]", "test_events_under_load[iothread]",
-                     "test_stop_and_cont_hundred_times", "test_unbind_and_bind", "test_system_reset",
-                     "test_unplug_and_plug"],
+                     "test_stop_and_cont_hundred_times", "test_unbind_and_bind", "test_unplug_and_plug",
+                     "test_system_reset[system_reset]", "test_system_reset[guest reboot]"],
     "test_migration.py": [f"test_migration[{way}-{threads}]" for threads in ("main-loop", "iothread") for way in
                           ("patched to patched", "patched to unpatched", "unpatched to patched")] + ["test_savevm_and_loadvm"],
     "test_faults.py": ["test_server_killed_and_restarted", *(f"test_errors[{policy}]" for policy in
                                                             ("report", "stop", "enospc"))],
     "test_power.py": ["test_power_cut[patched]", "test_power_cut[stock]"],
     "test_arena.py": ["test_full_filesystem", "test_read_only"],
-    "test_inversion.py": ["test_fsync_beside_held_writes[guest]", "test_fsync_beside_held_writes[background]"],
+    "test_inversion.py": ["test_fsync_beside_held_writes[guest]", "test_fsync_beside_held_writes[background]",
+                          "test_lock_kept_across_a_held_read"],
     "test_neighbours.py": ["test_killed_foreground_holds_nobody", "test_stopped_foreground_leaves_promotions",
                            "test_lost_arena[delete]", "test_lost_arena[truncate]", "test_lost_arena[scribble]"],
     "test_random_neighbours.py": ["test_random_signals"],

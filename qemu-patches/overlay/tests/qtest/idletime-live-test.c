@@ -147,6 +147,37 @@ static void test_queue_list_change(void)
     machine_free(m);
 }
 
+/* The driver comes back with fewer queues, and then with all of them. */
+static void test_queues_change(void)
+{
+    TestDisk *d;
+    TestMachine *m = machine_queues(&d);
+
+    for (unsigned queues = 3; queues > 0; queues--) {
+        foreground(d);
+        for (unsigned i = 1; i < d->num_queues; i++) {
+            disk_read_on(d, i);
+        }
+        assert_held(d, d->num_queues - 1);
+        qvirtio_reset(&d->pci->vdev);
+        assert_held(d, 0);
+        disk_forget(d);
+        d->num_queues = queues - 1 ?: 3;
+        disk_init(d);
+    }
+    foreground(d);
+    for (unsigned i = 1; i < d->num_queues; i++) {
+        TestRequest *r = disk_read_on(d, i);
+
+        assert_held(d, i);
+        g_assert_false(request_done(r));
+    }
+    machine_step_us(m, INTERVAL_US);
+    disk_await(d, "held", 0);
+    disk_await(d, "background.requests", 2);
+    machine_free(m);
+}
+
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
@@ -156,5 +187,6 @@ int main(int argc, char **argv)
     qtest_add_func("idletime/live/class", test_class_change);
     qtest_add_func("idletime/live/class-to-guest", test_class_to_guest);
     qtest_add_func("idletime/live/queue-list", test_queue_list_change);
+    qtest_add_func("idletime/live/queues", test_queues_change);
     return g_test_run();
 }
