@@ -78,6 +78,12 @@ def process_of(host: Libvirtd, domain: Domain) -> tuple[str, str]:
     return user, next(line.split()[1] for line in status if line.startswith("CapEff:"))
 
 
+def settings(domain: Domain, *names: str) -> dict[str, tuple[object, ...]]:
+    """Properties of each resource of a running domain."""
+    return {resource["id"].removeprefix("idletime-"): tuple(resource[name] for name in names)
+            for resource in domain.qmp("query-idletime")}
+
+
 def test_define_start_status(host: Libvirtd, idletimed: Idletimed, domain: Make, shared_disk: Disk) -> None:
     """Two tenants, defined as operators write them."""
     bg, fg = (start(domain, name, its) for name, its in (("bg", background()), ("fg", foreground())))
@@ -94,6 +100,10 @@ def test_live_change_and_undefine(host: Libvirtd, idletimed: Idletimed, domain: 
     bg = start(domain, "bg", background())
     virt_idletime(host, "set", "bg", "interval-us=50000")
     expect(bg, vda=("background", "slow", 50000))
+    virt_idletime(host, "set", "bg", "interval-us=40000", "auto=on")
+    assert settings(bg, "interval-us", "auto") == {"slow": (40000, True)}  # where it starts; there is nothing to learn
+    virt_idletime(host, "set", "bg", "auto=off")
+    expect(bg, vda=("background", "slow", 40000))
     virt_idletime(host, "unmark", "bg")
     wait_until(lambda: all(device["class"] != "background" for device in bg.scheduler().values()), "unmarked")
     virt_idletime(host, "mark", "bg")
@@ -127,12 +137,6 @@ def test_hotplug(idletimed: Idletimed, domain: Make, shared_disk: Disk) -> None:
     assert issued["class"] == "background"
     bg.dom.detachDeviceFlags(second, libvirt.VIR_DOMAIN_AFFECT_LIVE)
     expect(bg, vda=BG)
-
-
-def settings(domain: Domain, *names: str) -> dict[str, tuple[object, ...]]:
-    """Properties of each resource of a running domain."""
-    return {resource["id"].removeprefix("idletime-"): tuple(resource[name] for name in names)
-            for resource in domain.qmp("query-idletime")}
 
 
 def test_nics(host: Libvirtd, idletimed: Idletimed, domain: Make) -> None:
