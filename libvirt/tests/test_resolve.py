@@ -30,6 +30,7 @@ DISKS = [
     ("file", "/srv/tank/a.img"),
     ("file", "/srv/cached/a.img"),
     ("file", "/srv/merged/a.img"),
+    ("file", "/srv/container/a.img"),
     ("file", "/dev/shm/a.img"),
     ("file", ""),
     ("dir", "/srv/mirror/floppy"),

@@ -79,13 +79,15 @@ class Disks:
         resource, members = self.blocks.resource(disks)
         return Resolution(resource_name(resource), members, (path, *trail), notes=_spanning(path, resource, members))
 
-    def _file_disks(self, path: str) -> tuple[frozenset[str], tuple[str, ...]]:
-        """The disks below a file; none with a reason in the trail."""
+    def _file_disks(self, path: str, overlays: tuple[str, ...] = ()) -> tuple[frozenset[str], tuple[str, ...]]:
+        """The disks below a file, through overlays; none with a reason in the trail."""
         mount = mount_of(self.tree, path)
         if mount is None:
             return _NOTHING, (f"no mount of '{path}' in /proc/self/mountinfo",)
         if mount.type == "overlay" and mount.option("upperdir"):
-            disks, trail = self._file_disks(mount.option("upperdir") or "")
+            if mount.point in overlays:  # a container's root names a folder of the host above it
+                return _NOTHING, ("its upper folder is not visible from here",)
+            disks, trail = self._file_disks(mount.option("upperdir") or "", (*overlays, mount.point))
             return disks, (f"overlay on {mount.point}", *trail)
         if mount.type == "devtmpfs":
             return _NOTHING, (f"there is no block device {path}",)
