@@ -70,6 +70,14 @@ def machines(node: str) -> dict[str, int]:
     return {name: int(on_node(node, f"cat /run/libvirt/qemu/{name}.pid")) for name in names}
 
 
+def test_check_mode_tells_and_does_nothing() -> None:
+    """On bare hosts, check mode says that much would change, needs nothing that is not there, and changes nothing."""
+    play = good_play("site", "--check")
+    FIGURES["check_of_bare_hosts_seconds"] = round(play.seconds, 1)
+    assert all(host["changed"] > 0 for host in play.stats.values()), play.stats
+    assert on_node("node1", "ls -d /var/cache/idletime /etc/idletime /usr/sbin/libvirtd 2>/dev/null || true") == ""
+
+
 def test_site_from_nothing() -> None:
     """Two bare hosts become hosts with tenants."""
     play = good_play("site")
