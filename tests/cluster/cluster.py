@@ -15,8 +15,8 @@ from tests.cluster.place import HERE, RUN, SOCKETS, ClusterError, need_root
 from tests.cluster.state import State
 
 FABRIC = "fabric"
-GONE_SECONDS = 10.0
-"""The kernel drops namespaces a moment after their last process."""
+GONE_SECONDS = 30.0
+"""The kernel drops namespaces a moment after their last process; guests' memory takes a busy machine seconds."""
 
 
 def up(count: int, disks: dict[str, str]) -> State:
