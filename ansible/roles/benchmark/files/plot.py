@@ -1,6 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Draws benchmark.png from the JSON files of a folder: for each host, what each tenant had of what it has alone."""
+"""Draws benchmark.png: for each host, what each tenant had of what it has alone.
+
+    plot.py FOLDER HOST...
+
+Reads HOST.json of the folder, and writes the picture beside them.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +38,8 @@ def draw(axes: Any, result: dict[str, Any]) -> None:
         places = [place + (number - 0.5) * WIDTH for place in range(len(shared))]
         bars = axes.bar(places, kept, WIDTH, color=COLOURS[role],
                         label=f"{role} ({alone(phases, role):.0f} op/s alone)")
-        axes.bar_label(bars, fmt="%.0f %%", fontsize=9)
-    axes.axhline(100, color="#888888", linewidth=0.8)
+        axes.bar_label(bars, fmt="%.0f %%", fontsize=9, bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5})
+    axes.axhline(100, color="#888888", linewidth=0.8, zorder=0)
     axes.set_xticks(range(len(shared)), [p["name"] for p in shared])
     axes.set_ylim(0, 140)
     axes.set_ylabel("of what it has alone, %")
@@ -43,12 +48,9 @@ def draw(axes: Any, result: dict[str, Any]) -> None:
 
 
 def main() -> int:
-    """Exit status 0, or 1 without data."""
-    folder = Path(sys.argv[1])
-    results = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
-    if not results:
-        print(f"error: no JSON files in {folder}: run the benchmark first", file=sys.stderr)
-        return 1
+    """Exit status 0, or an error that names the file."""
+    folder, hosts = Path(sys.argv[1]), sys.argv[2:]
+    results = [json.loads((folder / f"{host}.json").read_text()) for host in hosts]
     figure, axes = pyplot.subplots(len(results), 1, figsize=(8, 3.6 * len(results)), squeeze=False)
     for each, result in zip(axes[:, 0], results):
         draw(each, result)
