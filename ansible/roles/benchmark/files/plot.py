@@ -38,7 +38,7 @@ def draw(axes: Any, result: dict[str, Any]) -> None:
         places = [place + (number - 0.5) * WIDTH for place in range(len(shared))]
         bars = axes.bar(places, kept, WIDTH, color=COLOURS[role],
                         label=f"{role} ({alone(phases, role):.0f} op/s alone)")
-        axes.bar_label(bars, fmt="%.0f %%", fontsize=9, bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5})
+        axes.bar_label(bars, fmt="%.0f %%", fontsize=9, padding=1.5, bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5})
     axes.axhline(100, color="#888888", linewidth=0.8, zorder=0)
     axes.set_xticks(range(len(shared)), [p["name"] for p in shared])
     axes.set_ylim(0, 140)
