@@ -1,6 +1,6 @@
 """What marking by process does to a foreground in the same VM: series, nothing asserted.
 
-    python3 -m tests.bench.agent [reader] [ext4] [xfs] [idle] [--cases alone unheld 20ms] [--kernel 6.1]
+    python3 -m tests.bench.agent [reader] [ext4] [xfs] [idle] [marks] [--cases alone unheld 20ms] [--kernel 6.1]
         [--output build/bench/agent.jsonl]
 
 reader: a foreground of 30 % bursts beside a greedy reader under `idletime run`
@@ -9,6 +9,7 @@ in 5 ms; the device's class is `foreground` (nothing is held) or `guest`.
 ext4, xfs: a foreground that writes and syncs a file, beside a writer under
 `ionice -c3` on the same file system, with and without the hold.
 idle: the agent's memory, and the processor time of an agent with nothing to do.
+marks: a process is marked and unmarked 10,000 times; ends with an error if something is left.
 
 One JSON line a run, with all parameters.
 """
@@ -213,7 +214,21 @@ def idle(boot: Boot, _names: list[str], write: Callable[..., None]) -> None:
                   processes=int(guest.run("ls -d /proc/[0-9]* | wc -l").text))
 
 
-PARTS = {"reader": reader, **{kind: partial(fsync, kind) for kind in blankfs.MAKE}, "idle": idle}
+MARKS = 10_000
+MARKS_SECONDS = 1500.0
+"""About 120 s on a processor of its own; most of it is the guest's kernel under TCG."""
+
+
+def marks(boot: Boot, _names: list[str], write: Callable[..., None]) -> None:
+    """The test of the package itself, in a guest whose clock skips pauses: moving to another cgroup waits for a grace period."""
+    with Machine(boot, "marks", ICOUNT) as machine:
+        agent.AgentGuest(machine.guest)
+        command = f"cd /run; IDLETIME_TEST_CGROUP=/sys/fs/cgroup IDLETIME_TEST_MARKS={MARKS} marks.test -test.v -test.run KernelMany"
+        text = machine.guest.run(command, MARKS_SECONDS).text
+        write("marks", count=MARKS, icount=ICOUNT[1], result=[line for line in text.splitlines() if line.startswith("---")])
+
+
+PARTS = {"reader": reader, **{kind: partial(fsync, kind) for kind in blankfs.MAKE}, "idle": idle, "marks": marks}
 
 
 def main() -> int:
