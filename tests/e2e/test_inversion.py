@@ -11,7 +11,6 @@ from typing import Callable
 
 import pytest
 
-from tests.e2e.test_disk import Start
 from tests.e2e.test_life import device, wait_for_held
 from tests.e2e.test_neighbours import FOREVER_SECONDS
 from tests.e2e.test_power import FILES, ext4_boot, new_filesystem  # noqa: F401  (ext4_boot is a fixture)
@@ -28,7 +27,6 @@ Class guest: what is held leaves when the journal or a flush of the guest comes,
 Class background: each of the writes may be held for max-hold-ms, but the flush never is."""
 
 BOUND_MS = {"guest": HOLD_MS["guest"] / 2, "background": 8 * HOLD_MS["background"] + 2000}
-
 
 HEAD_MS = 500
 """Class guest: the first of what is held leaves after half a second, whatever max-hold-ms is."""

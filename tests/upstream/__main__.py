@@ -46,8 +46,9 @@ def run_job(tree: jobs.Tree, job: jobs.Job, number: int) -> None:
     # What a run that was ended left behind (a FIFO, say) fails the next one.
     shutil.rmtree(tree.obj / "tests" / "qemu-iotests" / "scratch", ignore_errors=True)
     with log.open("w") as output:
-        done = subprocess.run(["timeout", "--kill-after=10", str(LIMIT_SECONDS), *job.command], cwd=tree.obj / job.folder,
-                              env=tree.environment(), stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
+        done = subprocess.run(["timeout", "--kill-after=10", str(LIMIT_SECONDS), *job.command],
+                              cwd=tree.obj / job.folder, env=tree.environment(), stdin=subprocess.DEVNULL,
+                              stdout=output, stderr=subprocess.STDOUT)
     found = results.of_tap(log.read_text(errors="replace"), done.returncode)
     with LEDGER.open("a") as ledger:
         ledger.write(json.dumps({"tree": tree.name, "job": job.name, "results": found}) + "\n")
