@@ -6,6 +6,7 @@
  */
 #include "test.h"
 #include "idletime/learner.h"
+#include <math.h>
 
 static const IdletimeHalfLife never = { 1e12, 1e24 };
 
@@ -67,7 +68,7 @@ static void test_law(void)
 
     idletime_histogram_init(&h);
     for (int i = 0; i < n; i++) {
-        gap[i] = (i % 6 ? 0.3 : 40 + 60 * uniform(&random)) * MS;
+        gap[i] = (i % 6 ? 0.3 : 40 + 60 * test_uniform(&random)) * MS;
         idletime_histogram_add(&h, never, gap[i], 0);
     }
     idletime_law_build(&law, &h, IDLETIME_BINS);
@@ -102,7 +103,7 @@ static void test_law_spread(void)
 
     idletime_histogram_init(&h);
     for (int i = 0; i < 5000; i++) {
-        idletime_histogram_add(&h, never, 30 * MS * uniform(&random), 0);
+        idletime_histogram_add(&h, never, 30 * MS * test_uniform(&random), 0);
     }
     idletime_law_build(&law, &h, IDLETIME_BINS);
     /* Uniform arrivals: the square counts, d^2 + sd^2 = 26/25 of d^2. */
@@ -136,7 +137,7 @@ static void test_windows_bursts(void)
     idletime_histogram_init(&h);
     for (int i = 0; i < 1200; i++) {
         idletime_histogram_add(&h, never, i % 6 ? 0.3 * MS :
-                               (69.5 + uniform(&random)) * MS, 0);
+                               (69.5 + test_uniform(&random)) * MS, 0);
     }
     /* 3 % of 5 ms a gap */
     idletime_windows_build(&w, &h, d, NULL, 0.15 * MS, 1, 5.0 * MS);
@@ -158,14 +159,14 @@ static void test_windows_budget(void)
         static IdletimeHistogram h;
         static IdletimeWindows w;
         IdletimeWindow list[IDLETIME_WINDOWS_SHOWN];
-        IdletimeService d = { (0.05 + 10 * uniform(&random)) * MS, 0 };
-        double delay = d.mean_ns * uniform(&random);
+        IdletimeService d = { (0.05 + 10 * test_uniform(&random)) * MS, 0 };
+        double delay = d.mean_ns * test_uniform(&random);
         unsigned n;
 
         idletime_histogram_init(&h);
         for (int i = 0; i < 300; i++) {
             idletime_histogram_add(&h, never, MS *
-                                   (round % 3 ? 100 * uniform(&random) :
+                                   (round % 3 ? 100 * test_uniform(&random) :
                                     test_range(&random, 1, 9) * 10), 0);
         }
         idletime_windows_build(&w, &h, d, NULL, delay, 1, 20.0 * MS);
@@ -191,8 +192,8 @@ static void test_windows_foresee(void)
 
     idletime_histogram_init(&h);
     for (int i = 0; i < n; i++) {
-        gap[i] = MS * (i % 6 ? 0.2 - 0.3 * log(1 - uniform(&random)) :
-                       50 + 40 * uniform(&random));
+        gap[i] = MS * (i % 6 ? 0.2 - 0.3 * log(1 - test_uniform(&random)) :
+                       50 + 40 * test_uniform(&random));
         idletime_histogram_add(&h, never, gap[i], 0);
     }
     idletime_windows_build(&w, &h, d, NULL, 0.1 * MS, 1, 5.0 * MS);
@@ -216,12 +217,12 @@ static void test_windows_foresee(void)
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
-    g_test_add_func("/windows/foresee", test_windows_foresee);
     g_test_add_func("/histogram/bins", test_bins);
     g_test_add_func("/histogram/decay", test_decay);
     g_test_add_func("/law/definition", test_law);
     g_test_add_func("/law/spread", test_law_spread);
     g_test_add_func("/windows/bursts", test_windows_bursts);
     g_test_add_func("/windows/budget", test_windows_budget);
+    g_test_add_func("/windows/foresee", test_windows_foresee);
     return g_test_run();
 }

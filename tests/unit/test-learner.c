@@ -178,8 +178,8 @@ static void test_spare(void)
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
-    g_test_add_func("/learner/clocks", test_clocks);
     g_test_add_func("/learner/change", test_change);
+    g_test_add_func("/learner/clocks", test_clocks);
     g_test_add_func("/learner/safe-start", test_safe_start);
     g_test_add_func("/learner/permit-sane", test_permit_sane);
     g_test_add_func("/spare", test_spare);

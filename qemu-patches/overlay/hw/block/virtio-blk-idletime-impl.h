@@ -111,6 +111,9 @@ void idletime_blk_urge(VirtIOBlkIdletime *it, IdletimePromotion cause);
 void idletime_blk_follow_orders(IdletimeBlkPart *part);
 /** idletime_blk_release_urged: the head of the list; false: it has to wait. */
 bool idletime_blk_release_urged(IdletimeBlkPart *part, VirtIOBlockReq *req);
+/** idletime_blk_due_since_ns: for the head; its max-hold-ms begins then. */
+int64_t idletime_blk_due_since_ns(IdletimeBlkPart *part,
+                                  const VirtIOBlockReq *req);
 /** idletime_blk_relieve_ring: the head leaves if too many are held. */
 void idletime_blk_relieve_ring(IdletimeBlkPart *part);
 

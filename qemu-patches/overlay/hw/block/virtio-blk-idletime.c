@@ -23,14 +23,6 @@
 #include "system/block-backend.h"
 #include "virtio-blk-idletime-impl.h"
 
-/*
- * Class guest: a process of the same guest that is foreground may wait for a
- * lock that is kept across a held read, of metadata say, and nothing in the
- * request tells.  So the first of a list leaves after half a second in that
- * place.  That is two requests a second at most, however many are held.
- */
-#define GUEST_HEAD_NS           (500 * 1000 * 1000LL)
-
 /* ---- lists */
 
 static void held_add(IdletimeBlkPart *part, VirtIOBlockReq *req)
@@ -94,25 +86,6 @@ static uint64_t size_of(const VirtIOBlockReq *req)
                in - MIN(in, sizeof(struct virtio_blk_inhdr)));
 }
 
-/* When to begin to count @max_hold_ns for the head of the list. */
-static int64_t counted_since_ns(IdletimeBlkPart *part,
-                                const VirtIOBlockReq *req)
-{
-    int64_t max_hold_ns = idletime_resource_get(part->gate->res,
-                                                IDLETIME_MAX_HOLD_MS) *
-                          SCALE_MS;
-
-    if (part->head != req) {
-        part->head = req;
-        part->head_since_ns = idletime_now_ns();
-    }
-    if (!max_hold_ns || idletime_blk_class(req) != IDLETIME_CLASS_GUEST) {
-        return req->idletime.held_ns;
-    }
-    return MIN(req->idletime.held_ns,
-               part->head_since_ns + GUEST_HEAD_NS - max_hold_ns);
-}
-
 /* Returns false if the head of the list has to wait. */
 static bool release_head(IdletimeBlkPart *part)
 {
@@ -123,8 +96,8 @@ static bool release_head(IdletimeBlkPart *part)
     if (req->idletime.number <= part->urged_number) {
         return idletime_blk_release_urged(part, req);
     }
-    if (!idletime_gate_ask(part->gate, counted_since_ns(part, req), bytes,
-                           &req->idletime.lease)) {
+    if (!idletime_gate_ask(part->gate, idletime_blk_due_since_ns(part, req),
+                           bytes, &req->idletime.lease)) {
         return false;
     }
     idletime_blk_held_remove(part, req);
