@@ -46,6 +46,20 @@ def never_idle(machine: Machine) -> None:
     machine.guest.load(outstanding=2, seconds=FOREVER_SECONDS)
 
 
+def stop_in_service(machine: Machine, neighbour: Machine) -> None:
+    """SIGSTOP a foreground QEMU while a request of it is in service, as its neighbour sees it.
+
+    Where the processors are taken, there are moments between two requests: then it goes on, and is stopped again.
+    """
+    end = time.monotonic() + 30
+    machine.process.kill(signal.SIGSTOP)
+    while info(neighbour)["state"] != "foreground":
+        assert time.monotonic() < end, "it was never stopped in service"
+        machine.process.kill(signal.SIGCONT)
+        time.sleep(POLL_SECONDS)
+        machine.process.kill(signal.SIGSTOP)
+
+
 def greedy(machine: Machine) -> None:
     """A background that always wants more."""
     machine.guest.load(outstanding=4, seconds=FOREVER_SECONDS)
@@ -82,7 +96,7 @@ def test_stopped_foreground_leaves_promotions(disk: Start, machine: Start) -> No
     bg = machine(shared, "background", "background", max_hold_ms=500)
     never_idle(fg)
     served_again(shared, "foreground")
-    fg.process.kill(signal.SIGSTOP)
+    stop_in_service(fg, bg)
     try:
         before = issued(bg)
         greedy(bg)
