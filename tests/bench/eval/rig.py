@@ -87,7 +87,7 @@ class Rig:
 
     def _warm_up(self) -> None:
         """Each machine's first moments under load go into translating its drivers: they are nobody's result."""
-        for machine in dict.fromkeys(self.machines.values()):
+        for machine in {machine.name: machine for machine in self.machines.values()}.values():
             machine.guest.load(seconds=WARM_UP_SECONDS).result()
 
     def _nbd(self, name: str, arena: Path) -> list[str]:
