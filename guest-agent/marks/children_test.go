@@ -10,17 +10,23 @@ import (
 	"idletime/guest-agent/actuate/ioprio"
 )
 
-func TestChildrenGoBackWithTheirParent(t *testing.T) {
+// markedParent has a marked process, 42, and 43, its child since then.
+func markedParent(t *testing.T, uid uint32) (*world, *Book) {
 	w := newWorld(t)
 	book := w.book()
-	w.process(42, 0, 0, "/user", 1)
+	w.process(42, 0, uid, "/user", 1)
 	_, problem := book.Mark(0, 42, "test")
 	must(t, problem)
-	w.process(43, 42, 0, cgroup.Background, 2)
+	w.process(43, 42, uid, cgroup.Background, 2)
 	w.threads[43] = []actuate.Thread{{TID: 43, IOPrio: ioprio.Idle}}
+	return w, book
+}
+
+func TestChildrenGoBackWithTheirParent(t *testing.T) {
+	w, book := markedParent(t, 0)
 	w.process(44, 43, 0, cgroup.Background, 2)
 	w.threads[44] = []actuate.Thread{{TID: 44, IOPrio: ioprio.Idle}}
-	_, problem = book.Mark(0, 44, "a mark of its own")
+	_, problem := book.Mark(0, 44, "a mark of its own")
 	must(t, problem)
 	done, problem := book.Unmark(0, 42)
 	must(t, problem)
@@ -36,14 +42,8 @@ func TestChildrenGoBackWithTheirParent(t *testing.T) {
 }
 
 func TestAChildAloneGoesBack(t *testing.T) {
-	w := newWorld(t)
-	book := w.book()
-	w.process(42, 0, 1000, "/user", 1)
-	_, problem := book.Mark(0, 42, "test")
-	must(t, problem)
-	w.process(43, 42, 1000, cgroup.Background, 2)
-	w.threads[43] = []actuate.Thread{{TID: 43, IOPrio: ioprio.Idle}}
-	_, problem = book.Unmark(1000, 43)
+	w, book := markedParent(t, 1000)
+	_, problem := book.Unmark(1000, 43)
 	must(t, problem)
 	w.expect(43, "/user 0/0")
 	w.expect(42, marked)

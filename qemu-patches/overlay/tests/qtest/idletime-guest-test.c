@@ -157,6 +157,17 @@ static void test_urge_pieces(const void *opaque)
     machine_free(m);
 }
 
+/* Three idle writes; the first write that comes to the disk stays there. */
+static void hold_three(TestDisk *d, void *block, TestRequest **held)
+{
+    foreground(d);
+    disk_pause_write(d, "A");
+    for (int i = 0; i < 3; i++) {
+        held[i] = disk_submit(d, 0, VIRTIO_BLK_T_OUT, IOPRIO_IDLE, 64 * i,
+                              block, BLOCK_BYTES);
+    }
+}
+
 /* A commit block needs nothing of what is held: it does not queue behind. */
 static void test_urge_order(void)
 {
@@ -165,13 +176,7 @@ static void test_urge_order(void)
     TestMachine *m = guest("", &d);
     TestRequest *held[3], *journal;
 
-    foreground(d);
-    /* The first write that comes to the disk stays there. */
-    disk_pause_write(d, "A");
-    for (int i = 0; i < 3; i++) {
-        held[i] = disk_submit(d, 0, VIRTIO_BLK_T_OUT, IOPRIO_IDLE, 64 * i,
-                              block, BLOCK_BYTES);
-    }
+    hold_three(d, block, held);
     assert_held(d, 3);
     journal = disk_submit(d, 0, VIRTIO_BLK_T_OUT, IOPRIO_BE_JOURNAL, 4096,
                           block, BLOCK_BYTES);
@@ -194,12 +199,7 @@ static void test_urge_cap(void)
     TestMachine *m = guest("", &d);
     TestRequest *held[3], *late;
 
-    foreground(d);
-    disk_pause_write(d, "A");
-    for (int i = 0; i < 3; i++) {
-        held[i] = disk_submit(d, 0, VIRTIO_BLK_T_OUT, IOPRIO_IDLE, 64 * i,
-                              block, BLOCK_BYTES);
-    }
+    hold_three(d, block, held);
     request_ok(disk_flush(d));
     assert_held(d, 2);
     request_ok(disk_submit(d, 0, VIRTIO_BLK_T_OUT, IOPRIO_BE_JOURNAL, 4096,
