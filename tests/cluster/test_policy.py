@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import subprocess
 import tarfile
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from jinja2 import Environment
 
 from tests.cluster.place import ROLES
 from tests.framework.paths import BUILD
@@ -34,6 +37,7 @@ BAD = [
     (tenant(policy={"interval": "61min"}), "policy.interval is '61min': more than an hour; write less"),
     (tenant(policy={"max_inflight": 65}), "policy.max_inflight is '65': write a number from 1 to 64"),
     (tenant(policy={"max_hold": "5"}), "policy.max_hold is '5': write a time, such as 5s, or never"),
+    (tenant(policy={"uplink_rate": "950"}), "policy.uplink_rate is '950': write bits a second with a unit, such as 950Mbit"),
     (tenant(policy={"cpu": "lazy"}), "policy.cpu is 'lazy': use idle, minimal"),
     (tenant(memory="2048"), "memory is '2048': write a size with a unit, such as 2GiB"),
     (tenant(name="a b"), "name is 'a b': write letters, digits and ._-"),
@@ -78,6 +82,31 @@ def test_names_are_unique() -> None:
 def test_times_have_units(text: str, expected: int | None) -> None:
     """Microseconds, or None."""
     assert policy.microseconds(text) == expected
+
+
+SETTINGS = [
+    {},
+    {"interval": "auto", "budget_percent": 3, "shadow": True, "max_inflight": 2, "max_request": "64KiB", "max_hold": "5s"},
+    {"interval": "5ms", "shadow": False, "uplink_rate": "950Mbit"},
+    {"shadow": True},
+]
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+def test_the_policy_is_what_libvirt_stores(settings: dict[str, Any], tmp_path: Path) -> None:
+    """What the template writes, for a tenant and for a resource, obeys the grammar of the policy and has every setting."""
+    source = Environment(trim_blocks=True)
+    source.filters["idletime.kvm.microseconds"] = policy.microseconds
+    full = {**policy.TENANT_DEFAULTS, **tenant(policy=settings, disks=[{**DISK, "resource": "sda"}])}
+    text = source.from_string((ROLES / "tenant" / "templates" / "policy.xml.j2").read_text()).render(
+        tenant=full, tenant_resources=[{"name": "sda", **settings}])
+    file = tmp_path / "policy.xml"
+    file.write_text(text)
+    schema = ROLES.parents[1] / "libvirt" / "idletime" / "schema" / "idletime-policy-1.rng"
+    subprocess.run(["xmllint", "--noout", "--relaxng", str(schema), str(file)], check=True)
+    words = {"auto": "auto='yes'", "5ms": "us='5000'", True: "shadow='yes'", False: "shadow='no'"}
+    for name, value in settings.items():
+        assert text.count(words.get(value, f"'{value}")) == 2, name
 
 
 @pytest.mark.parametrize("role", sorted(path.name for path in ROLES.iterdir()))

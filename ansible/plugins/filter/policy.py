@@ -27,6 +27,7 @@ DURATION_US = {"us": 1, "ms": 1000, "s": 1_000_000, "min": 60_000_000}
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}"
 MAC = r"[0-9a-f]{2}(:[0-9a-f]{2}){5}"
 SIZE = r"[0-9]+(B|KiB|MiB|GiB|TiB)"
+RATE = r"[0-9]+[kMG]?bit"
 
 Problems = list[str]
 
@@ -75,6 +76,7 @@ def _settings(where: str, item: dict[str, Any]) -> Problems:
         + _range(f"{where}.max_inflight", item.get("max_inflight"), 1, 64)
         + _matching(f"{where}.max_request", item.get("max_request"), SIZE, "a size with a unit, such as 128KiB")
         + _matching(f"{where}.max_hold", item.get("max_hold"), r"never|[0-9]+(ms|s|min)", "a time, such as 5s, or never")
+        + _matching(f"{where}.uplink_rate", item.get("uplink_rate"), RATE, "bits a second with a unit, such as 950Mbit")
     )
 
 
