@@ -4,18 +4,21 @@ The dissertation's chapter 4.4 asks the same question: f(i, p) and b(i, p),
 the throughput of foreground and background relative to alone, for intensity i
 and interval p. This is a model of our own for its load, not that chapter's.
 
-In each quantum Q the foreground issues requests of service time s until i * Q
-has passed, then pauses for g. The background's requests take d.
+In each quantum Q the foreground issues requests until i * Q has passed, then
+pauses for g. The disk serves each in D; seen from a guest it takes s (of the
+foreground) or d (of the background), as completion and next request take their
+time, in which the disk is free for the other one.
 
 * A request that begins before the burst's end is finished, so a burst has one
   request more than fit whole into it: n = floor(i * Q / s) + 1.
 * p below g: background starts at p, p + d, ... before the pause ends. How far
-  the last one reaches into the burst is uniform in (0, d], paid once, at the
+  the last one reaches into the burst is uniform in (0, D], paid once, at the
   first request; n is averaged over it.
-* p below the time t that the foreground needs to issue its next request: in
-  each gap of a burst the background may start first. It looks every 0.2 ms,
-  and then has to wake up; CHANCE of its winning is fitted to one figure, the
-  foreground's throughput at p = 0 and i = 30 %, and used for all i.
+* p below the time t = s - D that the foreground needs to issue its next
+  request: in each gap of a burst the background may start first. It has to
+  wake up, WAKE; from there to t the disk would have been free, so the foreground
+  loses D - (t - WAKE). CHANCE of the background's winning is fitted to the
+  throughputs at p = 0, one figure for all i.
 * p above g: the background never starts, and the foreground loses nothing.
 
 Assumes: one server, constant service times, no promotions.
@@ -35,8 +38,13 @@ class Situation:
     interval: float
     foreground_service: float
     background_service: float
-    turnaround: float = 0.0005
-    """From a completion to the foreground's next request."""
+    disk_service: float
+    """What the disk itself takes of both."""
+
+    @property
+    def turnaround(self) -> float:
+        """From a completion to the foreground's next request."""
+        return max(0.0, self.foreground_service - self.disk_service)
 
 
 @dataclass(frozen=True)
@@ -47,8 +55,10 @@ class Prediction:
     background: float
 
 
-CHANCE = 0.25
+CHANCE = 0.6
 """Of the background to start in a gap between two requests of a burst, with p = 0."""
+WAKE = 0.0003
+"""Seconds from a completion of the foreground to the start of a request of the background, with p = 0."""
 STEPS = 50
 """Points at which the uniform delay is taken."""
 
@@ -67,15 +77,17 @@ def _delayed(busy: float, longest: float, service: float) -> float:
 def predict(situation: Situation) -> Prediction:
     """f(i, p) and b(i, p)."""
     s, d, quantum = situation.foreground_service, situation.background_service, situation.quantum
+    disk, turnaround = situation.disk_service, situation.turnaround
     busy = situation.intensity * quantum
-    between = CHANCE if situation.interval < situation.turnaround else 0.0
-    mean_s = s + between * d
+    between = CHANCE if situation.interval < turnaround else 0.0
+    mean_s = s + between * (disk - max(0.0, turnaround - WAKE))
     if situation.intensity >= 1:
         return Prediction(s / mean_s, between * d / mean_s)
     alone = _requests(busy, 0, s)
     pause = quantum - alone * s
     if pause <= situation.interval:
         return Prediction(1.0, 0.0)
-    count = _delayed(busy, d, mean_s)
-    after = max(0.0, quantum - d / 2 - count * mean_s - situation.interval) / d + 0.5
+    count = _delayed(busy, disk, mean_s)
+    # The last one may end after the pause: half a request more in the mean, and its turnaround is not waited for.
+    after = max(0.0, quantum - disk / 2 - count * mean_s - situation.interval + d - disk) / d + 0.5
     return Prediction(min(1.0, count / alone), min(1.0, (between * count + after) * d / quantum))

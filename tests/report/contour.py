@@ -57,7 +57,7 @@ class Results:
             row = [
                 prediction.predict(prediction.Situation(
                     QUANTUM_SECONDS, intensity / 100, interval_us / 1e6, foreground_service,
-                    1 / self.background_alone[RATE],
+                    1 / self.background_alone[RATE], self.conditions["disk"]["service_us"] / 1e6,
                 )) for intensity in self.intensities
             ]
             surfaces["foreground"].append([100 * each.foreground for each in row])
