@@ -13,7 +13,7 @@ from tests.framework.process import ProcessError
 from tests.framework.qemu import Boot, Machine
 from tests.testbed.attach import attach
 from tests.testbed.disk import Disk, Model
-from tests.testbed.requests import REQUESTS, early, most_at_once, of_client, overlap, turnaround_ns
+from tests.testbed.requests import REQUESTS, early, most_at_once, of_client, overlap, turnaround_ns, waited_ns
 
 Start = Callable[..., Any]
 
@@ -42,6 +42,14 @@ def test_overlap_and_turnaround() -> None:
     a, b = overlap(requests((0, 1), (25, 26), (40, 41)), requests((20, 21), (30, 31), (90, 91)))
     assert a["arrival_ns"].tolist() == [25, 40] and b["arrival_ns"].tolist() == [20, 30]
     assert turnaround_ns(requests((0, 10), (15, 20), (120, 130)), 50).tolist() == [5]
+
+
+def test_waited() -> None:
+    """5 for another, then one that waits for us alone, then one that waits for us and for what we waited for, then none."""
+    log = requests((0, 15), (20, 30), (21, 40), (32, 60))
+    log["start_ns"] = [5, 20, 30, 50]
+    assert waited_ns(log).tolist() == [5, 0, 0, 10]
+    assert len(waited_ns(requests())) == 0
 
 
 def test_of_client() -> None:

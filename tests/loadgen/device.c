@@ -74,11 +74,13 @@ void open_device(Load *load)
              load->buffered ? "" : " (try --buffered)");
     }
     bytes = device_bytes(load->fd, load->device);
+    bytes -= load->offset_bytes < bytes ? load->offset_bytes : bytes;
     if (load->span_bytes == 0 || load->span_bytes > bytes) {
         load->span_bytes = bytes;
     }
     if (load->span_bytes < load->block_bytes * load->outstanding) {
-        fail("%s has %" PRIu64 " bytes: too few for %u blocks of %" PRIu64,
+        fail("%s has %" PRIu64 " bytes there: too few for %u blocks of %"
+             PRIu64,
              load->device, load->span_bytes, load->outstanding,
              load->block_bytes);
     }

@@ -29,7 +29,8 @@ typedef struct Load {
     const char *operation; /* read | write */
     const char *ioprio;    /* none | idle | best-effort */
     uint64_t block_bytes;
-    uint64_t span_bytes; /* 0: the whole device */
+    uint64_t offset_bytes; /* where the span begins */
+    uint64_t span_bytes;   /* 0: the rest of the device */
     uint64_t seed;
     unsigned outstanding;
     unsigned intensity;  /* percent of the quantum */

@@ -20,6 +20,7 @@ static const struct option options[] = {
     { "operation", required_argument, NULL, 'o' },
     { "ioprio", required_argument, NULL, 'c' },
     { "block-bytes", required_argument, NULL, 'b' },
+    { "offset-bytes", required_argument, NULL, 'O' },
     { "span-bytes", required_argument, NULL, 'S' },
     { "seed", required_argument, NULL, 'r' },
     { "outstanding", required_argument, NULL, 'n' },
@@ -51,6 +52,9 @@ static void parse_option(Load *load, int key, const char *text)
     case 'c': load->ioprio = text; break;
     case 'b':
         load->block_bytes = number("block-bytes", text, 512, 1 << 26);
+        break;
+    case 'O':
+        load->offset_bytes = number("offset-bytes", text, 0, bytes_max);
         break;
     case 'S':
         load->span_bytes = number("span-bytes", text, 512, bytes_max);

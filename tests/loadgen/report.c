@@ -26,15 +26,16 @@ static Samples collect(const Load *load, Worker *workers)
 static void print_parameters(const Load *load)
 {
     printf("{\"device\": \"%s\", \"pattern\": \"%s\", \"operation\": \"%s\", "
-           "\"block_bytes\": %" PRIu64 ", \"span_bytes\": %" PRIu64 ", "
+           "\"block_bytes\": %" PRIu64 ", \"offset_bytes\": %" PRIu64 ", "
+           "\"span_bytes\": %" PRIu64 ", "
            "\"outstanding\": %u, \"intensity_percent\": %u, "
            "\"quantum_ms\": %u, \"pauses\": \"%s\", \"rate\": %u, \"trace\": %s%s%s, "
            "\"planned_seconds\": %.3f, "
            "\"seed\": %" PRIu64 ", \"ioprio\": \"%s\", "
            "\"fsync_every\": %u, \"direct\": %s",
            load->device, load->pattern, load->operation, load->block_bytes,
-           load->span_bytes, load->outstanding, load->intensity,
-           load->quantum_ms, load->pauses, load->rate,
+           load->offset_bytes, load->span_bytes, load->outstanding,
+           load->intensity, load->quantum_ms, load->pauses, load->rate,
            load->trace ? "\"" : "", load->trace ? load->trace : "null",
            load->trace ? "\"" : "", load->seconds, load->seed, load->ioprio,
            load->fsync_every, load->buffered ? "false" : "true");

@@ -20,11 +20,10 @@ static uint64_t next_offset(Worker *worker)
 {
     const Load *load = worker->load;
     uint64_t blocks = load->span_bytes / load->block_bytes;
+    uint64_t block = strcmp(load->pattern, "random") == 0 ?
+                     next_random(&worker->random_state) : worker->cursor++;
 
-    if (strcmp(load->pattern, "random") == 0) {
-        return next_random(&worker->random_state) % blocks * load->block_bytes;
-    }
-    return worker->cursor++ % blocks * load->block_bytes;
+    return load->offset_bytes + block % blocks * load->block_bytes;
 }
 
 void keep_sample(Worker *worker, int64_t start_ns, int64_t end_ns)

@@ -57,6 +57,7 @@ def panel(axes: Axes, title: str, families: Sequence[tuple[Family, Sequence[Mark
 
 def draw(
     target: Path, headline: str, panels: Mapping[str, Sequence[tuple[Family, Sequence[Mark]]]], footer: str = "",
+    x_label: str = X_LABEL,
 ) -> None:
     """All panels, labels on the outer ones, one legend."""
     rows = -(-len(panels) // COLUMNS)
@@ -66,7 +67,7 @@ def draw(
     for axes in list(grid.flat)[len(panels):]:
         axes.set_axis_off()
     for axes in list(grid.flat)[max(0, len(panels) - COLUMNS):len(panels)]:
-        axes.set_xlabel(X_LABEL, fontsize=8)
+        axes.set_xlabel(x_label, fontsize=8)
     for axes in grid[:, 0]:
         axes.set_ylabel(Y_LABEL, fontsize=8)
     _finish(figure, grid, headline, footer)

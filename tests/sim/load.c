@@ -80,8 +80,8 @@ void sim_load_done(SimForeground *f, const SimParams *p, int64_t now_ns)
         return;
     }
     f->next_ns = now_ns + p->fg_think_ns;
-    if (p->noise_ns) {
-        f->next_ns += sim_exponential(&f->noise, p->noise_ns);
+    if (p->fg_noise_ns) {
+        f->next_ns += sim_exponential(&f->noise, p->fg_noise_ns);
     }
     if (f->next_ns >= f->burst_ns + busy_ns(f)) {
         f->burst_ns = MAX(f->burst_ns + busy_ns(f) + pause_ns(f), now_ns);

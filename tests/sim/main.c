@@ -27,6 +27,7 @@ static const char usage[] =
 "  --service-ms MS       service time of the device (5)\n"
 "  --spread PERCENT      of service times, uniform (0)\n"
 "  --noise-ms MS         added to service and thinking times, exponential (0)\n"
+"  --path-ms MS          to the device, and back: each, half of it by chance (0)\n"
 "  --transfer-ms MS      of 128 KiB of background data, added to its service (0)\n"
 "  --piece-bytes N       of background requests, at most (131072)\n"
 "  --channels N          requests that the device serves at a time (1)\n"
@@ -40,6 +41,7 @@ static const char usage[] =
 "  --after-quantum-ms MS   of this quantum\n"
 "  --after-intensity PERCENT  and this intensity\n"
 "  --fg-think-ms MS      between two foreground requests of a burst (0.3)\n"
+"  --fg-noise-ms MS      added to it, exponential (--noise-ms)\n"
 "  --bg-think-ms MS      between two background requests (0.2)\n"
 "  --participants N      background participants (1)\n"
 "  --outstanding N       background requests of each (1)\n"
@@ -106,6 +108,8 @@ static const struct option options[] = {
     { "service-ms", required_argument, NULL, 's' },
     { "spread", required_argument, NULL, 'S' },
     { "noise-ms", required_argument, NULL, 'N' },
+    { "fg-noise-ms", required_argument, NULL, 'T' },
+    { "path-ms", required_argument, NULL, 'W' },
     { "transfer-ms", required_argument, NULL, 't' },
     { "piece-bytes", required_argument, NULL, 'B' },
     { "channels", required_argument, NULL, 'C' },
@@ -144,7 +148,9 @@ static void set_option(Options *o, int c, const char *name)
     case 'i': parse_policies(o, optarg); break;
     case 's': p->service_ns = NUMBER(0.001, 1e5) * MS; break;
     case 'S': p->spread = NUMBER(0, 99) / 100; break;
-    case 'N': p->noise_ns = NUMBER(0, 1e5) * MS; break;
+    case 'N': p->noise_ns = p->fg_noise_ns = NUMBER(0, 1e5) * MS; break;
+    case 'T': p->fg_noise_ns = NUMBER(0, 1e5) * MS; break;
+    case 'W': p->path_ns = NUMBER(0, 1e5) * MS; break;
     case 't': p->transfer_ns = NUMBER(0, 1e5) * MS; break;
     case 'B': p->piece_bytes = NUMBER(4096, 1 << 30); break;
     case 'C': p->channels = NUMBER(1, SIM_CHANNELS_MAX); break;
@@ -247,11 +253,11 @@ static void print_json(const Options *o, const char *name, const SimPolicy *p,
     printf("{\"workload\": \"%s\", \"scheduler\": \"%s\", \"kind\": %d, "
            "\"interval_ms\": %g, \"budget\": %g, ", o->name, name, p->kind,
            p->interval_ns / MS, p->budget);
-    printf("\"service_ms\": %g, \"spread\": %g, \"noise_ms\": %g, \"channels\": %d, "
+    printf("\"service_ms\": %g, \"spread\": %g, \"noise_ms\": %g, \"path_ms\": %g, \"channels\": %d, "
            "\"foregrounds\": %d, \"quantum_ms\": %g, \"intensity\": %g, "
            "\"jitter\": %g, \"gaps\": %d, \"outstanding\": %d, "
            "\"max_inflight\": %u, \"duration_s\": %g, \"warm_up_s\": %g, "
-           "\"seed\": %" PRIu64 ", ", q->service_ns / MS, q->spread, q->noise_ns / MS,
+           "\"seed\": %" PRIu64 ", ", q->service_ns / MS, q->spread, q->noise_ns / MS, q->path_ns / MS,
            q->channels, q->foregrounds, q->load.quantum_ns / MS,
            q->load.intensity, q->load.jitter, q->load.gaps, q->outstanding,
            q->rule.max_inflight, q->duration_ns / 1e9, q->warm_up_ns / 1e9,

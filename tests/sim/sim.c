@@ -17,8 +17,9 @@ typedef struct Part {
 
 typedef struct Sim {
     SimParams p;
-    uint64_t random;
+    uint64_t random, path_random;
     int64_t now_ns;
+    SimPath to, from;
     SimDevice device;
     SimForeground fg[SIM_FOREGROUNDS_MAX];
     IdletimeFgBoard *board;
@@ -59,6 +60,22 @@ static uint32_t piece_bytes(const Sim *s, const Part *part)
            s->p.piece_bytes;
 }
 
+/* On its way: half of the mean always, the rest by chance. */
+static int64_t path_end_ns(Sim *s)
+{
+    return s->now_ns + s->p.path_ns / 2 +
+           sim_exponential(&s->path_random, s->p.path_ns / 2.0);
+}
+
+static void issue(Sim *s, SimRequest request)
+{
+    if (s->p.path_ns) {
+        sim_path_send(&s->to, request, path_end_ns(s));
+    } else {
+        sim_device_issue(&s->device, request, s->now_ns);
+    }
+}
+
 /* ---- foreground */
 
 static void foreground_issue(Sim *s, int index)
@@ -70,9 +87,9 @@ static void foreground_issue(Sim *s, int index)
     s->fg_started++;
     s->fg_in_service++;
     idletime_fg_begin(&f->writer, s->now_ns, 4096);
-    sim_device_issue(&s->device, (SimRequest) {
+    issue(s, (SimRequest) {
         .owner = ~index, .issued_ns = s->now_ns, .service_ns = service_ns(s),
-    }, s->now_ns);
+    });
 }
 
 static void note_latency(Sim *s, int64_t ns)
@@ -151,13 +168,13 @@ static void release(Sim *s, Part *part)
     memmove(part->since_ns, part->since_ns + 1,
             --part->held * sizeof(part->since_ns[0]));
     s->bg_started++;
-    sim_device_issue(&s->device, (SimRequest) {
+    issue(s, (SimRequest) {
         .owner = part - s->part, .issued_ns = s->now_ns,
         .service_ns = s->bg_service_ns + transfer_ns(s, bytes),
         .bytes = bytes,
         .beside = s->fg_in_service + s->bg_in_service,
         .fg_idle = s->fg_in_service == 0,
-    }, s->now_ns);
+    });
     s->bg_in_service++;
     s->bg_service_ns = service_ns(s);
 }
@@ -170,7 +187,7 @@ static bool foreseen_free(const Sim *s)
     int index[SIM_FOREGROUNDS_MAX] = { 0 };
     int coming = 0;
 
-    if (s->device.busy >= s->device.channels) {
+    if (s->fg_in_service + s->bg_in_service >= (uint32_t)s->device.channels) {
         return false;
     }
     for (;;) {
@@ -302,6 +319,8 @@ static int64_t next_ns(const Sim *s)
 {
     int64_t next = MIN(sim_device_next_ns(&s->device), s->change_ns);
 
+    next = MIN(next, MIN(sim_path_next_ns(&s->to), sim_path_next_ns(&s->from)));
+
     for (int i = 0; i < s->p.foregrounds; i++) {
         next = MIN(next, s->fg[i].next_ns);
     }
@@ -314,10 +333,36 @@ static int64_t next_ns(const Sim *s)
     return next;
 }
 
-static void step(Sim *s)
+static void done(Sim *s, const SimRequest *request)
+{
+    if (request->owner < 0) {
+        foreground_done(s, request);
+    } else {
+        background_done(s, request);
+    }
+}
+
+static void move_requests(Sim *s)
 {
     SimRequest request;
 
+    while (sim_path_arrived(&s->to, s->now_ns, &request)) {
+        sim_device_issue(&s->device, request, s->now_ns);
+    }
+    while (sim_device_done(&s->device, s->now_ns, &request)) {
+        if (s->p.path_ns) {
+            sim_path_send(&s->from, request, path_end_ns(s));
+        } else {
+            done(s, &request);
+        }
+    }
+    while (sim_path_arrived(&s->from, s->now_ns, &request)) {
+        done(s, &request);
+    }
+}
+
+static void step(Sim *s)
+{
     s->steps++;
     if (s->change_ns <= s->now_ns) {
         s->change_ns = INT64_MAX;
@@ -325,13 +370,7 @@ static void step(Sim *s)
             sim_load_begin(&s->fg[i], &s->p, s->now_ns, i);
         }
     }
-    while (sim_device_done(&s->device, s->now_ns, &request)) {
-        if (request.owner < 0) {
-            foreground_done(s, &request);
-        } else {
-            background_done(s, &request);
-        }
-    }
+    move_requests(s);
     for (int i = 0; i < s->p.foregrounds; i++) {
         if (s->fg[i].next_ns <= s->now_ns) {
             foreground_issue(s, i);
@@ -426,6 +465,7 @@ SimResult sim_run(const SimParams *params)
     s->p = *params;
     s->p.participants *= params->policy.kind != SIM_ALONE;
     s->random = params->seed;
+    s->path_random = ~params->seed;
     s->board = aligned_alloc(IDLETIME_PAGE_BYTES, sizeof(*s->board));
     memset(s->board, 0, sizeof(*s->board));
     begin(s);

@@ -19,6 +19,7 @@
 #define SIM_CHANNELS_MAX        64
 #define SIM_AHEAD               64      /* arrivals known to the clairvoyant */
 #define SIM_QUEUE               65536
+#define SIM_MOVING              256     /* requests on a path at a time */
 #define SIM_PIECE_BYTES         131072u
 
 typedef enum SimPolicyKind {
@@ -55,7 +56,9 @@ typedef struct SimParams {
     int channels;
     int64_t service_ns;
     double spread;              /* of service times: uniform, +- this share */
-    int64_t noise_ns;           /* a busy host: added to all times, mean */
+    int64_t noise_ns;           /* a busy host: added to service times, mean */
+    int64_t fg_noise_ns;        /* and to fg_think_ns */
+    int64_t path_ns;            /* to the device, and back: each, mean */
     int64_t transfer_ns;        /* of SIM_PIECE_BYTES of background data */
     uint32_t piece_bytes;       /* of background requests, at most */
     SimLoad load;
@@ -102,6 +105,19 @@ void sim_device_issue(SimDevice *d, SimRequest request, int64_t now_ns);
 int64_t sim_device_next_ns(const SimDevice *d);
 /* The request that is done at @now_ns, if there is one. */
 bool sim_device_done(SimDevice *d, int64_t now_ns, SimRequest *request);
+
+/* ---- path.c: one way between the participants and the device */
+
+typedef struct SimPath {
+    int moving;
+    SimRequest request[SIM_MOVING];
+    int64_t arrival_ns[SIM_MOVING];
+} SimPath;
+
+void sim_path_send(SimPath *p, SimRequest request, int64_t arrival_ns);
+int64_t sim_path_next_ns(const SimPath *p);
+/* The request that has arrived at @now_ns, if there is one. */
+bool sim_path_arrived(SimPath *p, int64_t now_ns, SimRequest *request);
 
 /* ---- load.c: one foreground */
 

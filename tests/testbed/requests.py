@@ -31,6 +31,20 @@ def most_at_once(requests: np.ndarray) -> int:
     return int(np.cumsum(steps[order]).max(initial=0))
 
 
+def waited_ns(requests: np.ndarray) -> np.ndarray:
+    """How long each of these requests waited for others that are not among them, at a disk that serves one at a time.
+
+    That is its time at the disk less the time that it would have taken there
+    without the others: what it would have waited for its own kind is not meant.
+    """
+    waited = np.zeros(len(requests), np.int64)
+    free_ns = 0
+    for number, (arrival_ns, start_ns, finish_ns) in enumerate(zip(*(requests[name].tolist() for name in ("arrival_ns", "start_ns", "finish_ns")))):
+        free_ns = max(arrival_ns, free_ns) + finish_ns - start_ns
+        waited[number] = finish_ns - free_ns
+    return waited
+
+
 def turnaround_ns(requests: np.ndarray, longest_ns: int) -> np.ndarray:
     """From the end of each request of one client to the arrival of its next one, gaps above `longest_ns` left out.
 

@@ -108,10 +108,16 @@ class Evaluation:
             return
         learning = None
         if seconds := self.learning(step):
-            learning = {"seconds": seconds, **self._collect(step, *self._loads(rig, step, seconds, LEARNING_SEED), f"{step.key}-learning")}
-        result = self._collect(step, *self._loads(rig, step, self.seconds, SEED), step.key)
+            learning = {"seconds": seconds, **self._measure(rig, step, seconds, LEARNING_SEED, f"{step.key}-learning")}
+        result = self._measure(rig, step, self.seconds, SEED, step.key)
         counters = rig.counters() if step.path == "nbd" else None
         self.results.write("run", **line, **result, learning=learning, query_idletime=counters)
+
+    def _measure(self, rig: Rig, step: Step, seconds: float, seed: int, stem: str) -> dict[str, Any]:
+        """What the guests and the disk saw of a run of these loads."""
+        mark = rig.disk.mark()
+        background, parts = self._loads(rig, step, seconds, seed)
+        return {**self._collect(background, parts, stem), "at_disk": rig.at_disk(mark)}
 
     def _loads(self, rig: Rig, step: Step, seconds: float, seed: int) -> tuple[Load | None, list[list[Load]]]:
         """Run the loads to their end: the background's, and the foregrounds' by part."""
@@ -130,7 +136,7 @@ class Evaluation:
             background.wait(seconds + LATE_SECONDS)
         return background, parts
 
-    def _collect(self, step: Step, background: Load | None, parts: list[list[Load]], stem: str) -> dict[str, Any]:
+    def _collect(self, background: Load | None, parts: list[list[Load]], stem: str) -> dict[str, Any]:
         foreground = []
         for part, loads in enumerate(parts):
             for vm, load in enumerate(loads):

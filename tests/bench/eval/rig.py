@@ -11,6 +11,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Iterator
 
+import numpy as np
+
 from tests.bench.eval import guesthost, trace
 from tests.bench.eval.contenders import Contender
 from tests.bench.eval.workloads import DATABASE, MOUNT, TRACE, Workload
@@ -20,13 +22,17 @@ from tests.framework.qemu import Boot, Machine
 from tests.testbed import filesystem, loop
 from tests.testbed.attach import DEVICE, RESOURCE, attach
 from tests.testbed.disk import Disk, Model
+from tests.testbed.requests import FLUSH, waited_ns
 
 FOREGROUNDS = ("foreground-0", "foreground-1")
 BACKGROUND = "background"
 MACHINES = (*FOREGROUNDS, BACKGROUND)
 
 COMMON_LOAD = {"pattern": "random", "operation": "read", "block_bytes": 4096}
-BACKGROUND_LOAD = {**COMMON_LOAD, "intensity": 100, "seed": 2}
+HALF_BYTES = 512 << 20
+"""Each half of the disk has its user, so that the disk's log tells whose a request is, whatever way it came."""
+FOREGROUND_LOAD = {**COMMON_LOAD, "span_bytes": HALF_BYTES}
+BACKGROUND_LOAD = {**COMMON_LOAD, "offset_bytes": HALF_BYTES, "intensity": 100, "seed": 2}
 CGROUP = Path("/sys/fs/cgroup/blkio")
 FOREGROUND_WEIGHT = 1000
 CHUNK_BYTES = 16384
@@ -187,7 +193,7 @@ class Rig:
         loads = []
         for name, parts in zip(FOREGROUNDS, workload.loads):
             guest = self.machines[way, name].guest
-            common = {} if workload.tree else {"device": "/dev/vda", **COMMON_LOAD}
+            common = {} if workload.tree else {"device": "/dev/vda", **FOREGROUND_LOAD}
             program = self._program(way, "foreground", workload.program)
             loads.append(Load(guest, program, {"seed": seed, **common, **parts[part], "seconds": seconds}))
         return loads
@@ -204,6 +210,13 @@ class Rig:
         finally:
             if workload.tree:
                 guest.run(f"rm -f {DATABASE}*; umount {MOUNT}")
+
+    def at_disk(self, mark: int) -> dict[str, Any]:
+        """What foreground requests have waited for the background at the disk since a mark()."""
+        requests = self.disk.read(mark)
+        foreground = requests[(requests["offset"] < HALF_BYTES) & (requests["operation"] != FLUSH)]
+        waited = waited_ns(foreground)
+        return {"foreground_requests": len(foreground), "collisions": int(np.count_nonzero(waited)), "waited_us": float(waited.sum() / 1000)}
 
     def counters(self) -> Any:
         """The background's query-idletime."""
