@@ -28,6 +28,7 @@ static const char usage[] =
 "  --spread PERCENT      of service times, uniform (0)\n"
 "  --noise-ms MS         added to service and thinking times, exponential (0)\n"
 "  --path-ms MS          to the device, and back: each, half of it by chance (0)\n"
+"  --stalls PERCENT      of these that take 20 ms more, exponential (0)\n"
 "  --transfer-ms MS      of 128 KiB of background data, added to its service (0)\n"
 "  --piece-bytes N       of background requests, at most (131072)\n"
 "  --channels N          requests that the device serves at a time (1)\n"
@@ -110,6 +111,7 @@ static const struct option options[] = {
     { "noise-ms", required_argument, NULL, 'N' },
     { "fg-noise-ms", required_argument, NULL, 'T' },
     { "path-ms", required_argument, NULL, 'W' },
+    { "stalls", required_argument, NULL, 'L' },
     { "transfer-ms", required_argument, NULL, 't' },
     { "piece-bytes", required_argument, NULL, 'B' },
     { "channels", required_argument, NULL, 'C' },
@@ -150,6 +152,7 @@ static void set_option(Options *o, int c, const char *name)
     case 'S': p->spread = NUMBER(0, 99) / 100; break;
     case 'N': p->noise_ns = p->fg_noise_ns = NUMBER(0, 1e5) * MS; break;
     case 'T': p->fg_noise_ns = NUMBER(0, 1e5) * MS; break;
+    case 'L': p->stalls = NUMBER(0, 100) / 100; break;
     case 'W': p->path_ns = NUMBER(0, 1e5) * MS; break;
     case 't': p->transfer_ns = NUMBER(0, 1e5) * MS; break;
     case 'B': p->piece_bytes = NUMBER(4096, 1 << 30); break;

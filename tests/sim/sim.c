@@ -6,6 +6,9 @@
  */
 #include "sim.h"
 
+/* A host's processor that has something else to do, mean. */
+#define STALL_NS    20e6
+
 typedef struct Part {
     IdletimeCore core;
     IdletimeLearner learner;
@@ -63,8 +66,11 @@ static uint32_t piece_bytes(const Sim *s, const Part *part)
 /* On its way: half of the mean always, the rest by chance. */
 static int64_t path_end_ns(Sim *s)
 {
+    bool stalled = sim_uniform(&s->path_random) < s->p.stalls;
+
     return s->now_ns + s->p.path_ns / 2 +
-           sim_exponential(&s->path_random, s->p.path_ns / 2.0);
+           sim_exponential(&s->path_random, s->p.path_ns / 2.0) +
+           stalled * sim_exponential(&s->path_random, STALL_NS);
 }
 
 static void issue(Sim *s, SimRequest request)

@@ -59,6 +59,7 @@ typedef struct SimParams {
     int64_t noise_ns;           /* a busy host: added to service times, mean */
     int64_t fg_noise_ns;        /* and to fg_think_ns */
     int64_t path_ns;            /* to the device, and back: each, mean */
+    double stalls;              /* of so many of these the host was elsewhere */
     int64_t transfer_ns;        /* of SIM_PIECE_BYTES of background data */
     uint32_t piece_bytes;       /* of background requests, at most */
     SimLoad load;

@@ -98,10 +98,10 @@ static void test_brake(void)
 }
 
 /*
- * Requests of 5 ms; each collision delays three of them by its delay: the
- * factor is 3, learned from sums alone.
+ * Requests of 5 ms; each collision costs @factor times its delay, and that is
+ * learned from sums alone.
  */
-static void test_factor(void)
+static double learned_factor(double factor)
 {
     uint64_t random = test_seed();
     IdletimeBudget b;
@@ -117,12 +117,23 @@ static void test_factor(void)
             idletime_budget_collision(&b, wait);
         }
         t.fg_done += 5;
-        t.fg_request_ns += 5 * (5 * MS) + 3 * wait;
+        t.fg_request_ns += 5 * (5 * MS) + factor * wait;
         t.quiet = true;
         idletime_budget_look(&b, 0.05, 5.0 * MS, &t, 0, now += 50 * MS);
     }
-    g_assert_cmpfloat(idletime_budget_factor(&b), >, 2.7);
-    g_assert_cmpfloat(idletime_budget_factor(&b), <, 3.1);
+    return idletime_budget_factor(&b);
+}
+
+static void test_factor(void)
+{
+    /* Three wait for each. */
+    g_assert_cmpfloat(learned_factor(3), >, 2.7);
+    g_assert_cmpfloat(learned_factor(3), <, 3.1);
+    /* The device is free before our completion is seen. */
+    g_assert_cmpfloat(learned_factor(0.9), >, 0.85);
+    g_assert_cmpfloat(learned_factor(0.9), <, 0.95);
+    /* The first one did wait: more than this is not believed. */
+    g_assert_cmpfloat(learned_factor(0.1), ==, 0.75);
 }
 
 /* ---- channels */
@@ -245,6 +256,29 @@ static void test_sizes(void)
     g_assert_cmpuint(idletime_sizes_piece(&s, 20480), ==, 20480);
 }
 
+/* A request in fifty meets a stalled host; then the device becomes slower. */
+static void test_stalls(void)
+{
+    uint64_t random = test_seed();
+    IdletimeSizes s = { 0 };
+
+    for (int i = 0; i < 1000; i++) {
+        idletime_sizes_note(&s, 4096, (5 + 0.2 * test_uniform(&random)) * MS +
+                                      (i % 50 == 49) * 40 * MS);
+    }
+    /* 5.1 ms; each stall counts for a quarter of that: 0.025 ms on average. */
+    g_assert_cmpfloat(idletime_sizes_any(&s).mean_ns, >, 5.05 * MS);
+    g_assert_cmpfloat(idletime_sizes_any(&s).mean_ns, <, 5.3 * MS);
+    g_assert_cmpfloat(idletime_sizes_believed(&s, 4096, 45 * MS), <, 8 * MS);
+    g_assert_cmpfloat(idletime_sizes_believed(&s, 4096, 5 * MS), ==, 5 * MS);
+    /* Of a size never seen all is believed. */
+    g_assert_cmpfloat(idletime_sizes_believed(&s, 65536, 45 * MS), ==, 45 * MS);
+    for (int i = 0; i < 200; i++) {
+        idletime_sizes_note(&s, 4096, 20 * MS);
+    }
+    g_assert_cmpfloat(idletime_sizes_any(&s).mean_ns, >, 18 * MS);
+}
+
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
@@ -252,6 +286,7 @@ int main(int argc, char **argv)
     g_test_add_func("/budget/invariant", test_budget_invariant);
     g_test_add_func("/budget/brake", test_brake);
     g_test_add_func("/budget/factor", test_factor);
+    g_test_add_func("/sizes/stalls", test_stalls);
     g_test_add_func("/channels/servers", test_channels);
     g_test_add_func("/channels/one-level", test_channels_one_level);
     g_test_add_func("/channels/ceiling", test_channels_ceiling);

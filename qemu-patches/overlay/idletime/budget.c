@@ -17,11 +17,12 @@
  * WHAT A COLLISION COSTS
  *
  * The first foreground request that arrives while ours is in service waits
- * for the rest of it: that delay is seen exactly.  Others may wait, too: a
- * second one in the queue, and, where requests arrive on their own schedule,
- * all that follow until the queue has drained (1/(1-load) of them on a single
- * server).  So the cost of a unit of delay is measured: each foreground slot
- * keeps the sum of its requests' times in service (Little), and
+ * for the rest of it: that delay is seen.  Others may wait, too: a second one
+ * in the queue, and, where requests arrive on their own schedule, all that
+ * follow until the queue has drained (1/(1-load) of them on a single server).
+ * On the other hand the device is free somewhat sooner than its completion is
+ * seen.  So the cost of a unit of delay is measured: each foreground slot keeps
+ * the sum of its requests' times in service (Little), and
  *
  *   factor = (time in service - requests * time of a clean one) / delay
  *
@@ -43,10 +44,13 @@
 /* Collisions that the factor's start value of one is worth. */
 #define FACTOR_PRIOR        4
 #define FACTOR_MAX          64
+/*
+ * The first request did wait; but not for all of the time until our completion
+ * is seen, for the device is free some 100 us before.
+ */
+#define FACTOR_MIN          0.75
 /* In a queue some wait much longer than the mean; a stall is longer still. */
 #define NOISE               10
-/* Longest delay that is believed, mean service times. */
-#define DELAY_CUT           3
 /* Half-lives: the clean latency in requests, the factor in delay. */
 #define CLEAN_MAX           2048
 #define DELAY_MAX           256
@@ -73,8 +77,7 @@ double idletime_budget_factor(const IdletimeBudget *b)
     double prior = FACTOR_PRIOR * b->service_ns;
     double weight = prior + b->delay_ns;
 
-    /* The first request did wait. */
-    return weight > 0 ? MIN(MAX((prior + b->excess_ns) / weight, 1),
+    return weight > 0 ? MIN(MAX((prior + b->excess_ns) / weight, FACTOR_MIN),
                             FACTOR_MAX) : 1;
 }
 
@@ -211,14 +214,10 @@ void idletime_budget_look(IdletimeBudget *b, double share, double service_ns,
 
 uint64_t idletime_budget_collision(IdletimeBudget *b, double delay_ns)
 {
-    /* A stalled host is not our fault: all of its requests would wait. */
-    double delay = MIN(MAX(delay_ns, 0),
-                       DELAY_CUT * b->service_ns);
-
     b->collisions++;
     b->dirty = true;
-    b->dirty_delay_ns += delay;
-    return delay * idletime_budget_factor(b);
+    b->dirty_delay_ns += delay_ns;
+    return delay_ns * idletime_budget_factor(b);
 }
 
 double idletime_budget_haste(const IdletimeBudget *b)

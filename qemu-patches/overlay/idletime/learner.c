@@ -263,10 +263,23 @@ void idletime_learner_started(IdletimeLearner *l, int64_t now_ns)
     l->arrival_ns = INT64_MAX;
 }
 
+/*
+ * Until when did ours keep the resource busy?  A host that is stalled sees it
+ * complete later; that is not our fault, all of its requests would wait.
+ */
+static int64_t believed_end(const IdletimeLearner *l,
+                            const IdletimeServed *served, int64_t now_ns)
+{
+    return served->since_ns +
+           (int64_t)idletime_sizes_believed(&l->sizes, served->bytes,
+                                            now_ns - served->since_ns);
+}
+
 uint64_t idletime_learner_done(IdletimeLearner *l,
                                const IdletimeServed *served, int64_t now_ns)
 {
     double took_ns = now_ns - served->since_ns;
+    int64_t end_ns = believed_end(l, served, now_ns);
     bool parallel;
 
     idletime_channels_note(&l->channels, served->beside + 1, took_ns);
@@ -275,9 +288,9 @@ uint64_t idletime_learner_done(IdletimeLearner *l,
         return 0;
     }
     idletime_sizes_note(&l->sizes, served->bytes, took_ns);
-    if (parallel || l->arrival_ns >= now_ns ||
-        l->arrival_ns <= served->since_ns) {
+    if (parallel || !idletime_sizes_known(&l->sizes) ||
+        l->arrival_ns >= end_ns || l->arrival_ns <= served->since_ns) {
         return 0;
     }
-    return idletime_budget_collision(&l->budget, now_ns - l->arrival_ns);
+    return idletime_budget_collision(&l->budget, end_ns - l->arrival_ns);
 }

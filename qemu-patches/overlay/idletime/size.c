@@ -17,6 +17,13 @@
 
 /* Less is no mean. */
 #define KNOWN               3
+/*
+ * Standard deviations.  A device that becomes slower is believed nevertheless:
+ * each such time makes the deviation larger, 20 of them twice the mean.
+ */
+#define OUTLIER             4
+/* So much of the mean is believed in any case: few samples are much alike. */
+#define OUTLIER_LEAST       0.25
 /* Memory of service times, requests. */
 #define MEMORY              64
 /* Pieces are chosen anew so often; a neighbour is known much sooner. */
@@ -34,16 +41,6 @@ static unsigned class_of(uint32_t bytes)
     return MIN(size, IDLETIME_SIZES - 1);
 }
 
-static void note(IdletimeSizeClass *c, double ns)
-{
-    double off = ns - c->mean_ns, part;
-
-    c->count = MIN(c->count + 1, MEMORY);
-    part = 1 / c->count;
-    c->mean_ns += part * off;
-    c->square += part * (off * (ns - c->mean_ns) - c->square);
-}
-
 /* Newton; the core needs no library of mathematics for it. */
 static double root(double x)
 {
@@ -58,6 +55,25 @@ static double root(double x)
         r = better;
     }
     return x > 0 ? r : 0;
+}
+
+/* What of @ns is the device's doing, and not a stall of the host. */
+static double believed(const IdletimeSizeClass *c, double ns)
+{
+    double over_ns = MAX(OUTLIER * root(c->square), OUTLIER_LEAST * c->mean_ns);
+
+    return c->count < KNOWN ? ns : MIN(ns, c->mean_ns + over_ns);
+}
+
+static void note(IdletimeSizeClass *c, double ns)
+{
+    double seen_ns = believed(c, ns);
+    double off = seen_ns - c->mean_ns, part;
+
+    c->count = MIN(c->count + 1, MEMORY);
+    part = 1 / c->count;
+    c->mean_ns += part * off;
+    c->square += part * (off * (seen_ns - c->mean_ns) - c->square);
 }
 
 static IdletimeService service_of(const IdletimeSizeClass *c)
@@ -91,6 +107,12 @@ IdletimeService idletime_sizes_service(const IdletimeSizes *s, uint32_t bytes)
         size++;
     }
     return service_of(size < IDLETIME_SIZES ? &s->size[size] : &s->any);
+}
+
+double idletime_sizes_believed(const IdletimeSizes *s, uint32_t bytes,
+                               double ns)
+{
+    return believed(&s->size[class_of(bytes)], ns);
 }
 
 /* ---- pieces */

@@ -41,6 +41,13 @@ IdletimeService idletime_sizes_service(const IdletimeSizes *s, uint32_t bytes);
 IdletimeService idletime_sizes_any(const IdletimeSizes *s);
 
 /**
+ * idletime_sizes_believed: what of the @ns that a request of @bytes took is the
+ * device's doing; the rest is a host that was stalled.
+ */
+double idletime_sizes_believed(const IdletimeSizes *s, uint32_t bytes,
+                               double ns);
+
+/**
  * idletime_sizes_choose: the size of pieces that brings most bytes within
  * the budget, or a neighbour of it whose service time is not known yet.
  * @max_bytes: largest piece that the operator allows
