@@ -26,14 +26,21 @@ WARM_UP_SECONDS = 20
 
 SSD = ["--channels", "16", "--service-ms", "0.1", "--bg-think-ms", "0.005", "--outstanding", "32", "--max-inflight", "64"]
 
+GUESTS = ["--path-ms", "0.14", "--stalls", "0.1", "--fg-noise-ms", "0.3", "--bg-think-ms", "0.6"]
+"""What guests under TCG and their host add to the disk's 5 ms, fitted to the disk's log and QEMU's counters."""
+
 WORKLOADS: dict[str, list[str]] = {
     "bursts of 30 ms every 100 ms": [],
     "the same, gaps jittered by 30 %": ["--jitter", "30"],
     "the same, gaps exponential": ["--exponential"],
     "bursts, busy host": ["--noise-ms", "0.3"],
     "bursts, gaps jittered by 30 %, busy host": ["--jitter", "30", "--noise-ms", "0.3"],
+    "bursts, guests": GUESTS,
+    "bursts, gaps jittered by 30 %, guests": ["--jitter", "30", *GUESTS],
+    "bursts, gaps exponential, guests": ["--exponential", *GUESTS],
     "Poisson arrivals, 10 %": ["--poisson", "--intensity", "10"],
     "Poisson arrivals, 30 %": ["--poisson", "--intensity", "30"],
+    "Poisson arrivals, 30 %, guests": ["--poisson", "--intensity", "30", *GUESTS],
     "Poisson arrivals, 60 %": ["--poisson", "--intensity", "60"],
     "exponential gaps of 1.8 s": ["--exponential", "--quantum-ms", "2000", "--intensity", "10"],
     "two foregrounds out of phase": ["--foregrounds", "2", "--quantum-ms", "150", "--intensity", "15"],

@@ -1,0 +1,176 @@
+/*
+ * The simulated background: who may start, and what is learned from it.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ */
+#include "sim-impl.h"
+
+int64_t sim_transfer_ns(const Sim *s, uint32_t bytes)
+{
+    return (double)s->p.transfer_ns * bytes / SIM_PIECE_BYTES;
+}
+
+/* The background is one long copy, issued in pieces. */
+static uint32_t piece_bytes(const Sim *s, const Part *part)
+{
+    return s->p.policy.kind == SIM_AUTO ?
+           idletime_sizes_piece(&part->learner.sizes, s->p.piece_bytes) :
+           s->p.piece_bytes;
+}
+
+static IdletimeView look(const Sim *s, const Part *self)
+{
+    const Part *first = self;
+
+    for (int i = 0; i < s->p.participants; i++) {
+        const Part *other = &s->part[i];
+
+        if (other->held && other->vtime_ns < first->vtime_ns) {
+            first = other;
+        }
+    }
+    return (IdletimeView) {
+        .fg_started = s->fg_started, .fg_in_service = s->fg_in_service,
+        .fg_last_ns = s->fg_last_ns, .bg_in_service = s->bg_in_service,
+        .others_first = first != self,
+    };
+}
+
+static IdletimeGoal goal_of(const Sim *s)
+{
+    return (IdletimeGoal) { .share = s->p.policy.budget,
+                            .interval_ns = s->p.policy.interval_ns,
+                            .max_bytes = s->p.piece_bytes };
+}
+
+static void learn(Sim *s, Part *part)
+{
+    IdletimeGoal goal = goal_of(s);
+    IdletimeTotals totals = {
+        .fg_done = s->fg_started - s->fg_in_service,
+        .bg_started = s->bg_started, .bg_cost_ns = s->bg_cost_ns,
+        .bg_in_service = s->bg_in_service > 0,
+        .quiet = !s->fg_in_service && !s->bg_in_service,
+    };
+
+    for (int i = 0; i < s->p.foregrounds; i++) {
+        totals.fg_request_ns += s->board->line[i].request_ns;
+    }
+    idletime_learner_look(&part->learner, &goal, s->board, s->p.foregrounds,
+                          &totals, s->now_ns);
+}
+
+static void release(Sim *s, Part *part)
+{
+    uint32_t bytes = piece_bytes(s, part);
+
+    memmove(part->since_ns, part->since_ns + 1,
+            --part->held * sizeof(part->since_ns[0]));
+    s->bg_started++;
+    sim_issue(s, (SimRequest) {
+        .owner = part - s->part, .issued_ns = s->now_ns,
+        .service_ns = s->bg_service_ns + sim_transfer_ns(s, bytes),
+        .bytes = bytes,
+        .beside = s->fg_in_service + s->bg_in_service,
+        .fg_idle = s->fg_in_service == 0,
+    });
+    s->bg_in_service++;
+    s->bg_service_ns = sim_service_ns(s);
+}
+
+static IdletimeVerdict decide(Sim *s, Part *part)
+{
+    IdletimeView view = look(s, part);
+    IdletimeRule rule = s->p.rule;
+
+    if (s->p.policy.kind == SIM_UNCONTROLLED ||
+        (s->p.policy.kind == SIM_CLAIRVOYANT && sim_foreseen_free(s))) {
+        return (IdletimeVerdict) { .kind = IDLETIME_START };
+    }
+    if (s->p.policy.kind == SIM_CLAIRVOYANT) {
+        return (IdletimeVerdict) { .kind = IDLETIME_WAIT_FOREGROUND,
+                                   .again_ns = s->now_ns +
+                                               s->p.service_ns / 50 };
+    }
+    rule.interval_ns = s->p.policy.interval_ns;
+    if (s->p.policy.kind == SIM_AUTO) {
+        IdletimeGoal goal = goal_of(s);
+        IdletimePermit permit;
+
+        learn(s, part);
+        permit = idletime_learner_permit(&part->learner, &goal,
+                                         &(IdletimeQuestion) {
+            .bytes = piece_bytes(s, part),
+            .fg_requests = s->fg_in_service,
+            .bg_in_service = s->bg_in_service, .fg_last_ns = s->fg_last_ns,
+            .now_ns = s->now_ns,
+        });
+        rule.interval_ns = permit.interval_ns;
+        view.beside = permit.beside;
+        view.closed_until_ns = permit.closed_until_ns;
+    }
+    return idletime_core_ask(&part->core, &rule, &view, s->now_ns,
+                             part->since_ns[0]);
+}
+
+static void ask(Sim *s, Part *part)
+{
+    part->timer_ns = INT64_MAX;
+    while (part->held) {
+        IdletimeVerdict verdict = decide(s, part);
+
+        if (verdict.kind > IDLETIME_PROMOTE) {
+            part->timer_ns = MAX(verdict.again_ns, s->now_ns + 1);
+            return;
+        }
+        s->promoted += verdict.kind == IDLETIME_PROMOTE;
+        idletime_core_started(&part->core);
+        idletime_learner_started(&part->learner, s->now_ns);
+        release(s, part);
+    }
+}
+
+void sim_background_done(Sim *s, const SimRequest *request)
+{
+    Part *part = &s->part[request->owner];
+    IdletimeView view;
+    int stream = 0;
+
+    while (part->back_ns[stream] != INT64_MAX) {
+        stream++;
+    }
+    part->back_ns[stream] = s->now_ns + s->p.bg_think_ns;
+    part->vtime_ns += s->now_ns - request->issued_ns;
+    s->bg_in_service--;
+    s->bg_done += s->now_ns >= s->p.warm_up_ns;
+    s->bg_bytes += s->now_ns >= s->p.warm_up_ns ? request->bytes : 0;
+    view = look(s, part);
+    idletime_core_done(&part->core, &s->p.rule, &view, s->now_ns,
+                       part->held > 0);
+    if (s->p.policy.kind == SIM_AUTO) {
+        learn(s, part);
+        s->bg_cost_ns += idletime_learner_done(&part->learner, &(IdletimeServed) {
+            .bytes = request->bytes, .beside = request->beside,
+            .fg_idle = request->fg_idle, .since_ns = request->issued_ns,
+        }, s->now_ns);
+    }
+    for (int i = 0; i < s->p.participants; i++) {
+        ask(s, &s->part[i]);
+    }
+}
+
+void sim_background_step(Sim *s, Part *part)
+{
+    bool news = part->timer_ns <= s->now_ns;
+
+    for (int i = 0; i < s->p.outstanding; i++) {
+        if (part->back_ns[i] <= s->now_ns) {
+            part->back_ns[i] = INT64_MAX;
+            part->since_ns[part->held++] = s->now_ns;
+            news = true;
+        }
+    }
+    if (news) {
+        ask(s, part);
+    }
+}
