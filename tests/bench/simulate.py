@@ -26,7 +26,7 @@ WARM_UP_SECONDS = 20
 
 SSD = ["--channels", "16", "--service-ms", "0.1", "--bg-think-ms", "0.005", "--outstanding", "32", "--max-inflight", "64"]
 
-GUESTS = ["--path-ms", "0.14", "--stalls", "0.1", "--fg-noise-ms", "0.3", "--bg-think-ms", "0.6"]
+GUESTS = ["--path-ms", "0.075", "--stalls", "0.05", "--fg-think-ms", "0.15", "--fg-noise-ms", "0.25", "--bg-think-ms", "0.48"]
 """What guests under TCG and their host add to the disk's 5 ms, fitted to the disk's log and QEMU's counters."""
 
 WORKLOADS: dict[str, list[str]] = {

@@ -180,6 +180,28 @@ static void test_channels_one_level(void)
     }
 }
 
+/* One server: where it is known to be slower, a probe is dear. */
+static void test_channels_wall(void)
+{
+    uint64_t random = test_seed();
+    IdletimeChannels c;
+    int probes = 0;
+
+    idletime_channels_init(&c);
+    for (int i = 0; i < 20000; i++) {
+        serve(&c, &random, 1, 1);
+        /* A tenth of it for probes: one in ten services. */
+        idletime_channels_earn(&c, 0.1 * MS);
+        if (idletime_channels_probe(&c, 2)) {
+            serve(&c, &random, 1, 2);
+            probes++;
+        }
+    }
+    /* 8 until it is known, then one in 160: 125 of 20,000, not 2,000. */
+    g_assert_cmpint(probes, >, 60);
+    g_assert_cmpint(probes, <, 150);
+}
+
 static void test_channels_ceiling(void)
 {
     uint64_t random = test_seed();
@@ -289,6 +311,7 @@ int main(int argc, char **argv)
     g_test_add_func("/sizes/stalls", test_stalls);
     g_test_add_func("/channels/servers", test_channels);
     g_test_add_func("/channels/one-level", test_channels_one_level);
+    g_test_add_func("/channels/wall", test_channels_wall);
     g_test_add_func("/channels/ceiling", test_channels_ceiling);
     g_test_add_func("/sizes", test_sizes);
     return g_test_run();

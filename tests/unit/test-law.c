@@ -56,6 +56,39 @@ static void test_decay(void)
     g_assert_cmpfloat(ABS(before / h.total - 1), <, 1e-3);
 }
 
+static double weight_of(const float *bin, int64_t from_ns, int64_t to_ns)
+{
+    double sum = 0;
+
+    for (unsigned i = idletime_bin_of(from_ns); i < idletime_bin_of(to_ns);
+         i++) {
+        sum += bin[i];
+    }
+    return sum;
+}
+
+/* Many that are alike stay, few that are not are spread, none gets lost. */
+static void test_smooth(void)
+{
+    static IdletimeHistogram h;
+    float smooth[IDLETIME_BINS];
+
+    idletime_histogram_init(&h);
+    for (int i = 0; i < 100; i++) {
+        idletime_histogram_add(&h, never, 5 * MS, 0);
+    }
+    for (int i = 0; i < 15; i++) {
+        idletime_histogram_add(&h, never, (40 + 4 * i) * MS, 0);
+    }
+    idletime_histogram_smooth(&h, smooth);
+    g_assert_cmpfloat(ABS(weight_of(smooth, 0, SEC) - 115), <, 0.01);
+    g_assert_cmpfloat(smooth[idletime_bin_of(5 * MS)], >, 99.9);
+    /* 15 in 60 ms: where there was none for 4 ms there is something now. */
+    for (int64_t at_ns = 44 * MS; at_ns < 92 * MS; at_ns += 3 * MS) {
+        g_assert_cmpfloat(weight_of(smooth, at_ns, at_ns + 3 * MS), >, 0.3);
+    }
+}
+
 /* ---- law: E[(d - (G - t))+ | G > t] over the gaps themselves */
 
 static void test_law(void)
@@ -219,6 +252,7 @@ int main(int argc, char **argv)
     g_test_init(&argc, &argv, NULL);
     g_test_add_func("/histogram/bins", test_bins);
     g_test_add_func("/histogram/decay", test_decay);
+    g_test_add_func("/histogram/smooth", test_smooth);
     g_test_add_func("/law/definition", test_law);
     g_test_add_func("/law/spread", test_law_spread);
     g_test_add_func("/windows/bursts", test_windows_bursts);

@@ -36,11 +36,12 @@
 /* Room for eight collisions: chance makes four come together. */
 #define CAP_COLLISIONS      8
 /*
- * With one collision in hand what is spent is what is earned; less is saved
- * up, more is spent faster.
+ * At a bucket that is half full what is spent is what is earned; less is saved
+ * up, more is spent faster.  Gently: the windows are best when they stay the
+ * same, and each collision moves the credit by a sixteenth.
  */
-#define HASTE_MIN           0.25
-#define HASTE_MAX           4
+#define HASTE_MIN           0.5
+#define HASTE_MAX           2
 /* Collisions that the factor's start value of one is worth. */
 #define FACTOR_PRIOR        4
 #define FACTOR_MAX          64
@@ -222,13 +223,11 @@ uint64_t idletime_budget_collision(IdletimeBudget *b, double delay_ns)
 
 double idletime_budget_haste(const IdletimeBudget *b)
 {
-    double collisions = b->cap_ns > 0 ? CAP_COLLISIONS * b->credit_ns /
-                                        b->cap_ns : 0;
+    /* From 0, empty, to 2, full. */
+    double fill = b->cap_ns > 0 ? 2 * MAX(b->credit_ns, 0) / b->cap_ns : 0;
 
-    if (collisions < 1) {
-        return HASTE_MIN + (1 - HASTE_MIN) * MAX(collisions, 0);
-    }
-    return 1 + (HASTE_MAX - 1) * (collisions - 1) / (CAP_COLLISIONS - 1);
+    return fill < 1 ? HASTE_MIN + (1 - HASTE_MIN) * fill :
+                      1 + (HASTE_MAX - 1) * (fill - 1);
 }
 
 double idletime_budget_slowdown(const IdletimeBudget *b)

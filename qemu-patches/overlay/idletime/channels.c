@@ -171,7 +171,8 @@ void idletime_channels_earn(IdletimeChannels *c, double ns)
 
 bool idletime_channels_probe(IdletimeChannels *c, uint32_t n)
 {
-    bool unknown = n <= IDLETIME_LEVELS && c->level[n].count < PROBE_ENOUGH;
+    bool unknown = n <= IDLETIME_LEVELS && n != c->wall &&
+                   c->level[n].count < PROBE_ENOUGH;
     double price_ns = c->mean_ns * (unknown ? 1 : PROBE_AGAIN);
 
     /* A step up, or anywhere while nothing is known; never past the wall. */

@@ -11,6 +11,10 @@
 
 #define LN2             0.69314718
 #define UNIT_MAX        1e12
+/* So many gaps are a distribution: 20 differ by chance by a fifth. */
+#define SMOOTH_GAPS     20
+/* Widest, bins: 9 % up and down. */
+#define SMOOTH_MAX      16
 /* Neighbours on each side that count as near: 6 % up and down. */
 #define NEAR            4
 /* One gap in eight of one bin's width: nothing is impossible. */
@@ -66,6 +70,25 @@ void idletime_histogram_add(IdletimeHistogram *h, IdletimeHalfLife life,
     h->total += h->unit;
     if (h->unit > UNIT_MAX) {
         rescale(h);
+    }
+}
+
+void idletime_histogram_smooth(const IdletimeHistogram *h,
+                               float smooth[IDLETIME_BINS])
+{
+    memset(smooth, 0, IDLETIME_BINS * sizeof(smooth[0]));
+    for (int i = 0; i < IDLETIME_BINS; i++) {
+        double weight = h->bin[i] / h->unit, near = weight;
+        int low = i, high = i;
+
+        while (weight > 0 && near < SMOOTH_GAPS && high - i < SMOOTH_MAX) {
+            low = MAX(low - 1, 0);
+            high = MIN(high + 1, IDLETIME_BINS - 1);
+            near += (h->bin[low] + h->bin[high]) / h->unit;
+        }
+        for (int k = low; weight > 0 && k <= high; k++) {
+            smooth[k] += weight / (high - low + 1);
+        }
     }
 }
 

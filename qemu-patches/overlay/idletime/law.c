@@ -31,12 +31,14 @@ void idletime_law_build(IdletimeLaw *law, const IdletimeHistogram *h,
                         unsigned end)
 {
     double below = 0, area = 0, rest = 0;
+    float smooth[IDLETIME_BINS];
 
+    idletime_histogram_smooth(h, smooth);
     for (unsigned i = 0; i < IDLETIME_BINS; i++) {
         double width = idletime_bin_edge(i + 1) - idletime_bin_edge(i);
-        double mass = i < end ? h->bin[i] / h->unit : 0;
+        double mass = i < end ? smooth[i] : 0;
 
-        rest += i < end ? 0 : h->bin[i] / h->unit;
+        rest += i < end ? 0 : smooth[i];
         if (i >= UNSEEN_FIRST) {
             mass += UNSEEN / (IDLETIME_BINS - UNSEEN_FIRST);
         }

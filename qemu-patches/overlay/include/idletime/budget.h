@@ -73,7 +73,7 @@ double idletime_budget_factor(const IdletimeBudget *b);
 
 /**
  * idletime_budget_haste: how much of what the budget allows on average to
- * spend now: 0.25 (bucket empty), 1 (one collision in it), 4 (full).
+ * spend now: 0.5 (bucket empty), 1 (half full), 2 (full).
  */
 double idletime_budget_haste(const IdletimeBudget *b);
 

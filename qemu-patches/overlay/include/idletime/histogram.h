@@ -33,6 +33,14 @@ void idletime_histogram_init(IdletimeHistogram *h);
 /** idletime_histogram_add: @value_ns, @since_ns after the one before. */
 void idletime_histogram_add(IdletimeHistogram *h, IdletimeHalfLife life,
                             int64_t value_ns, int64_t since_ns);
+/**
+ * idletime_histogram_smooth: gaps a bin, as the next ones may be expected.
+ * Each bin's weight is spread over as many neighbours as it takes to see
+ * enough gaps: few that lie far apart say little about where the next one
+ * will; many that are alike stay where they are.
+ */
+void idletime_histogram_smooth(const IdletimeHistogram *h,
+                               float smooth[IDLETIME_BINS]);
 /** idletime_histogram_count: how many gaps it is worth. */
 double idletime_histogram_count(const IdletimeHistogram *h);
 /**
