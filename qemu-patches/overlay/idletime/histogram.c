@@ -11,8 +11,8 @@
 
 #define LN2             0.69314718
 #define UNIT_MAX        1e12
-/* So many gaps are a distribution: 20 differ by chance by a fifth. */
-#define SMOOTH_GAPS     20
+/* So many gaps are a distribution: 8 differ by chance by a third. */
+#define SMOOTH_GAPS     8
 /* Widest, bins: 9 % up and down. */
 #define SMOOTH_MAX      16
 /* Neighbours on each side that count as near: 6 % up and down. */
