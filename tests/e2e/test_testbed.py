@@ -13,7 +13,7 @@ from tests.framework.process import ProcessError
 from tests.framework.qemu import Boot, Machine
 from tests.testbed.attach import attach
 from tests.testbed.disk import Disk, Model
-from tests.testbed.requests import REQUESTS, early, most_at_once, of_client, overlap, turnaround_ns, waited_ns
+from tests.testbed.requests import REQUESTS, early, most_at_once, of_client, overlap, pauses_ns, turnaround_ns, waited_ns
 
 Start = Callable[..., Any]
 
@@ -50,6 +50,13 @@ def test_waited() -> None:
     log["start_ns"] = [5, 20, 30, 50]
     assert waited_ns(log).tolist() == [5, 0, 0, 10]
     assert len(waited_ns(requests())) == 0
+
+
+def test_pauses() -> None:
+    """Only the first background request after a foreground one is preceded by a pause."""
+    foreground, background = requests((0, 10), (11, 20), (60, 70)), requests((23, 30), (31, 40), (68, 75), client="bg")
+    assert pauses_ns(foreground, background).tolist() == [3, -2]
+    assert len(pauses_ns(foreground, requests())) == len(pauses_ns(requests(), background)) == 0
 
 
 def test_of_client() -> None:

@@ -45,6 +45,15 @@ def waited_ns(requests: np.ndarray) -> np.ndarray:
     return waited
 
 
+def pauses_ns(foreground: np.ndarray, background: np.ndarray) -> np.ndarray:
+    """From the end of a foreground request to the arrival of the first background one after it, if it is the next to come."""
+    order = np.argsort(np.concatenate([foreground["arrival_ns"], background["arrival_ns"]]), kind="stable")
+    finished = np.concatenate([foreground["finish_ns"], np.zeros(len(background), np.int64)])[order]
+    arrived = np.concatenate([np.zeros(len(foreground), np.int64), background["arrival_ns"]])[order]
+    follows = (finished[:-1] > 0) & (arrived[1:] > 0)
+    return arrived[1:][follows] - finished[:-1][follows]
+
+
 def turnaround_ns(requests: np.ndarray, longest_ns: int) -> np.ndarray:
     """From the end of each request of one client to the arrival of its next one, gaps above `longest_ns` left out.
 

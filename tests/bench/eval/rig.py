@@ -22,7 +22,7 @@ from tests.framework.qemu import Boot, Machine
 from tests.testbed import filesystem, loop
 from tests.testbed.attach import DEVICE, RESOURCE, attach
 from tests.testbed.disk import Disk, Model
-from tests.testbed.requests import FLUSH, waited_ns
+from tests.testbed.requests import FLUSH, pauses_ns, waited_ns
 
 FOREGROUNDS = ("foreground-0", "foreground-1")
 BACKGROUND = "background"
@@ -33,6 +33,8 @@ HALF_BYTES = 512 << 20
 """Each half of the disk has its user, so that the disk's log tells whose a request is, whatever way it came."""
 FOREGROUND_LOAD = {**COMMON_LOAD, "span_bytes": HALF_BYTES}
 BACKGROUND_LOAD = {**COMMON_LOAD, "offset_bytes": HALF_BYTES, "intensity": 100, "seed": 2}
+PAUSE_PERCENTILES = (10, 50, 90)
+"""Of the time from the end of a foreground request to the next background one's arrival at the disk."""
 CGROUP = Path("/sys/fs/cgroup/blkio")
 FOREGROUND_WEIGHT = 1000
 CHUNK_BYTES = 16384
@@ -212,11 +214,15 @@ class Rig:
                 guest.run(f"rm -f {DATABASE}*; umount {MOUNT}")
 
     def at_disk(self, mark: int) -> dict[str, Any]:
-        """What foreground requests have waited for the background at the disk since a mark()."""
+        """What foreground requests have waited for the background at the disk since a mark(), and it for their end."""
         requests = self.disk.read(mark)
-        foreground = requests[(requests["offset"] < HALF_BYTES) & (requests["operation"] != FLUSH)]
-        waited = waited_ns(foreground)
-        return {"foreground_requests": len(foreground), "collisions": int(np.count_nonzero(waited)), "waited_us": float(waited.sum() / 1000)}
+        requests = requests[requests["operation"] != FLUSH]
+        foreground, background = (requests[(requests["offset"] < HALF_BYTES) == own] for own in (True, False))
+        waited, pauses = waited_ns(foreground), pauses_ns(foreground, background)
+        return {
+            "foreground_requests": len(foreground), "collisions": int(np.count_nonzero(waited)), "waited_us": float(waited.sum() / 1000),
+            "pauses_us": np.percentile(pauses / 1000, PAUSE_PERCENTILES).tolist() if len(pauses) else None,
+        }
 
     def counters(self) -> Any:
         """The background's query-idletime."""
