@@ -90,6 +90,22 @@ static bool ask(IdletimeNetQueue *nq, int64_t since_ns, uint64_t bytes)
     return !nq->refused;
 }
 
+/*
+ * What was refused may have been so for one of our own that has left unseen:
+ * of fewer than the full number nobody has asked yet.
+ */
+static bool ask_without(IdletimeNetQueue *nq, int64_t since_ns, uint64_t bytes)
+{
+    unsigned before = nq->in_service;
+
+    idletime_net_settle(nq);
+    if (nq->in_service == before) {
+        return false;
+    }
+    nq->refused = false;
+    return ask(nq, since_ns, bytes);
+}
+
 bool idletime_net_may_start(IdletimeNetQueue *nq, int64_t since_ns,
                             uint64_t bytes)
 {
@@ -98,8 +114,7 @@ bool idletime_net_may_start(IdletimeNetQueue *nq, int64_t since_ns,
     if (nq->head_ns != since_ns) {
         idletime_net_wait(nq, since_ns);
     }
-    if (!ask(nq, since_ns, bytes)) {
-        idletime_net_settle(nq);
+    if (!ask(nq, since_ns, bytes) && !ask_without(nq, since_ns, bytes)) {
         return false;
     }
     idletime_gate_note_hold(gate, idletime_now_ns() - since_ns);

@@ -21,7 +21,7 @@
 #define DISK_BYTES      (64 * MiB)
 #define BLOCK_BYTES     4096
 #define MS              1000        /* microseconds */
-#define INTERVAL_US     (20 * MS)   /* the default */
+#define INTERVAL_US     (20 * MS)   /* the default of disks */
 
 /* ioprio words of Linux: class << 13 | level */
 #define IOPRIO_NONE         0

@@ -70,7 +70,7 @@ static TestMachine *bench(TestNic **nic)
 {
     TestMachine *m = machine_new();
 
-    machine_resource(m, RESOURCE, "");
+    nic_resource(m, "");
     *nic = machine_nic(m, "bg", "idletime=" RESOURCE
                        ",idletime-class=background");
     machine_args(m, "-netdev hubport,id=spare,hubid=7");

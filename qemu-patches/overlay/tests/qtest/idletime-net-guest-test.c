@@ -24,7 +24,7 @@ static TestMachine *guest_pair(const char *resource, const char *options,
 {
     TestMachine *m = machine_new();
 
-    machine_resource(m, RESOURCE, resource);
+    nic_resource(m, resource);
     *fg = machine_nic(m, "fg", "idletime=" RESOURCE);
     *vm = machine_nic(m, "vm", options);
     machine_start(m);

@@ -25,7 +25,7 @@ static TestMachine *pair(const char *class, TestNic **fg, TestNic **bg)
     g_autofree char *options = g_strconcat(ON, class, NULL);
     TestMachine *m = machine_new();
 
-    machine_resource(m, RESOURCE, LONG);
+    nic_resource(m, LONG);
     *fg = machine_nic(m, "fg", "idletime=" RESOURCE);
     *bg = machine_nic(m, "bg", options);
     machine_start(m);
@@ -301,7 +301,7 @@ static TestMachine *neighbour(const TestMachine *beside, TestNic **nic)
 {
     TestMachine *m = machine_new_beside(beside);
 
-    machine_resource(m, RESOURCE, LONG);
+    nic_resource(m, LONG);
     *nic = machine_nic(m, "neighbour", "idletime=" RESOURCE);
     machine_start(m);
     nic_init(*nic);

@@ -56,12 +56,21 @@ TestNic *machine_nic(TestMachine *m, const char *id, const char *options)
     return machine_nic_at(m, id, FIRST_SLOT + count++ % 8, options);
 }
 
+void nic_resource(TestMachine *m, const char *options)
+{
+    g_autofree char *all = g_strdup_printf("interval-us=%d,max-inflight=1%s%s",
+                                           INTERVAL_US, *options ? "," : "",
+                                           options);
+
+    machine_resource(m, RESOURCE, all);
+}
+
 TestMachine *nic_pair(const char *resource_options, TestNic **fg,
                       TestNic **bg)
 {
     TestMachine *m = machine_new();
 
-    machine_resource(m, RESOURCE, resource_options);
+    nic_resource(m, resource_options);
     *fg = machine_nic(m, "fg", "idletime=" RESOURCE);
     *bg = machine_nic(m, "bg", "idletime=" RESOURCE
                       ",idletime-class=background");

@@ -50,6 +50,8 @@ TestNic *machine_nic_on(TestMachine *m, const char *id, unsigned slot,
 /** machine_nic_at: in a PCI slot of the test's choice. */
 TestNic *machine_nic_at(TestMachine *m, const char *id, unsigned slot,
                         const char *options);
+/** nic_resource: one packet in service, INTERVAL_US; then @options */
+void nic_resource(TestMachine *m, const char *options);
 /** nic_pair: "fg" and "bg" on one resource, started and set up. */
 TestMachine *nic_pair(const char *resource_options, TestNic **fg,
                       TestNic **bg);
