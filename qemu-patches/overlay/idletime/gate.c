@@ -239,6 +239,14 @@ static void note_collision(IdletimeGate *gate, uint64_t collisions_before,
                              n != collisions_before);
 }
 
+/* Neither promoted beside foreground nor met by it: it had the link alone. */
+static bool was_alone(const IdletimeLease *lease, const IdletimeView *view,
+                      int64_t interval_ns)
+{
+    return !view->blind && lease->fg_idle &&
+           view->fg_last_ns <= lease->since_ns - interval_ns;
+}
+
 static void wake_next(IdletimeGate *gate, const IdletimeView *view,
                       int64_t now_ns)
 {
@@ -272,6 +280,9 @@ void idletime_gate_done(IdletimeGate *gate, const IdletimeLease *lease,
         note_collision(gate, before, lease, &view, now_ns);
         if (idletime_resource_learns(res)) {
             idletime_gate_learn_done(gate, lease, &view, now_ns);
+        } else if (res->uplink && was_alone(lease, &view, rule.interval_ns)) {
+            idletime_resource_served(res, lease->bytes, lease->beside + 1,
+                                     now_ns - lease->since_ns);
         }
     }
     if (!view.blind) {

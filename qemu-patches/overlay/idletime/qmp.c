@@ -197,7 +197,7 @@ static void add_resource(IdletimeResource *res, void *opaque)
 
     info->id = g_strdup(idletime_resource_id(res));
     info->path = g_strdup(res->path);
-    info->interval_us = idletime_resource_get(res, IDLETIME_INTERVAL_US);
+    info->interval_us = idletime_resource_rule(res).interval_ns / SCALE_US;
     info->max_inflight = idletime_resource_get(res, IDLETIME_MAX_INFLIGHT);
     info->max_request_bytes =
         idletime_resource_get(res, IDLETIME_MAX_REQUEST_BYTES);

@@ -22,12 +22,21 @@ typedef struct SettingInfo {
     int64_t max;
     int64_t multiple;
     bool is_bool;
+    int64_t uplink;     /* the standard of an uplink; 0: the same */
 } SettingInfo;
 
 static const SettingInfo setting_info[IDLETIME_SETTING__MAX] = {
-    /* 20 ms: above the gaps within a burst on rotating disks (9-15 ms) */
-    [IDLETIME_INTERVAL_US] = { "interval-us", 20000, 0, 3600000000LL, 1 },
-    [IDLETIME_MAX_INFLIGHT] = { "max-inflight", 1, 1, IDLETIME_TOKENS, 1 },
+    /*
+     * 20 ms: above the gaps within a burst on rotating disks (9-15 ms).
+     * 5 ms: four packets of 10 Mbit/s (uplink.c).
+     */
+    [IDLETIME_INTERVAL_US] = {
+        "interval-us", 20000, 0, 3600000000LL, 1, .uplink = 5000
+    },
+    /* An uplink would idle while we are told that a packet has left. */
+    [IDLETIME_MAX_INFLIGHT] = {
+        "max-inflight", 1, 1, IDLETIME_TOKENS, 1, .uplink = 2
+    },
     /* 128 KiB: about one positioning time of transfer on a rotating disk */
     [IDLETIME_MAX_REQUEST_BYTES] = {
         "max-request-bytes", 131072, 4096, 1 << 30, 4096
@@ -53,8 +62,9 @@ QEMUClockType idletime_clock(void)
 
 bool idletime_resource_learns(const IdletimeResource *res)
 {
-    return idletime_resource_get(res, IDLETIME_AUTO) ||
-           idletime_resource_get(res, IDLETIME_SHADOW);
+    return !qatomic_read(&res->uplink) &&
+           (idletime_resource_get(res, IDLETIME_AUTO) ||
+            idletime_resource_get(res, IDLETIME_SHADOW));
 }
 
 IdletimeGoal idletime_resource_goal(const IdletimeResource *res)
@@ -79,16 +89,25 @@ uint64_t idletime_resource_piece_bytes(const IdletimeResource *res)
 static uint32_t max_inflight(const IdletimeResource *res)
 {
     return idletime_resource_get(res, IDLETIME_AUTO) &&
+           !qatomic_read(&res->uplink) &&
            !qatomic_read(&res->given[IDLETIME_MAX_INFLIGHT]) ?
            IDLETIME_TOKENS :
            idletime_resource_get(res, IDLETIME_MAX_INFLIGHT);
 }
 
+static int64_t interval_ns(const IdletimeResource *res)
+{
+    int64_t learned_ns = qatomic_read(&res->uplink_interval_ns);
+
+    return learned_ns && idletime_resource_get(res, IDLETIME_AUTO) ?
+           learned_ns : idletime_resource_get(res, IDLETIME_INTERVAL_US) *
+                        SCALE_US;
+}
+
 IdletimeRule idletime_resource_rule(const IdletimeResource *res)
 {
     return (IdletimeRule) {
-        .interval_ns = idletime_resource_get(res, IDLETIME_INTERVAL_US) *
-                       SCALE_US,
+        .interval_ns = interval_ns(res),
         .max_hold_ns = idletime_resource_get(res, IDLETIME_MAX_HOLD_MS) *
                        SCALE_MS,
         .max_inflight = max_inflight(res),
@@ -115,6 +134,26 @@ bool idletime_setting_check(IdletimeSetting setting, int64_t value,
         return false;
     }
     return true;
+}
+
+void idletime_resource_make_uplink(IdletimeResource *res)
+{
+    for (int i = 0; i < IDLETIME_SETTING__MAX; i++) {
+        if (setting_info[i].uplink && !res->given[i]) {
+            qatomic_set(&res->setting[i], setting_info[i].uplink);
+        }
+    }
+    qatomic_set(&res->uplink, true);
+    QEMU_LOCK_GUARD(&res->lock);
+    g_free(g_steal_pointer(&res->learner));
+}
+
+void idletime_resource_served(IdletimeResource *res, uint32_t bytes,
+                              uint32_t n, int64_t took_ns)
+{
+    idletime_uplink_note(&res->packets, bytes, n, took_ns);
+    qatomic_set(&res->uplink_interval_ns,
+                idletime_uplink_interval(&res->packets, 0));
 }
 
 /* What was before, perhaps under other settings, teaches nothing. */

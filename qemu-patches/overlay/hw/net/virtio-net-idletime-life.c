@@ -139,6 +139,7 @@ static bool attach(VirtIONet *n, VirtIONetIdletime *it, Error **errp)
                               ctx, &net_ops, errp)) {
         return false;
     }
+    idletime_resource_make_uplink(it->dev.res);
     queues_init(it);
     if (!idletime_device_start(&it->dev, errp)) {
         queues_free(it);

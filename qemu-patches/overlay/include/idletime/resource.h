@@ -8,6 +8,7 @@
 
 #include "idletime/arena.h"
 #include "idletime/learner.h"
+#include "idletime/uplink.h"
 #include "qemu/queue.h"
 #include "qemu/thread.h"
 #include "qemu/timer.h"
@@ -48,6 +49,7 @@ struct IdletimeResource {
     char *path;
     int64_t setting[IDLETIME_SETTING__MAX];  /* any thread, qatomic */
     bool given[IDLETIME_SETTING__MAX];       /* set by the operator; likewise */
+    bool uplink;                             /* has a NIC; likewise */
 
     /* BQL: */
     bool complete;
@@ -72,6 +74,8 @@ struct IdletimeResource {
     int64_t collision_ns;
     IdletimeLearner *learner;               /* NULL: never asked for */
     uint64_t piece_bytes;       /* learned, any thread (qatomic); 0: not */
+    IdletimeUplink packets;                 /* of an uplink */
+    int64_t uplink_interval_ns; /* learned, any thread (qatomic); 0: not */
 };
 
 /** idletime_clock: the clock of all timestamps; virtual time under qtest. */
@@ -116,6 +120,21 @@ bool idletime_setting_check(IdletimeSetting setting, int64_t value,
 /** idletime_resource_set: @value must have passed the check.  Context: BQL. */
 void idletime_resource_set(IdletimeResource *res, IdletimeSetting setting,
                            int64_t value);
+
+/**
+ * idletime_resource_make_uplink: a NIC is attached.  What the operator did not
+ * set becomes the standard of uplinks, and 'auto' goes by the time of packets
+ * (uplink.c).  Idempotent.  Context: BQL.
+ */
+void idletime_resource_make_uplink(IdletimeResource *res);
+
+/**
+ * idletime_resource_served: a background request of an uplink has left.
+ * @n: background requests in service when it started, with it
+ * Context: any thread, res->lock is held.
+ */
+void idletime_resource_served(IdletimeResource *res, uint32_t bytes,
+                              uint32_t n, int64_t took_ns);
 
 /**
  * idletime_resource_find: by id; the error names @property and the remedy.

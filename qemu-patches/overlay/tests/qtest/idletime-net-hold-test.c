@@ -10,6 +10,8 @@
 
 /* virtio-net-idletime-life.c */
 #define DEADLINE_US     (100 * MS)
+/* resource.c */
+#define UPLINK_US       (5 * MS)
 
 static void step(TestMachine *m, int64_t us)
 {
@@ -61,6 +63,75 @@ static void test_interval(void)
     assert_left(bg, 2, 3);
     g_assert_cmpint(nic_returned(bg), ==, 2);
     g_assert_cmpint(nic_number(bg, "hold.max-us"), ==, INTERVAL_US);
+    done(m, fg, bg);
+}
+
+/* What the operator did not set is the standard of uplinks. */
+static void test_standard(void)
+{
+    TestMachine *m = machine_new();
+    TestNic *fg, *bg;
+
+    machine_resource(m, RESOURCE, "auto=on");
+    machine_resource(m, "given", "interval-us=20000,max-inflight=1");
+    fg = machine_nic(m, "fg", "idletime=" RESOURCE);
+    bg = machine_nic(m, "bg", "idletime=" RESOURCE
+                     ",idletime-class=background");
+    machine_args(m, "-netdev hubport,id=spare,hubid=7 -device virtio-net-pci,"
+                 "netdev=spare,idletime=given");
+    machine_start(m);
+    nic_init(fg);
+    nic_init(bg);
+    g_assert_cmpint(machine_number(m, RESOURCE, "interval-us"), ==, UPLINK_US);
+    g_assert_cmpint(machine_number(m, RESOURCE, "max-inflight"), ==, 2);
+    g_assert_cmpint(machine_number(m, "given", "interval-us"), ==, 20000);
+    g_assert_cmpint(machine_number(m, "given", "max-inflight"), ==, 1);
+    number(fg, 1);
+    number(bg, 2);
+    step(m, UPLINK_US - 1);
+    assert_none_left(bg);
+    step(m, 1);
+    assert_left(bg, 2);
+    done(m, fg, bg);
+}
+
+/*
+ * 10 Mbit/s: a full packet is on the link for 1538 * 8 / 10 us; less, by the
+ * clock, as the link was idle before.
+ */
+#define PACKET_US       1231
+#define CREDIT_US       250
+
+static int64_t interval_after(TestMachine *m, TestNic *bg, int packets)
+{
+    for (int i = 0; i < packets; i++) {
+        nic_send(bg, (TestPacket) { .payload = 1514 - ETHERNET - IP4 - UDP });
+        step(m, PACKET_US);
+    }
+    return machine_number(m, RESOURCE, "interval-us");
+}
+
+/* Four packets' time. */
+static void test_auto(void)
+{
+    TestNic *fg, *bg;
+    TestMachine *m = nic_pair("auto=on,rate-bps=10000000", &fg, &bg);
+    int64_t us;
+
+    g_assert_cmpint(interval_after(m, bg, 15), ==, INTERVAL_US);
+    us = interval_after(m, bg, 1);
+    g_assert_cmpint(us, >, 4 * (PACKET_US - CREDIT_US - 1));
+    g_assert_cmpint(us, <=, 4 * (PACKET_US - CREDIT_US));
+    number(fg, 1);
+    number(bg, 2);
+    for (int i = 0; i < 16; i++) {
+        g_assert_cmpint(nic_next(bg), ==, 0);
+    }
+    step(m, us - 1);
+    assert_none_left(bg);
+    /* It is not a whole number of microseconds. */
+    step(m, 2);
+    assert_left(bg, 2);
     done(m, fg, bg);
 }
 
@@ -176,6 +247,8 @@ int main(int argc, char **argv)
     g_test_init(&argc, &argv, NULL);
     qtest_add_func("idletime/net-hold/idle", test_idle);
     qtest_add_func("idletime/net-hold/interval", test_interval);
+    qtest_add_func("idletime/net-hold/standard", test_standard);
+    qtest_add_func("idletime/net-hold/auto", test_auto);
     qtest_add_func("idletime/net-hold/received", test_received);
     qtest_add_func("idletime/net-hold/deadline", test_deadline);
     qtest_add_func("idletime/net-hold/class-change", test_class_change);

@@ -1,0 +1,78 @@
+/*
+ * Uplink: the interval from the time of packets.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ */
+#include "test.h"
+#include "idletime/uplink.h"
+
+#define FULL            1514
+#define SAFE_NS         (5 * MS)
+/* 1538 bytes at 10 Mbit/s */
+#define SLOW_NS         (1538 * 800LL)
+
+static IdletimeUplink after(int packets, uint32_t bytes, uint32_t n,
+                            int64_t took_ns)
+{
+    IdletimeUplink u = { 0 };
+
+    for (int i = 0; i < packets; i++) {
+        idletime_uplink_note(&u, bytes, n, took_ns);
+    }
+    return u;
+}
+
+static void assert_interval(IdletimeUplink u, int64_t ns)
+{
+    g_assert_cmpint(ABS(idletime_uplink_interval(&u, SAFE_NS) - ns), <=, 1);
+}
+
+static void test_rates(void)
+{
+    assert_interval(after(16, FULL, 1, SLOW_NS), 4 * SLOW_NS);
+    /* Two in service: each waits for the one before it. */
+    assert_interval(after(16, FULL, 2, 2 * SLOW_NS), 4 * SLOW_NS);
+    /* 1000 of 1538 bytes in 1000 of 1538 parts of the time. */
+    assert_interval(after(16, 1000, 1, 1024 * 800), 4 * SLOW_NS);
+    /* 100 Mbit/s: 492 us would be less than a round trip. */
+    assert_interval(after(16, FULL, 1, SLOW_NS / 10), MS);
+    assert_interval(after(16, FULL, 1, 0), MS);
+}
+
+static void test_unknown(void)
+{
+    assert_interval((IdletimeUplink) { 0 }, SAFE_NS);
+    assert_interval(after(15, FULL, 1, SLOW_NS), SAFE_NS);
+    assert_interval(after(1000, 999, 1, SLOW_NS), SAFE_NS);
+}
+
+/* The rate of the link changes: after some 300 packets that is known. */
+static void test_change(void)
+{
+    IdletimeUplink u = after(1000, FULL, 1, SLOW_NS / 10);
+
+    for (int i = 0; i < 300; i++) {
+        idletime_uplink_note(&u, FULL, 1, SLOW_NS);
+    }
+    /* (63/64)^300 = 0.9 % of the old one is left: 43 us of 4.92 ms. */
+    g_assert_cmpint(idletime_uplink_interval(&u, SAFE_NS), >,
+                    4 * SLOW_NS * 99 / 100);
+}
+
+/* A clock that jumps, a count that is not one: bounded. */
+static void test_hostile(void)
+{
+    assert_interval(after(16, FULL, 0, INT64_MIN), MS);
+    assert_interval(after(16, FULL, 1, INT64_MAX), 4 * SEC);
+    assert_interval(after(16, UINT32_MAX, UINT32_MAX, SEC), MS);
+}
+
+int main(int argc, char **argv)
+{
+    g_test_init(&argc, &argv, NULL);
+    g_test_add_func("/uplink/rates", test_rates);
+    g_test_add_func("/uplink/unknown", test_unknown);
+    g_test_add_func("/uplink/change", test_change);
+    g_test_add_func("/uplink/hostile", test_hostile);
+    return g_test_run();
+}
