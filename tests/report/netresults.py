@@ -45,6 +45,8 @@ class Case:
         if not (self.about["foreground"] and self.about["background"]):
             return "alone"
         interval_us = self.about["interval_us"]
+        if self.about.get("auto"):
+            return "interval auto"
         return "uncontrolled" if interval_us is None else f"interval {interval_us / 1000:g} ms"
 
     def latencies_ms(self) -> np.ndarray:

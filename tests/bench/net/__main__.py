@@ -21,7 +21,7 @@ from typing import Any, TextIO
 import numpy as np
 
 from tests.bench.net import plan
-from tests.bench.net.pair import RESOURCE_DEFAULTS, SETTLE_SECONDS, Pair
+from tests.bench.net.pair import SETTLE_SECONDS, Pair
 from tests.bench.progress import Progress
 from tests.framework import accel, host, paths
 from tests.framework.interrupt import exit_status
@@ -84,7 +84,7 @@ class Bench:
 
     def _conditions(self) -> dict[str, Any]:
         return {"seconds": self.seconds, "repeats": self.repeats, "background": self.options,
-                "resource": {**RESOURCE_DEFAULTS, **self.resource}, "idle_cpu": self.idle_cpu}
+                "resource": self.resource, "idle_cpu": self.idle_cpu}
 
     def _run(self, series: plan.Series, pair: Pair, runs: int, boots: float, results: TextIO, progress: Progress) -> None:
         for repeat, case in plan.schedule(series, pair.patched, self.repeats):

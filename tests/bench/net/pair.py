@@ -26,9 +26,6 @@ ANSWER_PORT = 5003
 QUANTUM_MS = 100
 """The dissertation's quantum."""
 
-RESOURCE_DEFAULTS: dict[str, object] = {"max-inflight": 2}
-"""Of both resource objects. With one packet in service, the link idles for each wake-up of the background's QEMU."""
-
 SETTLE_SECONDS = 1.0
 """From the start of the loads to the window that is measured: connections, slow start, first intervals."""
 
@@ -95,7 +92,7 @@ class Pair:
         self._taps = [*getattr(self, "_taps", []), tap]
         options = self.options if role == "background" else {}
         # What an operator would state: the clock needs it where the host does not tell when a packet has left.
-        resource = {"rate-bps": self._model.rate_mbit * 1_000_000, **RESOURCE_DEFAULTS, **self.resource}
+        resource = {"rate-bps": self._model.rate_mbit * 1_000_000, **self.resource}
         arguments = attach_nic(tap, self._arena, role, options, **resource)
         return Machine(self._boot, role, arguments, tap.fds)
 
@@ -110,11 +107,13 @@ class Pair:
         self.link.set_br_netfilter(case.br_netfilter)
         if not self.patched:
             return
+        settings: dict[str, object] = {"auto": case.auto}
+        if case.interval_us is not None:
+            settings["interval-us"] = case.interval_us
         for machine in self.machines.values():
-            machine.qmp.execute(
-                "qom-set", path=f"/objects/{RESOURCE}", property="interval-us", value=case.interval_us or 0
-            )
-        device_class = "foreground" if case.interval_us is None else "background"
+            for name, value in settings.items():
+                machine.qmp.execute("qom-set", path=f"/objects/{RESOURCE}", property=name, value=value)
+        device_class = "foreground" if case.control == "uncontrolled" else "background"
         self.machines["background"].qmp.execute("idletime-set", device=NIC, **{"class": device_class})
 
     def measure(self, case: Case, seconds: float) -> dict[str, Any]:

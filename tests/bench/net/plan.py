@@ -11,6 +11,7 @@ PROTOCOLS = ("tcp", "udp")
 INTENSITIES = (100, 30, 10)
 INTERVALS_US = (0, 1000, 5000, 20000)
 DEMO_INTERVALS_US = (1000, 5000, 20000)
+SWEEP_INTERVALS_US = (500, 1000, 2000, 5000)
 DELAY_INTERVALS_US = (0, 1000, 5000, 10000, 20000, 30000)
 HEADLINE_US = 5000
 """The interval of the series that do not vary it."""
@@ -23,7 +24,7 @@ DELAYED = Model(delay_us=10_000)
 
 @dataclass(frozen=True)
 class Case:
-    """One situation. `interval_us` None: nothing holds the background back.
+    """One situation. `interval_us` None: nothing holds the background back, unless `auto`: the interval is learned.
 
     A role's load: "tcp" or "udp" (netload send), "ask" (request and response,
     the foreground only), or "" for none.
@@ -34,13 +35,21 @@ class Case:
     intensity: int = 100
     interval_us: int | None = None
     br_netfilter: bool = False
+    auto: bool = False
+
+    @property
+    def control(self) -> str:
+        """What holds the background back, for people."""
+        if self.auto:
+            return "interval auto"
+        return "uncontrolled" if self.interval_us is None else f"interval {self.interval_us / 1000:g} ms"
 
     @property
     def name(self) -> str:
         """A short name, unique on its link; also that of files."""
         parts = [self.foreground or "none", str(self.intensity), self.background or "none"]
         if self.foreground and self.background:
-            parts.append("uncontrolled" if self.interval_us is None else f"{self.interval_us}us")
+            parts.append("auto" if self.auto else "uncontrolled" if self.interval_us is None else f"{self.interval_us}us")
         return "-".join(parts + (["netfilter"] if self.br_netfilter else []))
 
     @property
@@ -50,9 +59,7 @@ class Case:
                  (("foreground", self.foreground), ("background", self.background)) if load]
         if self.foreground in PROTOCOLS and self.intensity < 100:
             roles[0] += f" {self.intensity} %"
-        control = "alone"
-        if len(roles) == 2:
-            control = "uncontrolled" if self.interval_us is None else f"interval {self.interval_us / 1000:g} ms"
+        control = self.control if len(roles) == 2 else "alone"
         return ", ".join([*roles, control] + (["br_netfilter"] if self.br_netfilter else []))
 
     def parameters(self) -> dict[str, Any]:
@@ -101,6 +108,18 @@ def _netfilter() -> list[Case]:
     return [replace(case, br_netfilter=True) for case in cases]
 
 
+def _sweep() -> list[Case]:
+    """Which interval? All pairs at all intensities."""
+    return _without_uncontrolled(_pairs(INTENSITIES, SWEEP_INTERVALS_US))
+
+
+def _auto() -> list[Case]:
+    """The learned interval, each pair after a moment to learn from."""
+    pairs = [Case(foreground, background, intensity, auto=True)
+             for intensity in INTENSITIES for foreground in PROTOCOLS for background in PROTOCOLS]
+    return _alone(PROTOCOLS, INTENSITIES) + pairs
+
+
 def _delay(intervals: tuple[int, ...], intensities: tuple[int, ...]) -> list[Case]:
     """TCP foreground; acknowledgements come one round trip after the packets."""
     result = _alone(("tcp",), intensities)
@@ -127,7 +146,7 @@ def _latency() -> list[Case]:
 
 
 def _without_uncontrolled(cases: list[Case]) -> list[Case]:
-    return [case for case in cases if case.interval_us is not None or not (case.foreground and case.background)]
+    return [case for case in cases if case.control != "uncontrolled" or not (case.foreground and case.background)]
 
 
 def _series() -> dict[str, list[Series]]:
@@ -144,6 +163,9 @@ def _series() -> dict[str, list[Series]]:
         "pairs": [pairs], "probe": [probe], "netfilter": [netfilter], "delay": [delay],
         "thirty": [Series("pairs", LINK, _pairs((30,), (1000, HEADLINE_US)))],
         "light": [Series("pairs", LINK, _pairs((10,), (1000, HEADLINE_US)))],
+        "interval": [Series("pairs", LINK, _sweep())],
+        "interval-netfilter": [Series("netfilter", LINK, [replace(case, br_netfilter=True) for case in _sweep()])],
+        "auto": [Series("pairs", LINK, _auto())],
         "demo": demo, "headline": _headline(),
         "latency": [Series("pairs", LINK, _latency())], "quick": [Series("pairs", LINK, quick)],
         "short": [Series("pairs", LINK, quick + [each for each in _probe((HEADLINE_US,)) if each.background != "tcp"])],
@@ -164,7 +186,7 @@ def at_rate(link: Model, rate_mbit: int) -> Model:
 
 def possible(cases: list[Case], patched: bool) -> list[Case]:
     """Without our patches only what needs none."""
-    return [case for case in cases if patched or case.interval_us is None]
+    return [case for case in cases if patched or case.control == "uncontrolled"]
 
 
 def schedule(series: Series, patched: bool, repeats: int) -> Iterator[tuple[int, Case]]:
