@@ -21,6 +21,7 @@ _RESTART = "apply with --config and restart the domain (shut down and start; a r
 # QEMU's values where a policy says nothing: what a property goes back to when it is taken out of the policy.
 DEFAULTS = {"interval-us": 20000, "max-inflight": 1, "max-request-bytes": 131072, "max-hold-ms": 5000, "weight": 100,
             "rate-bps": 0}
+UPLINK_DEFAULTS = {**DEFAULTS, "interval-us": 5000, "max-inflight": 2}
 AUTO_DEFAULTS = {"auto": False, "budget-percent": 5, "shadow": False}
 
 
@@ -40,6 +41,12 @@ class LivePlan:
     findings: tuple[Finding, ...]
 
 
+def defaults(want: Plan, resource: str) -> Mapping[str, Any]:
+    """QEMU's values for a resource (its id): a disk's, or an uplink's where a NIC of the plan has it. Pure."""
+    uplink = any(device.kind == "interface" and device.resource == resource for device in want.devices)
+    return {**(UPLINK_DEFAULTS if uplink else DEFAULTS), **AUTO_DEFAULTS}
+
+
 def difference(want: Plan, have: Sequence[Mapping[str, Any]]) -> LivePlan:
     """What to send so that a running domain has what the plan wants. have: what query-idletime returned. Pure.
 
@@ -52,7 +59,7 @@ def difference(want: Plan, have: Sequence[Mapping[str, Any]]) -> LivePlan:
     used = {device.resource for device in want.devices if devices.get(device.alias, ("",))[0] == device.resource}
     for resource in want.resources:
         if resource.id in there:
-            commands += _resource(resource, there[resource.id])
+            commands += _resource(resource, defaults(want, resource.id), there[resource.id])
         elif resource.id in used:
             commands.append(_object_add(resource))
     for device in want.devices:
@@ -66,8 +73,7 @@ def _object_add(resource: ResourcePlan) -> Command:
                                   **resource.properties})
 
 
-def _resource(want: ResourcePlan, have: Mapping[str, Any]) -> list[Command]:
-    stock: dict[str, Any] = {**DEFAULTS, **AUTO_DEFAULTS}
+def _resource(want: ResourcePlan, stock: Mapping[str, Any], have: Mapping[str, Any]) -> list[Command]:
     wanted = {**stock, **want.properties}
     if wanted["auto"] and have.get("auto"):
         # What QEMU has learned is not what it was given. Before it learns, interval-us is the value that it starts with.

@@ -114,7 +114,7 @@ def _devices(facts: _Facts) -> tuple[DeviceStatus, ...]:
 def _resources(facts: _Facts) -> tuple[ResourceStatus, ...]:
     now = {resource["id"]: resource for resource in facts.query or ()}
     return tuple(ResourceStatus(
-        want.id, want.name, want.path, int(want.properties.get("interval-us", live.DEFAULTS["interval-us"])),
+        want.id, want.name, want.path, int({**live.defaults(facts.plan, want.id), **want.properties}["interval-us"]),
         want.trail, *(now.get(want.id, {}).get(key) for key in
                       ("state", "interval-us", "auto", "shadow", "rate-bps", "held", "collisions", "collision-cost-us")))
         for want in facts.plan.resources)

@@ -37,6 +37,15 @@ def test_properties_of_the_resource():
     ]
 
 
+def test_an_uplink_has_defaults_of_its_own():
+    nic = DevicePlan("interface", "52:54:00:00:00:01", "net0", "idletime-sda", Class.BACKGROUND)
+    want = Plan(plan().resources, (nic,))
+    assert commands(want, [resource("sda", [device("net0")], interval_us=5000, max_inflight=2)]) == []
+    assert commands(want, [resource("sda", [device("net0")], interval_us=1000, max_inflight=1)]) == [
+        ("idletime-set", {"resource": "idletime-sda", "interval-us": 5000, "max-inflight": 2})
+    ]
+
+
 def test_what_qemu_learns_is_left_alone():
     """With auto the interval in force is the learned one, and so is a cap that nobody set."""
     have = [{**resource("sda", [device("ua-idletime-vda")], interval_us=777, max_inflight=3), "auto": True,
