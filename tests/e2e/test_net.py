@@ -79,7 +79,7 @@ def test_inflight_cap_holds_at_the_uplink(link: Start, nic: Start, protocol: str
 def test_class_foreground_is_not_bounded(link: Start, nic: Start) -> None:
     """The control experiment: with its class changed live, the same guest fills the queue; and back again."""
     shared: Link = link(rate_mbit=10)
-    bg = nic(shared, "bg", "background", interval_us=5000)
+    bg = nic(shared, "bg", "background", max_inflight=1)
     most = {}
     for device_class in ("foreground", "background"):
         bg.set_class(device_class)
@@ -90,6 +90,17 @@ def test_class_foreground_is_not_bounded(link: Start, nic: Start) -> None:
 
     assert most["foreground"] > 20 * FRAME_BYTES
     assert most["background"] <= FRAME_BYTES
+
+
+@pytest.mark.parametrize(("rate_mbit", "least_us", "most_us"), [(10, 4000, 8000), (100, 1000, 2500)])
+def test_auto_goes_by_the_time_of_packets(link: Start, nic: Start, rate_mbit: int, least_us: int, most_us: int) -> None:
+    """A full packet takes 1.23 ms at 10 Mbit/s: 4.9 ms for four. At 100 Mbit/s it is 1 ms, unless the host is late for each packet."""
+    bg = nic(link(rate_mbit=rate_mbit), "bg", "background", auto="on")
+    load = greedy(bg)
+    await_sent(bg, "background", 500)
+    assert least_us <= bg.info()["interval-us"] <= most_us
+    load.stop()
+    load.result()
 
 
 def test_nothing_leaves_within_the_interval(link: Start, nic: Start) -> None:
@@ -187,7 +198,7 @@ def test_background_stays_background(link: Start, nic: Start) -> None:
 def test_br_netfilter_is_noticed_and_the_clock_bounds(link: Start, nic: Start) -> None:
     """Where the bridge forgets whose a packet is, the send buffer holds nothing: the link clock takes over."""
     shared: Link = link(rate_mbit=10, br_netfilter=True)
-    bg = nic(shared, "bg", "background", interval_us=5000, **{"rate-bps": 9_000_000})
+    bg = nic(shared, "bg", "background", max_inflight=1, **{"rate-bps": 9_000_000})
     load = greedy(bg)
     wait_until("service by the clock", lambda: bg.info()["devices"][0]["service"] == "clock")
     wait_until("an empty uplink", lambda: shared.uplink()["backlog"] <= FRAME_BYTES)

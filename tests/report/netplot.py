@@ -14,19 +14,22 @@ from matplotlib.axes import Axes  # noqa: E402
 import numpy as np  # noqa: E402
 
 from tests.report import netresults  # noqa: E402
-from tests.report.netresults import Case, Results  # noqa: E402
+from tests.report.netresults import AUTO, Case, Results, interval_text  # noqa: E402
 from tests.report.plot import BACKGROUND, FOREGROUND, NEUTRAL, SECOND, WARNING  # noqa: E402
 
+Interval = int | str | None
+"""As in netresults.Case."""
+
 # None is "uncontrolled"; the intervals get darker as they get longer.
-SHADES = {None: WARNING, 0: "#F5CE7A", 1000: "#A6D3EE", 5000: SECOND, 20000: FOREGROUND}
+SHADES: dict[Interval, str] = {None: WARNING, AUTO: FOREGROUND, 0: "#F5CE7A", 1000: "#D3EAF7", 5000: "#A6D3EE", 20000: SECOND}
 PAIRS = [(foreground, background) for foreground in ("tcp", "udp") for background in ("tcp", "udp")]
-HEADLINE_US = 5000
+HEADLINE = AUTO
 
 Figure = Callable[[Case], "float | None"]
 
 
-def _control(interval_us: int | None) -> str:
-    return "uncontrolled" if interval_us is None else f"{interval_us / 1000:g} ms"
+def _control(interval: Interval) -> str:
+    return "uncontrolled" if interval is None else interval_text(interval)
 
 
 def _tidy(axes: Axes, title: str) -> None:
@@ -34,10 +37,10 @@ def _tidy(axes: Axes, title: str) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _intervals(data: Results, intensity: int) -> list[int | None]:
+def _intervals(data: Results, intensity: int) -> list[Interval]:
     """The controls that were measured for this intensity, in the order in which they are drawn."""
     cases = data.select("pairs", intensity=intensity, br_netfilter=False)
-    found = {case.about["interval_us"] for case in cases if case.control != "alone"}
+    found = {case.interval for case in cases if case.control != "alone"}
     return [interval for interval in SHADES if interval in found]
 
 
@@ -46,7 +49,7 @@ def _bars(axes: Axes, data: Results, intensity: int, figure: Figure) -> None:
     intervals = _intervals(data, intensity)
     width = 0.84 / max(1, len(intervals))
     for number, interval in enumerate(intervals):
-        found = [data.find("pairs", foreground=f, background=b, intensity=intensity, interval_us=interval,
+        found = [data.find("pairs", foreground=f, background=b, intensity=intensity, interval=interval,
                            br_netfilter=False) for f, b in PAIRS]
         values = [100 * (figure(case) or 0) if case else 0 for case in found]
         places = np.arange(len(PAIRS)) + (number - (len(intervals) - 1) / 2) * width
@@ -64,9 +67,9 @@ def _latency(axes: Axes, data: Results) -> None:
     """Distribution of the request latency."""
     chosen = [(data.find(series, foreground="ask", background=""), "alone", NEUTRAL, "-") for series in ("pairs", "probe")]
     for background, style in (("udp", "-"), ("tcp", "--")):
-        for interval, color in ((None, WARNING), (HEADLINE_US, FOREGROUND)):
+        for interval, color in ((None, WARNING), (HEADLINE, FOREGROUND)):
             for series in ("pairs", "probe"):
-                case = data.find(series, foreground="ask", background=background, interval_us=interval)
+                case = data.find(series, foreground="ask", background=background, interval=interval)
                 chosen.append((case, f"{background.upper()}, {_control(interval)}", color, style))
     for case, label, color, style in chosen:
         values = case.latencies_ms() if case else np.empty(0)
@@ -87,7 +90,7 @@ def _delay(axes: Axes, data: Results) -> None:
     for background, marker in (("tcp", "o"), ("udp", "s")):
         cases = [case for case in data.select("delay", foreground="tcp", background=background, intensity=intensity)
                  if case.control != "alone"]
-        labels = [_control(case.about["interval_us"]) for case in cases]
+        labels = [_control(case.interval) for case in cases]
         for figure, color, name in ((data.kept, FOREGROUND, "foreground kept"),
                                     (data.reached, BACKGROUND, "background of left")):
             values = [100 * (figure(case) or 0) for case in cases]
@@ -108,11 +111,11 @@ def _delay(axes: Axes, data: Results) -> None:
 def _title(data: Results) -> str:
     """The result in a sentence."""
     pair = {"foreground": "tcp", "background": "udp", "intensity": 100, "br_netfilter": False}
-    kept = {interval: data.find("pairs", interval_us=interval, **pair) for interval in (None, HEADLINE_US)}
+    kept = {interval: data.find("pairs", interval=interval, **pair) for interval in (None, HEADLINE)}
     before, after = (data.kept(case) if case else None for case in kept.values())
     if before is None or after is None:
         return "A foreground VM beside a greedy background VM on one uplink"
-    return (f"A {HEADLINE_US / 1000:g} ms preemption interval keeps {min(after, 1):.0%} of a foreground VM's TCP throughput\n"
+    return (f"A preemption interval that sets itself keeps {min(after, 1):.0%} of a foreground VM's TCP throughput\n"
             f"beside a background VM that floods the same uplink with UDP (without: {before:.0%})")
 
 

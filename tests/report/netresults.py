@@ -13,11 +13,19 @@ import numpy as np
 ETHERNET_BYTES, IP_BYTES = 14, 20
 MTU = 1500
 
+AUTO = "auto"
+"""As an interval: the learned one."""
+
 # What one packet of payload costs on the wire, as the uplink's token bucket counts it.
 WIRE = {
     "udp": (1400 + 8 + IP_BYTES + ETHERNET_BYTES) / 1400,
     "tcp": (MTU + ETHERNET_BYTES) / (MTU - IP_BYTES - 32),  # 20 bytes of header, 12 of time stamps
 }
+
+
+def interval_text(interval: int | str) -> str:
+    """An interval for people."""
+    return f"{interval / 1000:g} ms" if isinstance(interval, int) else interval
 
 
 @dataclass(frozen=True)
@@ -40,14 +48,21 @@ class Case:
     runs: int
 
     @property
+    def interval(self) -> int | str | None:
+        """Microseconds, or AUTO; None: nothing held the background back."""
+        return AUTO if self.about.get("auto") else self.about["interval_us"]
+
+    @property
     def control(self) -> str:
         """What held the background back, for people."""
         if not (self.about["foreground"] and self.about["background"]):
             return "alone"
-        interval_us = self.about["interval_us"]
-        if self.about.get("auto"):
-            return "interval auto"
-        return "uncontrolled" if interval_us is None else f"interval {interval_us / 1000:g} ms"
+        return "uncontrolled" if self.interval is None else f"interval {interval_text(self.interval)}"
+
+    @property
+    def order(self) -> int:
+        """Uncontrolled first, then by interval."""
+        return {None: -2, AUTO: -1}.get(self.interval, self.about["interval_us"])
 
     def latencies_ms(self) -> np.ndarray:
         """All latencies of all repeats, sorted, in milliseconds."""
@@ -67,10 +82,10 @@ class Results:
         return next((each for each in self.select(series, **about)), None)
 
     def select(self, series: str, **about: Any) -> list[Case]:
-        """The cases with these parameters, uncontrolled first, then by interval."""
+        """The cases with these parameters, in their order."""
         found = [each for each in self.cases
-                 if each.series == series and all(each.about[key] == value for key, value in about.items())]
-        return sorted(found, key=lambda each: -1 if each.about["interval_us"] is None else each.about["interval_us"])
+                 if each.series == series and all(_has(each, key, value) for key, value in about.items())]
+        return sorted(found, key=lambda each: each.order)
 
     def alone(self, case: Case, role: str) -> Case | None:
         """The same load of a role without the other role, on the same link."""
@@ -104,6 +119,10 @@ class Results:
         """Background throughput, of what the foreground alone leaves; None where that is nearly nothing."""
         left = self.left_mbit(case)
         return _ratio(case.background_mbit, left) if left and left > 0.1 * case.link["rate_mbit"] else None
+
+
+def _has(case: Case, key: str, value: Any) -> bool:
+    return (case.interval if key == "interval" else case.about[key]) == value
 
 
 def _ratio(value: float | None, base: float | None) -> float | None:

@@ -67,8 +67,7 @@ def build(data: Results) -> Table:
         groups.setdefault(_heading(case), []).append(case)
     for heading, cases in groups.items():
         table.add_row(f"[bold]{heading}")
-        ordered = sorted(cases, key=lambda each: -1 if each.about["interval_us"] is None else each.about["interval_us"])
-        for case in ordered:
+        for case in sorted(cases, key=lambda each: each.order):
             row = _row(case, data)
             table.add_row("  " + row[0], *row[1:], end_section=False)
     return table

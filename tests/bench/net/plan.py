@@ -9,11 +9,18 @@ from tests.testbed.link import Model
 
 PROTOCOLS = ("tcp", "udp")
 INTENSITIES = (100, 30, 10)
-INTERVALS_US = (0, 1000, 5000, 20000)
-DEMO_INTERVALS_US = (1000, 5000, 20000)
-SWEEP_INTERVALS_US = (500, 1000, 2000, 5000)
-DELAY_INTERVALS_US = (0, 1000, 5000, 10000, 20000, 30000)
-HEADLINE_US = 5000
+AUTO = "auto"
+"""QEMU learns the interval."""
+
+Interval = int | str
+"""Microseconds, or AUTO."""
+
+INTERVALS: tuple[Interval, ...] = (AUTO, 0, 1000, 5000, 20000)
+DEMO_INTERVALS: tuple[Interval, ...] = (AUTO, 5000, 20000)
+SWEEP_INTERVALS: tuple[Interval, ...] = (AUTO, 500, 1000, 2000, 5000)
+DELAY_INTERVALS: tuple[Interval, ...] = (AUTO, 0, 1000, 5000, 10000, 20000, 30000)
+DEMO_DELAY_INTERVALS: tuple[Interval, ...] = (AUTO, 5000, 10000, 20000)
+HEADLINE: Interval = AUTO
 """The interval of the series that do not vary it."""
 
 QUEUE_BYTES_LEAST = 30_000
@@ -76,8 +83,12 @@ class Series:
     cases: list[Case]
 
 
-def _controls(case: Case, intervals: tuple[int, ...]) -> list[Case]:
-    return [case, *(replace(case, interval_us=interval) for interval in intervals)]
+def _held(case: Case, interval: Interval) -> Case:
+    return replace(case, auto=True) if isinstance(interval, str) else replace(case, interval_us=interval)
+
+
+def _controls(case: Case, intervals: tuple[Interval, ...]) -> list[Case]:
+    return [case, *(_held(case, interval) for interval in intervals)]
 
 
 def _alone(foregrounds: tuple[str, ...], intensities: tuple[int, ...]) -> list[Case]:
@@ -86,7 +97,7 @@ def _alone(foregrounds: tuple[str, ...], intensities: tuple[int, ...]) -> list[C
     return result + [Case("", each) for each in PROTOCOLS]
 
 
-def _pairs(intensities: tuple[int, ...], intervals: tuple[int, ...]) -> list[Case]:
+def _pairs(intensities: tuple[int, ...], intervals: tuple[Interval, ...]) -> list[Case]:
     result = _alone(PROTOCOLS, intensities)
     for intensity in intensities:
         for foreground in PROTOCOLS:
@@ -95,32 +106,25 @@ def _pairs(intensities: tuple[int, ...], intervals: tuple[int, ...]) -> list[Cas
     return result
 
 
-def _probe(intervals: tuple[int, ...]) -> list[Case]:
+def _probe(intervals: tuple[Interval, ...]) -> list[Case]:
     result = [Case("ask")]
     for background in PROTOCOLS:
         result += _controls(Case("ask", background), intervals)
     return result
 
 
-def _netfilter() -> list[Case]:
-    """The pairs at full intensity and at 30 %, with br_netfilter on."""
-    cases = _pairs((100, 30), (HEADLINE_US,))
+def _netfilter(intensities: tuple[int, ...] = (100, 30)) -> list[Case]:
+    """The pairs at these intensities, with br_netfilter on."""
+    cases = _pairs(intensities, (HEADLINE,))
     return [replace(case, br_netfilter=True) for case in cases]
 
 
 def _sweep() -> list[Case]:
     """Which interval? All pairs at all intensities."""
-    return _without_uncontrolled(_pairs(INTENSITIES, SWEEP_INTERVALS_US))
+    return _without_uncontrolled(_pairs(INTENSITIES, SWEEP_INTERVALS))
 
 
-def _auto() -> list[Case]:
-    """The learned interval, each pair after a moment to learn from."""
-    pairs = [Case(foreground, background, intensity, auto=True)
-             for intensity in INTENSITIES for foreground in PROTOCOLS for background in PROTOCOLS]
-    return _alone(PROTOCOLS, INTENSITIES) + pairs
-
-
-def _delay(intervals: tuple[int, ...], intensities: tuple[int, ...]) -> list[Case]:
+def _delay(intervals: tuple[Interval, ...], intensities: tuple[int, ...]) -> list[Case]:
     """TCP foreground; acknowledgements come one round trip after the packets."""
     result = _alone(("tcp",), intensities)
     for intensity in intensities:
@@ -130,46 +134,51 @@ def _delay(intervals: tuple[int, ...], intensities: tuple[int, ...]) -> list[Cas
 
 
 def _headline() -> list[Series]:
-    """What the aims are about, and no more: four minutes at two seconds a run."""
-    held = [Case(foreground, background, intensity, HEADLINE_US)
-            for intensity in INTENSITIES for foreground in PROTOCOLS for background in PROTOCOLS]
-    uncontrolled = [replace(case, interval_us=None) for case in held if case.intensity == 100]
-    delayed = [case for case in _delay(DELAY_INTERVALS_US, (30,)) if case.background != "udp"]
+    """What the aims are about, and no more: five minutes at two seconds a run."""
+    pairs = [Case(foreground, background, intensity)
+             for intensity in INTENSITIES for foreground in PROTOCOLS for background in PROTOCOLS]
+    uncontrolled = [case for case in pairs if case.intensity == 100]
+    held = [_held(case, HEADLINE) for case in pairs]
+    delayed = [case for case in _delay(DELAY_INTERVALS, (30,)) if case.background != "udp"]
     return [Series("pairs", LINK, _alone(PROTOCOLS, INTENSITIES) + uncontrolled + held),
-            Series("netfilter", LINK, _without_uncontrolled(_netfilter())),
+            Series("netfilter", LINK, _without_uncontrolled(_netfilter(INTENSITIES))),
             Series("delay", DELAYED, _without_uncontrolled(delayed))]
 
 
 def _latency() -> list[Case]:
     """Of the uncontrolled ones only the worse: its run has to be long for a p99 that means something."""
-    return [*_without_uncontrolled(_probe((HEADLINE_US,))), Case("ask", "udp")]
+    return [*_without_uncontrolled(_probe((HEADLINE,))), Case("ask", "udp")]
 
 
 def _without_uncontrolled(cases: list[Case]) -> list[Case]:
     return [case for case in cases if case.control != "uncontrolled" or not (case.foreground and case.background)]
 
 
+def possible(cases: list[Case], patched: bool) -> list[Case]:
+    """Without our patches only what needs none."""
+    return [case for case in cases if patched or case.control == "uncontrolled"]
+
+
 def _series() -> dict[str, list[Series]]:
-    pairs = Series("pairs", LINK, _pairs(INTENSITIES, INTERVALS_US))
-    probe = Series("probe", LINK, _probe(INTERVALS_US))
+    pairs = Series("pairs", LINK, _pairs(INTENSITIES, INTERVALS))
+    probe = Series("probe", LINK, _probe(INTERVALS))
     netfilter = Series("netfilter", LINK, _netfilter())
-    delay = Series("delay", DELAYED, _delay(DELAY_INTERVALS_US, (100, 30)))
+    delay = Series("delay", DELAYED, _delay(DELAY_INTERVALS, (100, 30)))
     # All ratios are to "alone": measured at both ends, as it is what a drift of the host would hurt most.
-    short = _pairs((100, 30), DEMO_INTERVALS_US) + _probe((HEADLINE_US,)) + _alone(PROTOCOLS, (100, 30))
+    short = _pairs((100, 30), DEMO_INTERVALS) + _probe((HEADLINE,)) + _alone(PROTOCOLS, (100, 30))
     demo = [Series("pairs", LINK, short), netfilter,
-            Series("delay", DELAYED, _delay(DELAY_INTERVALS_US[1:], (30,)) + _alone(("tcp",), (30,)))]
-    quick = _pairs((100,), (HEADLINE_US,))
+            Series("delay", DELAYED, _delay(DEMO_DELAY_INTERVALS, (30,)) + _alone(("tcp",), (30,)))]
+    quick = _pairs((100,), (HEADLINE,))
     return {
         "pairs": [pairs], "probe": [probe], "netfilter": [netfilter], "delay": [delay],
-        "thirty": [Series("pairs", LINK, _pairs((30,), (1000, HEADLINE_US)))],
-        "light": [Series("pairs", LINK, _pairs((10,), (1000, HEADLINE_US)))],
+        "thirty": [Series("pairs", LINK, _pairs((30,), (1000, HEADLINE)))],
+        "light": [Series("pairs", LINK, _pairs((10,), (1000, HEADLINE)))],
         "interval": [Series("pairs", LINK, _sweep())],
         "interval-netfilter": [Series("netfilter", LINK, [replace(case, br_netfilter=True) for case in _sweep()])],
-        "auto": [Series("pairs", LINK, _auto())],
         "demo": demo, "headline": _headline(),
         "latency": [Series("pairs", LINK, _latency())], "quick": [Series("pairs", LINK, quick)],
-        "short": [Series("pairs", LINK, quick + [each for each in _probe((HEADLINE_US,)) if each.background != "tcp"])],
-        "uncontrolled": [Series("pairs", LINK, [c for c in pairs.cases + probe.cases if c.interval_us is None])],
+        "short": [Series("pairs", LINK, quick + [each for each in _probe((HEADLINE,)) if each.background != "tcp"])],
+        "uncontrolled": [Series("pairs", LINK, possible(pairs.cases + probe.cases, False))],
         "all": [Series("pairs", LINK, pairs.cases + probe.cases), netfilter, delay],
     }
 
@@ -182,11 +191,6 @@ def at_rate(link: Model, rate_mbit: int) -> Model:
     """The same link at another rate; its queue holds as much time, but never less than twenty packets."""
     queue_bytes = max(link.queue_bytes * rate_mbit // link.rate_mbit, QUEUE_BYTES_LEAST)
     return replace(link, rate_mbit=rate_mbit, queue_bytes=queue_bytes)
-
-
-def possible(cases: list[Case], patched: bool) -> list[Case]:
-    """Without our patches only what needs none."""
-    return [case for case in cases if patched or case.control == "uncontrolled"]
 
 
 def schedule(series: Series, patched: bool, repeats: int) -> Iterator[tuple[int, Case]]:
