@@ -10,7 +10,7 @@ import argparse
 import json
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, Protocol
 
 import matplotlib
 
@@ -65,12 +65,20 @@ class Results:
         return {role: np.array(rows) for role, rows in surfaces.items()}
 
 
-def _panel(figure: Any, axes: Any, results: Results, values: np.ndarray, title: str, top: float, colours: str) -> None:
+class Plane(Protocol):
+    """What a panel's axes show."""
+
+    intensities: list[int]
+    intervals_us: list[int]
+
+
+def panel(figure: Any, axes: Any, grid: Plane, values: np.ndarray, title: str, top: float, colours: str) -> None:
+    """Contours of values [interval, intensity] between 0 and `top`; NaN leaves a hole."""
     levels = np.linspace(0, top, 11)
-    places = np.arange(len(results.intervals_us))
-    filled = axes.contourf(results.intensities, places, np.clip(values, 0, top), levels=levels, cmap=colours)
-    axes.contour(results.intensities, places, np.clip(values, 0, top), levels=levels, colors="white", linewidths=0.4)
-    axes.set_yticks(places, [f"{us / 1000:g}" for us in results.intervals_us], fontsize=7)
+    places = np.arange(len(grid.intervals_us))
+    filled = axes.contourf(grid.intensities, places, np.clip(values, 0, top), levels=levels, cmap=colours)
+    axes.contour(grid.intensities, places, np.clip(values, 0, top), levels=levels, colors="white", linewidths=0.4)
+    axes.set_yticks(places, [f"{us / 1000:g}" for us in grid.intervals_us], fontsize=7)
     axes.set_xlabel("foreground intensity, %", fontsize=8)
     axes.set_ylabel("preemption interval, ms", fontsize=8)
     axes.set_title(title, fontsize=9, loc="left")
@@ -78,19 +86,24 @@ def _panel(figure: Any, axes: Any, results: Results, values: np.ndarray, title: 
     figure.colorbar(filled, ax=axes).ax.tick_params(labelsize=7)
 
 
+def footer(figure: Any, measured: str, about: dict[str, Any]) -> None:
+    """What was measured, then where: QEMU and commit of the conditions."""
+    figure.text(0.01, 0.005, f"{measured} {about['qemu']}, {about['accel'].upper()}, commit {about['commit']}.",
+                fontsize=6, color="#555555")
+
+
 def _footer(figure: Any, results: Results) -> None:
     about = results.conditions
-    figure.text(0.01, 0.005, f"Disk {about['disk']}, quantum 100 ms, runs of {about['seconds']} s, background: 1 outstanding. "
-                f"{about['qemu']}, {about['accel'].upper()}, commit {about['commit']}.", fontsize=6, color="#555555")
+    footer(figure, f"Disk {about['disk']}, quantum 100 ms, runs of {about['seconds']} s, background: 1 outstanding.", about)
 
 
 def draw(results: Results, target: Path) -> None:
     """Throughput and latency of both classes."""
     figure, axes = pyplot.subplots(2, 2, figsize=(10, 7.5))
-    _panel(figure, axes[0, 0], results, results.surface("foreground", RATE), "Foreground throughput, % of alone", 100, "viridis")
-    _panel(figure, axes[0, 1], results, results.surface("background", RATE), "Background throughput, % of alone", 100, "viridis")
-    _panel(figure, axes[1, 0], results, results.surface("foreground", "mean_us"), "Foreground mean latency, % of alone", 250, "magma_r")
-    _panel(figure, axes[1, 1], results, results.surface("foreground", "p99_us"), "Foreground p99 latency, % of alone", 300, "magma_r")
+    panel(figure, axes[0, 0], results, results.surface("foreground", RATE), "Foreground throughput, % of alone", 100, "viridis")
+    panel(figure, axes[0, 1], results, results.surface("background", RATE), "Background throughput, % of alone", 100, "viridis")
+    panel(figure, axes[1, 0], results, results.surface("foreground", "mean_us"), "Foreground mean latency, % of alone", 250, "magma_r")
+    panel(figure, axes[1, 1], results, results.surface("foreground", "p99_us"), "Foreground p99 latency, % of alone", 300, "magma_r")
     figure.suptitle("A longer interval protects the foreground; above its pauses it leaves the background nothing",
                     fontsize=11, fontweight="bold", x=0.01, ha="left")
     _footer(figure, results)
