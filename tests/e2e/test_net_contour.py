@@ -93,14 +93,15 @@ def test_the_picture_names_pairs_axes_and_conditions(tmp_path: Path) -> None:
     figure = netcontour.picture(netcontour.grids(data), data.conditions)
     panels = [axes for axes in figure.axes if axes.get_title(loc="left")]
     assert [axes.get_title(loc="left") for axes in panels] == [
-        "Foreground TCP beside UDP, % of alone", "Background UDP beside TCP, % of alone",
-        "Foreground UDP beside UDP, % of alone", "Background UDP beside UDP, % of alone",
+        "Foreground TCP beside UDP, % of alone (80 to 100)", "Background UDP beside TCP, % of alone (0 to 100)",
+        "Foreground UDP beside UDP, % of alone (80 to 100)", "Background UDP beside UDP, % of alone (0 to 100)",
     ]
     assert {axes.get_xlabel() for axes in panels} == {"foreground intensity, %"}
     assert [label.get_text() for label in panels[0].get_yticklabels()] == ["0", "5", "20"]
     assert "10 ms of delay each way" in figure.texts[-1].get_text()
 
 
+@pytest.mark.filterwarnings("error")
 def test_the_report_draws_beside_the_data(tmp_path: Path) -> None:
     """And the table of the network's benchmark reads the same file."""
     path = _ledger(tmp_path, "tcp-tcp")

@@ -74,10 +74,11 @@ class Plane(Protocol):
 
 def panel(figure: Any, axes: Any, grid: Plane, values: np.ndarray, title: str, top: float, colours: str) -> None:
     """Contours of values [interval, intensity] between 0 and `top`; NaN leaves a hole."""
-    levels = np.linspace(0, top, 11)
+    levels, shown = np.linspace(0, top, 11), np.clip(values, 0, top)
     places = np.arange(len(grid.intervals_us))
-    filled = axes.contourf(grid.intensities, places, np.clip(values, 0, top), levels=levels, cmap=colours)
-    axes.contour(grid.intensities, places, np.clip(values, 0, top), levels=levels, colors="white", linewidths=0.4)
+    filled = axes.contourf(grid.intensities, places, shown, levels=levels, cmap=colours)
+    if np.any((levels > np.nanmin(shown)) & (levels < np.nanmax(shown))):  # else matplotlib warns that it finds no line
+        axes.contour(grid.intensities, places, shown, levels=levels, colors="white", linewidths=0.4)
     axes.set_yticks(places, [f"{us / 1000:g}" for us in grid.intervals_us], fontsize=7)
     axes.set_xlabel("foreground intensity, %", fontsize=8)
     axes.set_ylabel("preemption interval, ms", fontsize=8)

@@ -79,8 +79,10 @@ def picture(drawn: list[Grid], about: dict[str, Any]) -> Figure:
     figure, rows = pyplot.subplots(len(drawn), len(ROLES), figsize=(10, height), squeeze=False)
     for grid, row in zip(drawn, rows):
         for axes, role, other in zip(row, ROLES, reversed(ROLES)):
-            title = f"{role.capitalize()} {getattr(grid, role).upper()} beside {getattr(grid, other).upper()}, % of alone"
-            panel(figure, axes, grid, grid.shares[role], title, 100, "viridis")
+            values = grid.shares[role]
+            title = (f"{role.capitalize()} {getattr(grid, role).upper()} beside {getattr(grid, other).upper()}, "
+                     f"% of alone ({np.nanmin(values):.0f} to {np.nanmax(values):.0f})")
+            panel(figure, axes, grid, values, title, 100, "viridis")
     delay = about["link"]["delay_us"]
     place = f"an uplink with {delay / 1000:g} ms of delay" if delay else "an uplink in the LAN"
     figure.suptitle(f"Throughput on {place}: what the foreground keeps (left) and the background gets (right)",
