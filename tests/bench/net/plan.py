@@ -134,13 +134,13 @@ def _delay(intervals: tuple[Interval, ...], intensities: tuple[int, ...]) -> lis
 
 
 def _headline() -> list[Series]:
-    """What the aims are about, and no more: five minutes at two seconds a run."""
+    """What the aims are about, and no more: four minutes at two seconds a run."""
     pairs = [Case(foreground, background, intensity)
              for intensity in INTENSITIES for foreground in PROTOCOLS for background in PROTOCOLS]
     uncontrolled = [case for case in pairs if case.intensity == 100]
     held = [_held(case, HEADLINE) for case in pairs]
     delayed = [case for case in _delay(DELAY_INTERVALS, (30,)) if case.background != "udp"]
-    return [Series("pairs", LINK, _alone(PROTOCOLS, INTENSITIES) + uncontrolled + held),
+    return [Series("pairs", LINK, _alone(PROTOCOLS, INTENSITIES) + uncontrolled + held + _probe((HEADLINE,))),
             Series("netfilter", LINK, _without_uncontrolled(_netfilter(INTENSITIES))),
             Series("delay", DELAYED, _without_uncontrolled(delayed))]
 
