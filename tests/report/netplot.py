@@ -54,7 +54,8 @@ def _bars(axes: Axes, data: Results, intensity: int, figure: Figure) -> None:
         values = [100 * (figure(case) or 0) if case else 0 for case in found]
         places = np.arange(len(PAIRS)) + (number - (len(intervals) - 1) / 2) * width
         bars = axes.bar(places, values, width * 0.94, color=SHADES[interval], label=_control(interval))
-        axes.bar_label(bars, fmt="%.0f", fontsize=7, padding=1, color=NEUTRAL)
+        axes.bar_label(bars, fmt="%.0f", fontsize=7, padding=2, color=NEUTRAL,
+                       bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.3})
     axes.set_xticks(range(len(PAIRS)), [f"{f.upper()}\nbackground {b.upper()}" for f, b in PAIRS], fontsize=8)
     axes.axhline(100, color=NEUTRAL, linewidth=0.8, linestyle=":")
     axes.set_ylim(0, 185)
@@ -79,7 +80,7 @@ def _latency(axes: Axes, data: Results) -> None:
     axes.set_ylim(0, 101)
     axes.set_xlabel("time of a request and its response, milliseconds")
     axes.set_ylabel("percent of requests")
-    axes.legend(fontsize=7, frameon=False, loc="center", bbox_to_anchor=(0.82, 0.4), title="background", title_fontsize=7)
+    axes.legend(fontsize=7, frameon=False, loc="center", bbox_to_anchor=(0.62, 0.5), title="background", title_fontsize=7)
     _tidy(axes, "Request latency of a foreground guest")
 
 
@@ -90,13 +91,18 @@ def _delay(axes: Axes, data: Results) -> None:
     for background, marker in (("tcp", "o"), ("udp", "s")):
         cases = [case for case in data.select("delay", foreground="tcp", background=background, intensity=intensity)
                  if case.control != "alone"]
+        if not cases:
+            continue
+        # The learned one has a place beside the line.
         labels = [_control(case.interval) for case in cases]
+        learned = sum(case.interval == AUTO for case in cases)
         for figure, color, name in ((data.kept, FOREGROUND, "foreground kept"),
                                     (data.reached, BACKGROUND, "background of left")):
             values = [100 * (figure(case) or 0) for case in cases]
             style = "-" if background == "tcp" else "--"
-            axes.plot(range(len(values)), values, style, marker=marker, markersize=4, color=color, linewidth=1.3,
-                      label=f"{name}; background {background.upper()}")
+            axes.plot(range(learned), values[:learned], marker, markersize=6, color=color)
+            axes.plot(range(learned, len(values)), values[learned:], style, marker=marker, markersize=4, color=color,
+                      linewidth=1.3, label=f"{name}; background {background.upper()}")
         longest = max(longest, labels, key=len)
     axes.set_xticks(range(len(longest)), longest, fontsize=8)
     axes.set_ylim(0, 185)
