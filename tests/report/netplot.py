@@ -14,21 +14,18 @@ from matplotlib.axes import Axes  # noqa: E402
 import numpy as np  # noqa: E402
 
 from tests.report import netresults  # noqa: E402
-from tests.report.netresults import AUTO, Case, Results, interval_text  # noqa: E402
+from tests.report.netresults import AUTO, Case, Interval, Results, interval_text  # noqa: E402
 from tests.report.plot import BACKGROUND, FOREGROUND, NEUTRAL, SECOND, WARNING  # noqa: E402
 
-Interval = int | str | None
-"""As in netresults.Case."""
-
 # None is "uncontrolled"; the intervals get darker as they get longer.
-SHADES: dict[Interval, str] = {None: WARNING, AUTO: FOREGROUND, 0: "#F5CE7A", 1000: "#D3EAF7", 5000: "#A6D3EE", 20000: SECOND}
+SHADES: dict[Interval | None, str] = {None: WARNING, AUTO: FOREGROUND, 0: "#F5CE7A", 1000: "#D3EAF7", 5000: "#A6D3EE", 20000: SECOND}
 PAIRS = [(foreground, background) for foreground in ("tcp", "udp") for background in ("tcp", "udp")]
 HEADLINE = AUTO
 
 Figure = Callable[[Case], "float | None"]
 
 
-def _control(interval: Interval) -> str:
+def _control(interval: Interval | None) -> str:
     return "uncontrolled" if interval is None else interval_text(interval)
 
 
@@ -37,7 +34,7 @@ def _tidy(axes: Axes, title: str) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _intervals(data: Results, intensity: int) -> list[Interval]:
+def _intervals(data: Results, intensity: int) -> list[Interval | None]:
     """The controls that were measured for this intensity, in the order in which they are drawn."""
     cases = data.select("pairs", intensity=intensity, br_netfilter=False)
     found = {case.interval for case in cases if case.control != "alone"}

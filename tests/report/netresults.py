@@ -16,6 +16,9 @@ MTU = 1500
 AUTO = "auto"
 """As an interval: the learned one."""
 
+Interval = int | str
+"""Microseconds, or AUTO."""
+
 # What one packet of payload costs on the wire, as the uplink's token bucket counts it.
 WIRE = {
     "udp": (1400 + 8 + IP_BYTES + ETHERNET_BYTES) / 1400,
@@ -23,9 +26,14 @@ WIRE = {
 }
 
 
-def interval_text(interval: int | str) -> str:
+def interval_text(interval: Interval) -> str:
     """An interval for people."""
     return f"{interval / 1000:g} ms" if isinstance(interval, int) else interval
+
+
+def control_text(interval: Interval | None) -> str:
+    """What holds the background back, for people; None: nothing does."""
+    return "uncontrolled" if interval is None else f"interval {interval_text(interval)}"
 
 
 @dataclass(frozen=True)
@@ -48,8 +56,8 @@ class Case:
     runs: int
 
     @property
-    def interval(self) -> int | str | None:
-        """Microseconds, or AUTO; None: nothing held the background back."""
+    def interval(self) -> Interval | None:
+        """None: nothing held the background back."""
         return AUTO if self.about.get("auto") else self.about["interval_us"]
 
     @property
@@ -57,7 +65,7 @@ class Case:
         """What held the background back, for people."""
         if not (self.about["foreground"] and self.about["background"]):
             return "alone"
-        return "uncontrolled" if self.interval is None else f"interval {interval_text(self.interval)}"
+        return control_text(self.interval)
 
     @property
     def order(self) -> int:

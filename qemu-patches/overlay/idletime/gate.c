@@ -280,7 +280,8 @@ void idletime_gate_done(IdletimeGate *gate, const IdletimeLease *lease,
         note_collision(gate, before, lease, &view, now_ns);
         if (idletime_resource_learns(res)) {
             idletime_gate_learn_done(gate, lease, &view, now_ns);
-        } else if (res->uplink && was_alone(lease, &view, rule.interval_ns)) {
+        } else if (qatomic_read(&res->uplink) &&
+                   was_alone(lease, &view, rule.interval_ns)) {
             idletime_resource_served(res, lease->bytes, lease->beside + 1,
                                      now_ns - lease->since_ns);
         }

@@ -5,16 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Iterator
 
+from tests.report.netresults import AUTO, Interval, control_text
 from tests.testbed.link import Model
 
 PROTOCOLS = ("tcp", "udp")
 INTENSITIES = (100, 30, 10)
-AUTO = "auto"
-"""QEMU learns the interval."""
-
-Interval = int | str
-"""Microseconds, or AUTO."""
-
 INTERVALS: tuple[Interval, ...] = (AUTO, 0, 1000, 5000, 20000)
 DEMO_INTERVALS: tuple[Interval, ...] = (AUTO, 5000, 20000)
 SWEEP_INTERVALS: tuple[Interval, ...] = (AUTO, 500, 1000, 2000, 5000)
@@ -47,9 +42,7 @@ class Case:
     @property
     def control(self) -> str:
         """What holds the background back, for people."""
-        if self.auto:
-            return "interval auto"
-        return "uncontrolled" if self.interval_us is None else f"interval {self.interval_us / 1000:g} ms"
+        return control_text(AUTO if self.auto else self.interval_us)
 
     @property
     def name(self) -> str:

@@ -1,0 +1,148 @@
+/*
+ * Idletime machine tests: queue pairs, as ethtool -L changes them.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ */
+#include "qemu/osdep.h"
+#include "qemu/bswap.h"
+#include "idletime-tap.h"
+
+#define CTRL_VQ         4       /* behind two pairs */
+
+typedef struct TestPairs {
+    TestNic *nic;
+    QVirtQueue *tx1;
+    QVirtQueue *ctrl;
+    int watched;
+} TestPairs;
+
+static void set_pairs(TestPairs *p, uint16_t pairs)
+{
+    QTestState *qts = p->nic->m->qts;
+    struct virtio_net_ctrl_hdr header = {
+        VIRTIO_NET_CTRL_MQ, VIRTIO_NET_CTRL_MQ_VQ_PAIRS_SET,
+    };
+    uint64_t addr = guest_alloc(&p->nic->m->alloc, 8);
+    uint32_t head;
+
+    qtest_bufwrite(qts, addr, &header, sizeof(header));
+    qtest_writew(qts, addr + 2, pairs);
+    qtest_writeb(qts, addr + 4, 0xff);
+    head = qvirtqueue_add(qts, p->ctrl, addr, 2, false, true);
+    qvirtqueue_add(qts, p->ctrl, addr + 2, 2, false, true);
+    qvirtqueue_add(qts, p->ctrl, addr + 4, 1, true, false);
+    qvirtqueue_kick(qts, &p->nic->pci->vdev, p->ctrl, head);
+    qvirtio_wait_used_elem(qts, &p->nic->pci->vdev, p->ctrl, head, NULL,
+                           15 * G_USEC_PER_SEC);
+    g_assert_cmpint(qtest_readb(qts, addr + 4), ==, VIRTIO_NET_OK);
+    nic_settle(p->nic->m);
+}
+
+static void send_on(TestPairs *p, QVirtQueue *tx, uint8_t dscp, uint16_t port)
+{
+    uint8_t frame[NIC_HEADER + 64] = { 0 };
+    TestPacket packet = { .dscp = dscp, .port = port };
+    size_t size = NIC_HEADER + packet_make(&packet, frame + NIC_HEADER);
+    uint64_t addr = guest_alloc(&p->nic->m->alloc, size);
+    uint32_t head;
+
+    qtest_bufwrite(p->nic->m->qts, addr, frame, size);
+    head = qvirtqueue_add(p->nic->m->qts, tx, addr, size, false, false);
+    qvirtqueue_kick(p->nic->m->qts, &p->nic->pci->vdev, tx, head);
+    nic_settle(p->nic->m);
+}
+
+/* The source port of the next packet that left, or -1. */
+static int left(TestPairs *p)
+{
+    uint8_t buffer[2048];
+
+    return tap_seen(p->watched, buffer, sizeof(buffer)) ?
+           lduw_be_p(buffer + ETHERNET + IP4) : -1;
+}
+
+static TestMachine *pairs_start(TestPairs *p, const char *options)
+{
+    TestMachine *m = machine_new();
+    int tap[2] = { tap_open("tap-idle", IFF_MULTI_QUEUE),
+                   tap_open("tap-idle", IFF_MULTI_QUEUE) };
+    g_autofree char *netdev = g_strdup_printf("tap,fds=%d:%d", tap[0], tap[1]);
+    g_autofree char *all = g_strconcat("mq=on,vectors=0,idletime=" RESOURCE,
+                                       options, NULL);
+    QVirtioPCIDevice *pci;
+
+    p->watched = tap_watch("tap-idle");
+    nic_resource(m, "max-hold-ms=0");
+    p->nic = tap_nic(m, netdev, all, 1ull << VIRTIO_NET_F_CTRL_VQ);
+    close(tap[0]);
+    close(tap[1]);
+    pci = p->nic->pci;
+    p->tx1 = qvirtqueue_setup(&pci->vdev, &m->alloc, 3);
+    p->ctrl = qvirtqueue_setup(&pci->vdev, &m->alloc, CTRL_VQ);
+    set_pairs(p, 2);
+    return m;
+}
+
+static void pairs_done(TestMachine *m, TestPairs *p)
+{
+    qvirtqueue_cleanup(p->nic->pci->vdev.bus, p->tx1, &m->alloc);
+    qvirtqueue_cleanup(p->nic->pci->vdev.bus, p->ctrl, &m->alloc);
+    tap_done(m, p->nic, p->watched);
+}
+
+/* What a queue holds when the guest turns it off waits in its ring. */
+static void test_pairs(const void *opaque)
+{
+    const char *options = opaque;
+    TestPairs p;
+    TestMachine *m = pairs_start(&p, options);
+
+    send_on(&p, p.nic->tx, 0, 1);
+    send_on(&p, p.tx1, DSCP_LE, 2);
+    send_on(&p, p.tx1, DSCP_LE, 3);
+    g_assert_cmpint(left(&p), ==, 1);
+    g_assert_cmpint(left(&p), ==, -1);
+    set_pairs(&p, 1);
+    g_assert_cmpint(nic_number(p.nic, "held"), ==, 0);
+    machine_step_us(m, INTERVAL_US);
+    nic_settle(m);
+    g_assert_cmpint(left(&p), ==, -1);
+    set_pairs(&p, 2);
+    g_assert_cmpint(left(&p), ==, 2);
+    g_assert_cmpint(left(&p), ==, 3);
+    g_assert_cmpint(left(&p), ==, -1);
+    pairs_done(m, &p);
+}
+
+/* Two queues of a device wait: the one that waits longer goes first. */
+static void test_two_queues(void)
+{
+    TestPairs p;
+    TestMachine *m = pairs_start(&p, ",idletime-class=guest");
+
+    send_on(&p, p.nic->tx, 0, 1);
+    send_on(&p, p.tx1, DSCP_LE, 2);
+    machine_step_us(m, MS);
+    send_on(&p, p.nic->tx, DSCP_LE, 3);
+    g_assert_cmpint(left(&p), ==, 1);
+    g_assert_cmpint(left(&p), ==, -1);
+    machine_step_us(m, INTERVAL_US - MS);
+    nic_settle(m);
+    g_assert_cmpint(left(&p), ==, 2);
+    g_assert_cmpint(left(&p), ==, 3);
+    pairs_done(m, &p);
+}
+
+int main(int argc, char **argv)
+{
+    g_test_init(&argc, &argv, NULL);
+    if (!tap_possible()) {
+        return 0;
+    }
+    qtest_add_data_func("idletime/net-pairs/background",
+                        ",idletime-background-queues=1", test_pairs);
+    qtest_add_data_func("idletime/net-pairs/guest",
+                        ",idletime-class=guest", test_pairs);
+    qtest_add_func("idletime/net-pairs/two-queues", test_two_queues);
+    return g_test_run();
+}
