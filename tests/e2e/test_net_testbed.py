@@ -9,10 +9,13 @@ from typing import Any, Callable
 
 import pytest
 
+from tests.bench.net.stages import joined, summary
 from tests.e2e.test_net import wait_until
 from tests.framework import paths
 from tests.testbed.link import SINK_ADDRESS, Link, Model
 from tests.testbed.namespace import Namespace, NamespaceError
+from tests.testbed.nic import NetMachine
+from tests.testbed.passage import Passage
 from tests.testbed.queuewatch import QueueWatch
 from tests.testbed.sink import Sink, Window, goodput_mbit
 
@@ -90,6 +93,35 @@ def test_sender_keeps_its_quantum(host_link: Start) -> None:
 
     # Three sockets in turn: the bound is seen after all three, so up to two more writes a quantum.
     assert 14_000 <= report["bytes"] <= 10 * (14_000 + 2 * 1400)
+
+
+def test_the_probe_is_seen_on_its_way(link: Start, nic: Callable[..., NetMachine]) -> None:
+    """5 ms each way: no request is faster, at none of both ways, and what is left of its latency is the guest's."""
+    shared = link(delay_us=5000)
+    machine = nic(shared, "fg", "foreground")
+    with Sink(shared, "answer", protocol="udp", port=5003), Passage(shared, machine.tap, 5003) as passage:
+        load = machine.guest.netload("ask", host=SINK_ADDRESS, port=5003, protocol="udp", every_ms=10, seconds=0.5)
+        load.result()
+        samples = joined(load.samples(), passage)
+
+    assert len(samples) > 0
+    for stage, least_us in (("uplink", 5000), ("far", 0), ("back", 5000), ("guest", 0)):
+        assert samples[f"{stage}_us"].min() > least_us
+    assert summary(samples)["uplink"]["p99_us"] > 5000
+
+
+def test_a_guest_moves_to_another_link(link: Start, nic: Callable[..., NetMachine]) -> None:
+    """Its tap on another bridge: the guest is not told, and reaches the sink there."""
+    one, other = link(), link()
+    machine = nic(one, "bg", "background")
+    before = one.uplink()["packets"]
+    other.take(machine.tap, one)
+    with Sink(other, "sink", protocol="tcp", seconds=60) as sink:
+        machine.guest.netload("send", host=SINK_ADDRESS, protocol="tcp", seconds=0.5).result()
+        assert sink.report()["bytes"] > 0
+
+    assert other.uplink()["bytes"] > 100_000
+    assert one.uplink()["packets"] == before
 
 
 def test_goodput_counts_whole_buckets_within_the_window() -> None:

@@ -18,11 +18,15 @@ def _cpu() -> str:
     return found.group(1) if found else platform.machine()
 
 
-def _commit() -> str | None:
-    result = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=paths.ROOT, capture_output=True, text=True)
+def _git(*argv: str) -> str | None:
+    result = subprocess.run(["git", *argv], cwd=paths.ROOT, capture_output=True, text=True)
     return result.stdout.strip() or None
 
 
 def machine() -> dict[str, Any]:
-    """Processors, kernel and commit; nothing that tells whose machine it was."""
-    return {"cpu": _cpu(), "cpus": os.cpu_count(), "host_kernel": platform.release(), "commit": _commit()}
+    """Processors, kernel and sources; nothing that tells whose machine it was.
+
+    A commit may be rebased away later; what QEMU is built from has a name that stays, that of its folder in git.
+    """
+    return {"cpu": _cpu(), "cpus": os.cpu_count(), "host_kernel": platform.release(),
+            "commit": _git("describe", "--always", "--dirty"), "patches": _git("rev-parse", "--short", "HEAD:qemu-patches")}

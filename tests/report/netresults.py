@@ -26,6 +26,11 @@ WIRE = {
 }
 
 
+SHARED, WEIGHT, IDLE, FIRST = "shared", "weight", "idle", "first"
+WAYS = {SHARED: "shared equally", WEIGHT: "background of least weight", IDLE: "background's cgroup idle", FIRST: "foreground first"}
+"""Whose the processors are, in words; the first is what a host does that nobody has told anything."""
+
+
 def interval_text(interval: Interval) -> str:
     """An interval for people."""
     return f"{interval / 1000:g} ms" if isinstance(interval, int) else interval
@@ -34,6 +39,13 @@ def interval_text(interval: Interval) -> str:
 def control_text(interval: Interval | None) -> str:
     """What holds the background back, for people; None: nothing does."""
     return "uncontrolled" if interval is None else f"interval {interval_text(interval)}"
+
+
+def circumstances(about: dict[str, Any]) -> list[str]:
+    """What else a case has that is not usual, for people; `about` are its parameters."""
+    way = about.get("processors", SHARED)
+    said = (("br_netfilter", about["br_netfilter"]), ("other uplink", about.get("elsewhere")), (WAYS[way], way != SHARED))
+    return [words for words, is_so in said if is_so]
 
 
 @dataclass(frozen=True)
@@ -52,6 +64,8 @@ class Case:
     background_retransmitted: float | None
     jitter_us: float | None
     queue_bytes: float | None
+    p99_of_runs_us: list[float]
+    stages_p99_us: dict[str, float]
     latency_files: list[Path]
     runs: int
 
@@ -97,7 +111,7 @@ class Results:
 
     def alone(self, case: Case, role: str) -> Case | None:
         """The same load of a role without the other role, on the same link."""
-        about = {"foreground": "", "background": "", role: case.about[role]}
+        about = {"foreground": "", "background": "", role: case.about[role], "processors": case.about.get("processors")}
         if role == "foreground":
             about["intensity"] = case.about["intensity"]
         for series in (case.series, "pairs"):
@@ -130,7 +144,7 @@ class Results:
 
 
 def _has(case: Case, key: str, value: Any) -> bool:
-    return (case.interval if key == "interval" else case.about[key]) == value
+    return (case.interval if key == "interval" else case.about.get(key)) == value
 
 
 def _ratio(value: float | None, base: float | None) -> float | None:
@@ -153,6 +167,12 @@ def _role(runs: list[dict[str, Any]], role: str, *path: str) -> float | None:
     return _median(values)
 
 
+def _stages(runs: list[dict[str, Any]]) -> dict[str, float]:
+    """The median p99 of each stage of the probe's way, microseconds."""
+    known = [run["foreground"]["stages"] for run in runs if (run["foreground"] or {}).get("stages")]
+    return {stage: median(each[stage]["p99_us"] for each in known) for stage in (known[0] if known else ())}
+
+
 def _case(runs: list[dict[str, Any]], folder: Path) -> Case:
     first = runs[0]
     return Case(
@@ -161,6 +181,7 @@ def _case(runs: list[dict[str, Any]], folder: Path) -> Case:
         *(_role(runs, "foreground", "load", figure) for figure in ("p50_us", "p99_us", "p999_us")),
         _role(runs, "foreground", "tcp_retransmitted"), _role(runs, "background", "tcp_retransmitted"),
         _role(runs, "foreground", "sink", "jitter_us"), _role(runs, "uplink", "mean_bytes"),
+        [run["foreground"]["load"]["p99_us"] for run in runs if run.get("latencies")], _stages(runs),
         [folder / run["latencies"] for run in runs if run.get("latencies")], len(runs),
     )
 
@@ -190,11 +211,11 @@ def caption(data: Results) -> str:
     link = data.cases[0].link if data.cases else {}
     about = data.conditions
     changed = ", ".join(f"{key}={value}" for part in ("resource", "background") for key, value in about.get(part, {}).items())
-    changed += ", background's QEMU in the processor class idle" if about.get("idle_cpu") else ""
     return (
         f"Uplink: {link.get('rate_mbit')} Mbit/s, token bucket, queue {link.get('queue_bytes', 0) // 1000} KB; delay 0 if not "
         f"stated. Loads: three TCP connections or UDP sockets, buffers of 128 KiB, 1,400 bytes a write, 10 ms back-off;\n"
         f"N %: sends N % of each 100 ms. Medians of {_runs(data)} runs of {about.get('seconds')} s"
         f"{'; ' + changed.lstrip(', ') if changed else ''}. {about.get('qemu')}, {str(about.get('accel')).upper()}, guests Linux "
-        f"{about.get('guest_kernel')},\nhost {about.get('cpus')} x {about.get('cpu')}, commit {about.get('commit')}."
+        f"{about.get('guest_kernel')},\nhost {about.get('cpus')} x {about.get('cpu')}, commit {about.get('commit')}"
+        f"{', qemu-patches ' + about['patches'] if about.get('patches') else ''}."
     )

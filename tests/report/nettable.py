@@ -52,8 +52,7 @@ def _heading(case: Case) -> str:
     share = f" {case.about['intensity']} %" if foreground in netresults.WIRE and case.about["intensity"] < 100 else ""
     parts = [f"{foreground.upper()}{share}" if foreground else "-", background.upper() or "-"]
     delay = f"{case.link['delay_us'] / 1000:g} ms" if case.link["delay_us"] else ""
-    netfilter = "br_netfilter" if case.about["br_netfilter"] else ""
-    return ", ".join([" / ".join(parts), *filter(None, (delay, netfilter))])
+    return ", ".join([" / ".join(parts), *filter(None, [delay]), *netresults.circumstances(case.about)])
 
 
 def build(data: Results) -> Table:

@@ -23,7 +23,7 @@ from tests.framework import paths
 from tests.framework.process import Process
 from tests.testbed.namespace import Namespace, NamespaceError, number_of
 
-SINK_ADDRESS = "10.9.0.1"
+SINK_ADDRESS, SINK_MAC = "10.9.0.1", "52:54:00:00:00:01"
 PREFIX = 24
 BRIDGE, UPLINK, FAR = "bridge0", "up0", "up1"
 BRIDGE_SYSCTL = "net/bridge/bridge-nf-call-iptables"
@@ -63,6 +63,11 @@ class Tap:
     fds: list[int]
 
     @property
+    def device(self) -> str:
+        """Its name as a network device of the host."""
+        return f"tap-{self.name}"[:15]
+
+    @property
     def address(self) -> str:
         """The guest's IPv4 address."""
         return f"10.9.0.{10 + self.number}"
@@ -97,11 +102,17 @@ class Link:
 
     def add_tap(self, name: str, queues: int = 1) -> Tap:
         """A new tap on the bridge; it lives until release() or until the link is left."""
-        tap = Tap(name, len(self._taps), self.host.tap(f"tap-{name}"[:15], queues))
+        tap = Tap(name, len(self._taps), [])
+        tap.fds = self.host.tap(tap.device, queues)
         self._taps.append(tap)
         self._stack.callback(self.release, tap)
-        self._join(f"tap-{name}"[:15])
+        self._join(tap.device)
         return tap
+
+    def take(self, tap: Tap, other: Link) -> None:
+        """Move another link's tap to our bridge: its guest keeps its address and finds a sink with the same one here."""
+        other.host.command("ip", "link", "set", tap.device, "netns", self.host.path)
+        self._join(tap.device)
 
     def release(self, tap: Tap) -> None:
         """Close our copies of a tap's descriptors; the tap goes when QEMU's are closed, too."""
@@ -140,6 +151,7 @@ class Link:
         for where, device in ((self.host, UPLINK), (self.sink, FAR)):
             self._limit(where, device)
         self._join(UPLINK)
+        self.sink.command("ip", "link", "set", FAR, "address", SINK_MAC)
         self.sink.command("ip", "address", "add", f"{SINK_ADDRESS}/{PREFIX}", "dev", FAR)
         self.sink.command("ip", "link", "set", FAR, "up")
         self.set_br_netfilter(self.model.br_netfilter)

@@ -47,7 +47,6 @@ class Bench:
                        for each in plan.SERIES[arguments.series]]
         self.resource, self.options = dict(arguments.resource), dict(arguments.background)
         self.results = self.folder / "results.jsonl"
-        self.idle_cpu: bool = arguments.idle_cpu
         self.append, self.first = arguments.append, 0
         self.finished = 0
 
@@ -75,7 +74,7 @@ class Bench:
             self._write(results, {"kind": "conditions", "program": "net", **self._conditions(), **host.facts(boot)})
             for number, series in enumerate(self.series):
                 progress.step(f"{series.name}: booting two guests under {boot.accel.upper()}")
-                with Pair(boot, series.link, self.resource, self.options, self.idle_cpu) as pair:
+                with Pair(boot, series.link, self.resource, self.options) as pair:
                     pair.warm_up()
                     self._run(series, pair, runs, BOOT_SECONDS * (number + 1), results, progress)
 
@@ -84,7 +83,7 @@ class Bench:
 
     def _conditions(self) -> dict[str, Any]:
         return {"seconds": self.seconds, "repeats": self.repeats, "background": self.options,
-                "resource": self.resource, "idle_cpu": self.idle_cpu}
+                "resource": self.resource}
 
     def _run(self, series: plan.Series, pair: Pair, runs: int, boots: float, results: TextIO, progress: Progress) -> None:
         for repeat, case in plan.schedule(series, pair.patched, self.repeats):
@@ -129,7 +128,6 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--qemu", metavar="PATH", help="the QEMU to run (the one that `make qemu` staged)")
     parser.add_argument("--seconds", type=float, default=3, help="measured in each run (3)")
     parser.add_argument("--repeats", type=int, default=1, help="runs of each case (1)")
-    parser.add_argument("--idle-cpu", action="store_true", help="run the background's QEMU in the processor class idle")
     parser.add_argument("--append", action="store_true", help="add repeats to the results that are there")
     parser.add_argument("--rate-mbit", type=int, default=plan.LINK.rate_mbit, metavar="N",
                         help="rate of the uplink: 10, 100, 1000 (100); its queue holds the same time")

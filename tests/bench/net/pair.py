@@ -11,11 +11,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Mapping
 
+from tests.bench.net import stages
 from tests.bench.net.plan import Case
+from tests.bench.net.processors import Processors
 from tests.framework.guest import Load
 from tests.framework.qemu import Boot, Machine, has_idletime_net
 from tests.testbed.link import SINK_ADDRESS, Link, Model
 from tests.testbed.nic import NIC, RESOURCE, attach_nic, configure
+from tests.testbed.passage import Passage
 from tests.testbed.queuewatch import QueueWatch
 from tests.testbed.sink import Sink, Window, goodput_mbit
 
@@ -46,23 +49,15 @@ def tcp_counters(machine: Machine) -> dict[str, int]:
     return dict(zip(names.split(), map(int, values.split())))
 
 
-def to_idle_class(pid: int) -> None:
-    """Put all threads of a process into the kernel's scheduling class "idle"; new ones inherit it."""
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        os.sched_setscheduler(int(task.name), os.SCHED_IDLE, os.sched_param(0))
-
-
 class Pair:
     """A context manager: enter boots both guests, leave removes all of it.
 
     `resource` are properties of both resource objects; `options` those of the
-    background's NIC. `idle_cpu`: the background's QEMU gets only processor time
-    that nobody else wants, so that the uplink is all that is contended for.
+    background's NIC.
     """
 
     def __init__(self, boot: Boot, model: Model, resource: Mapping[str, object] | None = None,
-                 options: Mapping[str, object] | None = None, idle_cpu: bool = False) -> None:
-        self._idle_cpu = idle_cpu
+                 options: Mapping[str, object] | None = None) -> None:
         self.patched = has_idletime_net(boot.qemu)
         self._boot, self._model = boot, model
         self.resource, self.options = dict(resource or {}), dict(options or {})
@@ -71,14 +66,14 @@ class Pair:
         with ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="idletime-")))
             self._arena = folder / "arena" if self.patched else None
-            self.link = stack.enter_context(Link(self._model))
+            self.link = self._background_link = stack.enter_context(Link(self._model))
+            self._other_link = stack.enter_context(Link(self._model))
+            self._processors = stack.enter_context(Processors())
             self.machines = {role: stack.enter_context(self._machine(role)) for role in ROLES}
             for tap, machine in zip(self._taps, self.machines.values()):
                 self.link.release(tap)
                 configure(machine.guest, tap)
-            if self._idle_cpu:
-                to_idle_class(self.machines["background"].process.pid)
-            stack.enter_context(Sink(self.link, "answer", protocol="udp", port=ANSWER_PORT))
+            self._answerer = stack.enter_context(Sink(self.link, "answer", protocol="udp", port=ANSWER_PORT))
             self._stack = stack.pop_all()
         return self
 
@@ -102,8 +97,15 @@ class Pair:
         self.measure(Case("udp", "udp"), WARM_UP_SECONDS)
         self.measure(Case("ask"), WARM_UP_SECONDS)
 
+    def _place(self, link: Link) -> None:
+        """The background's packets take this link."""
+        if self._background_link is not link:
+            link.take(self._taps[ROLES.index("background")], self._background_link)
+            self._background_link = link
+
     def control(self, case: Case) -> None:
         """Hold the background back by an interval, or not at all."""
+        self._place(self._other_link if case.elsewhere else self.link)
         self.link.set_br_netfilter(case.br_netfilter)
         if not self.patched:
             return
@@ -122,15 +124,19 @@ class Pair:
         loads = {"foreground": case.foreground, "background": case.background}
         active = {role: load for role, load in loads.items() if load}
         before = {role: tcp_counters(self.machines[role]) for role in active}
+        links = {"foreground": self.link, "background": self._background_link}
         with ExitStack() as stack:
             sinks = {
-                role: stack.enter_context(Sink(self.link, "sink", protocol=load, port=PORTS[role],
+                role: stack.enter_context(Sink(links[role], "sink", protocol=load, port=PORTS[role],
                                                seconds=seconds + SETTLE_SECONDS + MARGIN_SECONDS))
                 for role, load in active.items() if load != "ask"
             }
+            self._share_processors(case, sinks)
+            passage = stack.enter_context(Passage(self.link, self._taps[0], ANSWER_PORT)) if case.foreground == "ask" else None
             window, running, queue = self._run(case, active, seconds)
             reports = {role: load.result() for role, load in running.items()}
             counted = {role: sink.report() for role, sink in sinks.items()}
+            self.samples = stages.joined(running["foreground"].samples(), passage) if passage else None
         result: dict[str, Any] = {"uplink": queue, "foreground": None, "background": None}
         for role in active:
             after = tcp_counters(self.machines[role])
@@ -139,8 +145,17 @@ class Pair:
                 "mbit_s": goodput_mbit(counted[role], window) if role in counted else None,
                 "tcp_retransmitted": after["RetransSegs"] - before[role]["RetransSegs"],
             }
-        self.samples = running["foreground"].samples() if case.foreground == "ask" else None
+        if self.samples is not None:
+            result["foreground"]["stages"] = stages.summary(self.samples)
         return result
+
+    def _share_processors(self, case: Case, sinks: Mapping[str, Sink]) -> None:
+        """The far end of a guest's load stands for another machine: it goes with its guest."""
+        pids = {role: [machine.process.pid] for role, machine in self.machines.items()}
+        pids["foreground"].append(self._answerer.process.pid)
+        for role, sink in sinks.items():
+            pids[role].append(sink.process.pid)
+        self._processors.assign(case.processors, **pids)
 
     def _run(self, case: Case, active: dict[str, str], seconds: float) -> tuple[Window, dict[str, Load], Any]:
         """Start the loads, background first, and wait for their end."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Iterator
 
-from tests.report.netresults import AUTO, Interval, control_text
+from tests.report.netresults import AUTO, SHARED, WAYS, Interval, circumstances, control_text
 from tests.testbed.link import Model
 
 PROTOCOLS = ("tcp", "udp")
@@ -29,7 +29,8 @@ class Case:
     """One situation. `interval_us` None: nothing holds the background back, unless `auto`: the interval is learned.
 
     A role's load: "tcp" or "udp" (netload send), "ask" (request and response,
-    the foreground only), or "" for none.
+    the foreground only), or "" for none. `elsewhere`: the background's packets take an uplink of their own, so that
+    the guests share the processors only. `processors`: whose these are.
     """
 
     foreground: str = ""
@@ -38,6 +39,8 @@ class Case:
     interval_us: int | None = None
     br_netfilter: bool = False
     auto: bool = False
+    elsewhere: bool = False
+    processors: str = SHARED
 
     @property
     def control(self) -> str:
@@ -50,7 +53,9 @@ class Case:
         parts = [self.foreground or "none", str(self.intensity), self.background or "none"]
         if self.foreground and self.background:
             parts.append("auto" if self.auto else "uncontrolled" if self.interval_us is None else f"{self.interval_us}us")
-        return "-".join(parts + (["netfilter"] if self.br_netfilter else []))
+        parts += [word for word, said in (("netfilter", self.br_netfilter), ("elsewhere", self.elsewhere),
+                                          (self.processors, self.processors != SHARED)) if said]
+        return "-".join(parts)
 
     @property
     def title(self) -> str:
@@ -60,7 +65,7 @@ class Case:
         if self.foreground in PROTOCOLS and self.intensity < 100:
             roles[0] += f" {self.intensity} %"
         control = self.control if len(roles) == 2 else "alone"
-        return ", ".join([*roles, control] + (["br_netfilter"] if self.br_netfilter else []))
+        return ", ".join([*roles, control, *circumstances(asdict(self))])
 
     def parameters(self) -> dict[str, Any]:
         """For the data."""
@@ -139,8 +144,13 @@ def _headline() -> list[Series]:
 
 
 def _latency() -> list[Case]:
-    """Of the uncontrolled ones only the worse: its run has to be long for a p99 that means something."""
-    return [*_without_uncontrolled(_probe((HEADLINE,))), Case("ask", "udp")]
+    """The probe, by whose the processors are; and with the background on another uplink, which tells them from the link.
+
+    Of the uncontrolled ones only the worse: its run has to be long for a p99 that means something.
+    """
+    held = [_held(Case("ask", background), HEADLINE) for background in PROTOCOLS]
+    cases = [replace(case, processors=way) for way in WAYS for case in (Case("ask"), *held)]
+    return [*cases, *(replace(case, elsewhere=True) for case in held), Case("ask", "udp")]
 
 
 def _without_uncontrolled(cases: list[Case]) -> list[Case]:
