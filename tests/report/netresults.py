@@ -44,7 +44,8 @@ def control_text(interval: Interval | None) -> str:
 def circumstances(about: dict[str, Any]) -> list[str]:
     """What else a case has that is not usual, for people; `about` are its parameters."""
     way = about.get("processors", SHARED)
-    said = (("br_netfilter", about["br_netfilter"]), ("other uplink", about.get("elsewhere")), (WAYS[way], way != SHARED))
+    said = (("br_netfilter", about["br_netfilter"]), ("other uplink", about.get("elsewhere")), (WAYS[way], way != SHARED),
+            ("no deadline", not about.get("deadline", True)))
     return [words for words, is_so in said if is_so]
 
 

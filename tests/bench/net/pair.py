@@ -38,6 +38,9 @@ MARGIN_SECONDS = 30.0
 WARM_UP_SECONDS = 1.5
 """Under TCG the first packets pay for translating the guest's driver."""
 
+MAX_HOLD_MS = 5000
+"""The standard; a packet's deadline is 100 ms then. With 0 it has none."""
+
 ASK_EVERY_MS = 20
 """Mean pause of the probe: some 50 requests a second."""
 
@@ -109,7 +112,7 @@ class Pair:
         self.link.set_br_netfilter(case.br_netfilter)
         if not self.patched:
             return
-        settings: dict[str, object] = {"auto": case.auto}
+        settings: dict[str, object] = {"auto": case.auto, "max-hold-ms": MAX_HOLD_MS if case.deadline else 0}
         if case.interval_us is not None:
             settings["interval-us"] = case.interval_us
         for machine in self.machines.values():

@@ -30,7 +30,7 @@ class Case:
 
     A role's load: "tcp" or "udp" (netload send), "ask" (request and response,
     the foreground only), or "" for none. `elsewhere`: the background's packets take an uplink of their own, so that
-    the guests share the processors only. `processors`: whose these are.
+    the guests share the processors only. `processors`: whose these are. `deadline`: a held packet has one.
     """
 
     foreground: str = ""
@@ -41,6 +41,7 @@ class Case:
     auto: bool = False
     elsewhere: bool = False
     processors: str = SHARED
+    deadline: bool = True
 
     @property
     def control(self) -> str:
@@ -54,7 +55,7 @@ class Case:
         if self.foreground and self.background:
             parts.append("auto" if self.auto else "uncontrolled" if self.interval_us is None else f"{self.interval_us}us")
         parts += [word for word, said in (("netfilter", self.br_netfilter), ("elsewhere", self.elsewhere),
-                                          (self.processors, self.processors != SHARED)) if said]
+                                          (self.processors, self.processors != SHARED), ("forever", not self.deadline)) if said]
         return "-".join(parts)
 
     @property
@@ -131,6 +132,13 @@ def _delay(intervals: tuple[Interval, ...], intensities: tuple[int, ...]) -> lis
     return result
 
 
+def _clock() -> list[Case]:
+    """What keeps a background TCP going behind a delay, and what it costs: a short interval, and the deadline."""
+    loads = [Case("tcp", intensity=100), Case("tcp", intensity=30), Case("ask")]
+    held = [_held(replace(each, background="tcp"), interval) for each in loads for interval in (AUTO, 20000)]
+    return [*loads, *(case for each in held for case in (each, replace(each, deadline=False)))]
+
+
 def _headline() -> list[Series]:
     """What the aims are about, and no more: four minutes at two seconds a run."""
     pairs = [Case(foreground, background, intensity)
@@ -178,6 +186,7 @@ def _series() -> dict[str, list[Series]]:
         "light": [Series("pairs", LINK, _pairs((10,), (1000, HEADLINE)))],
         "interval": [Series("pairs", LINK, _sweep())],
         "interval-netfilter": [Series("netfilter", LINK, [replace(case, br_netfilter=True) for case in _sweep()])],
+        "clock": [Series("delay", DELAYED, _clock())],
         "demo": demo, "headline": _headline(),
         "latency": [Series("pairs", LINK, _latency())], "quick": [Series("pairs", LINK, quick)],
         "short": [Series("pairs", LINK, quick + [each for each in _probe((HEADLINE,)) if each.background != "tcp"])],
