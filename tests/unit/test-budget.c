@@ -251,7 +251,7 @@ static void test_sizes(void)
     uint64_t random = test_seed();
     static IdletimeHistogram h;
     static IdletimeWindows w;
-    IdletimeService d = { 13.0 * MS, 0 };
+    IdletimeService d = { 13.0 * MS, 0, 0 };
     IdletimeSizes s;
 
     /*

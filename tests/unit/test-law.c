@@ -115,7 +115,8 @@ static void test_law(void)
                     sum += MAX(d * MS - (gap[i] - t * MS), 0);
                 }
             }
-            got = idletime_law_collision(&law, (IdletimeService) { d * MS, 0 },
+            got = idletime_law_collision(&law,
+                                         (IdletimeService) { d * MS, 0, 0 },
                                          t * MS);
             /* Within the width of a bin (1.6 % of t) and the unseen half. */
             g_assert_cmpfloat(ABS(got - sum / count), <,
@@ -131,7 +132,7 @@ static void test_law_spread(void)
     uint64_t random = test_seed();
     static IdletimeHistogram h;
     static IdletimeLaw law;
-    IdletimeService spread = { 5.0 * MS, 1.0 * MS };
+    IdletimeService spread = { 5.0 * MS, 1.0 * MS, 0 };
     double three;
 
     idletime_histogram_init(&h);
@@ -141,7 +142,7 @@ static void test_law_spread(void)
     idletime_law_build(&law, &h, IDLETIME_BINS);
     /* Uniform arrivals: the square counts, d^2 + sd^2 = 26/25 of d^2. */
     three = idletime_law_collision(&law, spread, 2.0 * MS) /
-            idletime_law_collision(&law, (IdletimeService) { 5.0 * MS, 0 },
+            idletime_law_collision(&law, (IdletimeService) { 5.0 * MS, 0, 0 },
                                    2.0 * MS);
     g_assert_cmpfloat(three, >, 1.03);
     g_assert_cmpfloat(three, <, 1.05);
@@ -165,7 +166,7 @@ static void test_windows_bursts(void)
     uint64_t random = test_seed();
     static IdletimeHistogram h;
     static IdletimeWindows w;
-    IdletimeService d = { 5.0 * MS, 0 };
+    IdletimeService d = { 5.0 * MS, 0, 0 };
 
     idletime_histogram_init(&h);
     for (int i = 0; i < 1200; i++) {
@@ -192,7 +193,7 @@ static void test_windows_budget(void)
         static IdletimeHistogram h;
         static IdletimeWindows w;
         IdletimeWindow list[IDLETIME_WINDOWS_SHOWN];
-        IdletimeService d = { (0.05 + 10 * test_uniform(&random)) * MS, 0 };
+        IdletimeService d = { (0.05 + 10 * test_uniform(&random)) * MS, 0, 0 };
         double delay = d.mean_ns * test_uniform(&random);
         unsigned n;
 
@@ -214,16 +215,16 @@ static void test_windows_budget(void)
 }
 
 /* What happens in a gap if all that is open is used; adds to both sums. */
-static void use_gap(const IdletimeWindows *w, double d_ns, double gap_ns,
+static void use_gap(const IdletimeWindows *w, IdletimeService d, double gap_ns,
                     double *delay, double *starts)
 {
     int64_t age = idletime_windows_next(w, 0);
 
     while (age < gap_ns) {
         (*starts)++;
-        age += d_ns;
+        age += d.mean_ns;
         *delay += MAX(age - gap_ns, 0);
-        age = idletime_windows_next(w, age);
+        age = idletime_windows_next(w, age + d.turnaround_ns);
     }
 }
 
@@ -231,10 +232,9 @@ static void use_gap(const IdletimeWindows *w, double d_ns, double gap_ns,
  * What is foreseen happens: delay and starts, gap by gap.  Ten times, for a
  * plan may lie between two prices: then it is the credit that keeps to it.
  */
-static void test_windows_foresee(void)
+static void foresee(IdletimeService d)
 {
     uint64_t random = test_seed();
-    IdletimeService d = { 5.0 * MS, 0 };
     double delay = 0, starts = 0, delay_seen = 0, starts_seen = 0;
 
     for (int round = 0; round < 10; round++) {
@@ -251,7 +251,7 @@ static void test_windows_foresee(void)
         }
         idletime_windows_build(&w, &h, d, NULL, 0.1 * MS, 1, 5.0 * MS);
         for (int i = 0; i < n; i++) {
-            use_gap(&w, d.mean_ns, gap[i], &delay_seen, &starts_seen);
+            use_gap(&w, d, gap[i], &delay_seen, &starts_seen);
         }
         delay += n * w.delay_ns;
         starts += n * w.starts;
@@ -261,6 +261,17 @@ static void test_windows_foresee(void)
     }
     g_assert_cmpfloat(ABS(delay_seen / delay - 1), <, 0.3);
     g_assert_cmpfloat(ABS(starts_seen / starts - 1), <, 0.06);
+}
+
+static void test_windows_foresee(void)
+{
+    foresee((IdletimeService) { 5.0 * MS, 0, 0 });
+}
+
+/* A guest that takes 2 ms to send the next: a quarter fewer starts. */
+static void test_windows_turnaround(void)
+{
+    foresee((IdletimeService) { 5.0 * MS, 0, 2.0 * MS });
 }
 
 int main(int argc, char **argv)
@@ -274,5 +285,6 @@ int main(int argc, char **argv)
     g_test_add_func("/windows/bursts", test_windows_bursts);
     g_test_add_func("/windows/budget", test_windows_budget);
     g_test_add_func("/windows/foresee", test_windows_foresee);
+    g_test_add_func("/windows/turnaround", test_windows_turnaround);
     return g_test_run();
 }

@@ -118,8 +118,37 @@ static void test_safe_start(void)
     q.fg_last_ns = w.now;
     q.now_ns = w.now + MS;
     g_assert_true(idletime_learner_permit(&w.l, &goal, &q).learned);
+    /* 13 of 5 ms fit into 70 ms also if they begin 5 ms later. */
     g_assert_cmpint(idletime_learner_permit(&w.l, &goal, &q).interval_ns, <,
-                    MS);
+                    5 * MS);
+    free(w.fg);
+}
+
+/* From a completion until somebody asks first; who idles is not waited for. */
+static void test_turnaround(void)
+{
+    static World w;
+    IdletimeGoal goal = { 0.03, 20 * MS, 131072 };
+    IdletimeServed served = { .bytes = 4096, .fg_idle = true };
+    IdletimeQuestion q = { .bytes = 4096, .fg_last_ns = INT64_MIN };
+
+    world_begin(&w);
+    for (int i = 0; i < 1000; i++) {
+        served.since_ns = w.now;
+        idletime_learner_done(&w.l, &served, w.now += 5 * MS);
+        q.now_ns = w.now += 2 * MS;
+        idletime_learner_permit(&w.l, &goal, &q);
+        q.now_ns = w.now += 20 * MS;
+        idletime_learner_permit(&w.l, &goal, &q);
+    }
+    g_assert_cmpfloat(ABS(w.l.sizes.turnaround_ns / MS - 2), <, 0.01);
+    for (int i = 0; i < 1000; i++) {
+        served.since_ns = w.now;
+        idletime_learner_done(&w.l, &served, w.now += 5 * MS);
+        q.now_ns = w.now += 1000 * MS;
+        idletime_learner_permit(&w.l, &goal, &q);
+    }
+    g_assert_cmpfloat(ABS(w.l.sizes.turnaround_ns / MS - 5), <, 0.01);
     free(w.fg);
 }
 
@@ -181,6 +210,7 @@ int main(int argc, char **argv)
     g_test_add_func("/learner/change", test_change);
     g_test_add_func("/learner/clocks", test_clocks);
     g_test_add_func("/learner/safe-start", test_safe_start);
+    g_test_add_func("/learner/turnaround", test_turnaround);
     g_test_add_func("/learner/permit-sane", test_permit_sane);
     g_test_add_func("/spare", test_spare);
     return g_test_run();

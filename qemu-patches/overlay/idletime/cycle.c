@@ -62,6 +62,7 @@ static double replay(const IdletimeWindows *w, int64_t ahead_ns,
             return (starts + 1.0) * service_ns -
                    price * (age_ns - length_ns);
         }
+        age_ns += w->service.turnaround_ns;
     }
     return 0;
 }

@@ -117,6 +117,7 @@ void idletime_learner_init(IdletimeLearner *l, int64_t since_ns)
     idletime_spare_init(&l->spare);
     l->gap_ns = MAX(since_ns, 0);
     l->start_ns = INT64_MIN;
+    l->done_ns = INT64_MIN;
     l->arrival_ns = INT64_MAX;
 }
 
@@ -282,6 +283,7 @@ uint64_t idletime_learner_done(IdletimeLearner *l,
     int64_t end_ns = believed_end(l, served, now_ns);
     bool parallel;
 
+    l->done_ns = now_ns;
     idletime_channels_note(&l->channels, served->beside + 1, took_ns);
     parallel = idletime_channels_limit(&l->channels) > 1;
     if (!served->fg_idle && !parallel) {

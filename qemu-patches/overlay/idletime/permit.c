@@ -146,6 +146,15 @@ static bool may_probe(IdletimeLearner *l, IdletimeService service, uint32_t n)
     return true;
 }
 
+/* The first who asks after a completion, whether it may start or not. */
+static void note_turnaround(IdletimeLearner *l, int64_t now_ns)
+{
+    if (l->done_ns != INT64_MIN) {
+        idletime_sizes_turnaround(&l->sizes, now_ns - l->done_ns);
+        l->done_ns = INT64_MIN;
+    }
+}
+
 IdletimePermit idletime_learner_permit(IdletimeLearner *l,
                                        const IdletimeGoal *goal,
                                        const IdletimeQuestion *q)
@@ -160,6 +169,7 @@ IdletimePermit idletime_learner_permit(IdletimeLearner *l,
         .max_inflight = MAX(limit, 1),
     };
 
+    note_turnaround(l, q->now_ns);
     if (limit > 1) {
         permit_by_number(l, service, number, limit, q->now_ns, &permit);
     } else {

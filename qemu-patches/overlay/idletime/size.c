@@ -76,16 +76,25 @@ static void note(IdletimeSizeClass *c, double ns)
     c->square += part * (off * (seen_ns - c->mean_ns) - c->square);
 }
 
-static IdletimeService service_of(const IdletimeSizeClass *c)
+static IdletimeService service_of(const IdletimeSizes *s,
+                                  const IdletimeSizeClass *c)
 {
     return (IdletimeService) { MAX(c->mean_ns, SERVICE_MIN_NS),
-                               root(c->square) };
+                               root(c->square), s->turnaround_ns };
 }
 
 void idletime_sizes_note(IdletimeSizes *s, uint32_t bytes, double ns)
 {
     note(&s->size[class_of(bytes)], ns);
     note(&s->any, ns);
+}
+
+/* Who takes longer than a request takes is not back to back any more. */
+void idletime_sizes_turnaround(IdletimeSizes *s, double ns)
+{
+    double seen_ns = MIN(ns, s->any.mean_ns);
+
+    s->turnaround_ns += (seen_ns - s->turnaround_ns) / MEMORY;
 }
 
 bool idletime_sizes_known(const IdletimeSizes *s)
@@ -95,7 +104,7 @@ bool idletime_sizes_known(const IdletimeSizes *s)
 
 IdletimeService idletime_sizes_any(const IdletimeSizes *s)
 {
-    return service_of(&s->any);
+    return service_of(s, &s->any);
 }
 
 IdletimeService idletime_sizes_service(const IdletimeSizes *s, uint32_t bytes)
@@ -106,7 +115,7 @@ IdletimeService idletime_sizes_service(const IdletimeSizes *s, uint32_t bytes)
     while (size < IDLETIME_SIZES && s->size[size].count < KNOWN) {
         size++;
     }
-    return service_of(size < IDLETIME_SIZES ? &s->size[size] : &s->any);
+    return service_of(s, size < IDLETIME_SIZES ? &s->size[size] : &s->any);
 }
 
 double idletime_sizes_believed(const IdletimeSizes *s, uint32_t bytes,
@@ -131,8 +140,8 @@ static unsigned largest(uint64_t max_bytes)
 static double bytes_a_gap(const IdletimeSizes *s, const IdletimeWindows *w,
                           unsigned size, double budget_ns, double request_ns)
 {
-    return idletime_windows_starts(w, service_of(&s->size[size]), budget_ns,
-                                   request_ns) *
+    return idletime_windows_starts(w, service_of(s, &s->size[size]),
+                                   budget_ns, request_ns) *
            (double)(IDLETIME_SIZE_MIN << size);
 }
 

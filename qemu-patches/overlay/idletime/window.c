@@ -6,11 +6,12 @@
  * A background request that starts at age t of a gap takes d, its service
  * time, and makes the foreground wait c(t) on average (law.c).  Of all gaps
  * S(t) reach age t.  At each age there is a choice: start now, and be asked
- * again at t + d if the gap lasts that long; or wait.  With a price p, in
- * background time, for each ns of the foreground's delay, the best that can
- * be had from age t on is
+ * again at t + r if the gap lasts that long; or wait.  A guest needs a moment
+ * between a completion and its next request: r is d and that turnaround.  With
+ * a price p, in background time, for each ns of the foreground's delay, the
+ * best that can be had from age t on is
  *
- *   W(t) = max( S(t) (d - c(t) - p c(t)) + W(t + d),  W(t + dt) )
+ *   W(t) = max( S(t) (d - c(t) - p c(t)) + W(t + r),  W(t + dt) )
  *
  * computed from the longest age down (dynamic programming, R. Bellman 1957).
  * The price is the lowest one at which the expected delay is within what the
@@ -34,12 +35,13 @@
 #define PRICE_OCTAVE        256
 #define PRICES              (PRICE_OCTAVES * PRICE_OCTAVE)
 /*
- * A budget is a limit, not a duty: a percent of slowdown must bring at least
- * a percent more background (just before a periodic burst returns one more
- * request brings little and costs much).  Memoryless arrivals bring two or
- * more, so this bound is never theirs.
+ * A budget is a limit, not a duty: if all of it were spent as its last part
+ * is, it must bring a tenth more background.  Just before a periodic burst
+ * returns one more request brings less than that and costs much.  Nobody has
+ * to bring more than three percent for a percent; memoryless arrivals do.
  */
-#define EXCHANGE            0.75
+#define BRINGS              0.1
+#define EXCHANGE_MAX        3.0
 /*
  * What costs next to nothing is always open, also with no credit left: if all
  * starts were that cheap, they would cost a tenth of the budget.
@@ -55,7 +57,7 @@ typedef struct Table {
     const IdletimeBurst *burst;
     unsigned from;                      /* first bin of idle time */
     float ratio[IDLETIME_BINS];         /* c/d in the bin's middle */
-    float after_part[IDLETIME_BINS];    /* where t + d lies: bin and part */
+    float after_part[IDLETIME_BINS];    /* where t + r lies: bin and part */
     uint16_t after[IDLETIME_BINS];
     float burst_ratio[IDLETIME_BINS];
 } Table;
@@ -75,6 +77,12 @@ typedef struct Plan {
 static double width_of(unsigned bin)
 {
     return idletime_bin_edge(bin + 1) - idletime_bin_edge(bin);
+}
+
+/* From one start to the next. */
+static double round_ns(IdletimeService service)
+{
+    return service.mean_ns + service.turnaround_ns;
 }
 
 static double ratio_at(const IdletimeLaw *law, IdletimeService service,
@@ -113,12 +121,12 @@ static void tabulate(Table *t, const IdletimeWindows *w,
     t->from = burst ? idletime_bin_of(burst->lead_ns) : 0;
     for (unsigned i = 0; i < IDLETIME_BINS; i++) {
         double edge = idletime_bin_edge(i);
-        unsigned bin = idletime_bin_of(edge + service.mean_ns);
+        double next_ns = edge + round_ns(service);
+        unsigned bin = idletime_bin_of(next_ns);
 
         t->ratio[i] = ratio_at(&w->law, service, edge + width_of(i) / 2);
         t->after[i] = bin;
-        t->after_part[i] = (edge + service.mean_ns - idletime_bin_edge(bin)) /
-                           width_of(bin);
+        t->after_part[i] = (next_ns - idletime_bin_edge(bin)) / width_of(bin);
     }
     for (unsigned i = 0; burst && i < burst->end; i++) {
         t->burst_ratio[i] = ratio_at(burst->law, service, idletime_bin_edge(i));
@@ -138,7 +146,7 @@ static Yield between(const Yield *a, double part)
 static Yield start(const Table *t, const Yield *yield, unsigned i,
                    double price)
 {
-    double many = MAX(width_of(i) / t->service.mean_ns, 1);
+    double many = MAX(width_of(i) / round_ns(t->service), 1);
     Yield y = many > 1 ? yield[i + 1] :
               between(&yield[t->after[i]], MIN(t->after_part[i], 1));
     double starts = many * t->reached[i];
@@ -211,12 +219,14 @@ static Yield share_of(Yield less, Yield more, double delay_ns)
 }
 
 /*
- * The lowest price within the budget.  If the next lower one buys much more,
- * as all ages cost alike, it is that one: the credit decides when.
+ * The lowest price within the part of the budget that is spent now.  If the
+ * next lower one buys much more, as all ages cost alike, it is that one: the
+ * credit decides when.
  */
-static void plan_within(const Table *t, double budget_ns, double request_ns,
-                        Plan *plan)
+static void plan_within(const Table *t, double budget_ns, double haste,
+                        double request_ns, Plan *plan)
 {
+    double exchange = MIN(BRINGS * request_ns / budget_ns, EXCHANGE_MAX);
     int low = -1, high = PRICES;
     bool over = false;
 
@@ -225,9 +235,9 @@ static void plan_within(const Table *t, double budget_ns, double request_ns,
         bool within, fair;
 
         plan_for(t, price_of(middle), plan);
-        within = plan->total.delay_ns <= budget_ns;
+        within = plan->total.delay_ns <= haste * budget_ns;
         fair = plan->price * request_ns >=
-               EXCHANGE * (plan->total.starts * t->service.mean_ns -
+               exchange * (plan->total.starts * t->service.mean_ns -
                            plan->total.delay_ns);
         if (within && fair) {
             high = middle;
@@ -241,7 +251,7 @@ static void plan_within(const Table *t, double budget_ns, double request_ns,
         Yield less = high < PRICES ? plan->total : (Yield) { 0 };
 
         plan_for(t, price_of(low), plan);
-        plan->total = share_of(less, plan->total, budget_ns);
+        plan->total = share_of(less, plan->total, haste * budget_ns);
     }
 }
 
@@ -258,7 +268,7 @@ void idletime_windows_build(IdletimeWindows *w, const IdletimeHistogram *gaps,
     w->service = service;
     count_reached(w, gaps);
     tabulate(&table, w, service, burst);
-    plan_within(&table, haste * budget_ns, request_ns, &plan);
+    plan_within(&table, budget_ns, haste, request_ns, &plan);
     w->price = plan.price;
     w->starts = plan.total.starts;
     w->delay_ns = plan.total.delay_ns;
@@ -289,7 +299,7 @@ double idletime_windows_starts(const IdletimeWindows *w,
     Plan plan;
 
     tabulate(&table, w, service, NULL);
-    plan_within(&table, budget_ns, request_ns, &plan);
+    plan_within(&table, budget_ns, 1, request_ns, &plan);
     return plan.total.starts;
 }
 

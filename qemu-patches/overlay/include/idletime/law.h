@@ -17,10 +17,11 @@ typedef struct IdletimeLaw {
     double total;                       /* gaps */
 } IdletimeLaw;
 
-/* How long a background request takes: mean and standard deviation. */
+/* How long a background request takes, and until the next one is there. */
 typedef struct IdletimeService {
     double mean_ns;
-    double sd_ns;
+    double sd_ns;               /* standard deviation */
+    double turnaround_ns;       /* mean */
 } IdletimeService;
 
 /** idletime_law_build: gaps from bin @end on never end; BINS: all do. */

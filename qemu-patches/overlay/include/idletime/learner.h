@@ -53,6 +53,8 @@ typedef struct IdletimeLearner {
     IdletimeChannels channels;
     IdletimeSpare spare;
     int64_t start_ns;           /* own last start */
+    int64_t done_ns;            /* own last completion; INT64_MIN: since then
+                                   somebody has asked */
     int64_t arrival_ns;         /* first foreground arrival after it */
 } IdletimeLearner;
 

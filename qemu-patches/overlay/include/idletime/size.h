@@ -25,12 +25,16 @@ typedef struct IdletimeSizeClass {
 typedef struct IdletimeSizes {
     IdletimeSizeClass size[IDLETIME_SIZES];
     IdletimeSizeClass any;      /* as the sizes come */
+    double turnaround_ns;       /* mean, of all sizes */
     unsigned piece;             /* class that pieces should have */
     int64_t chosen_ns;          /* when it was chosen; 0: never */
 } IdletimeSizes;
 
 /** idletime_sizes_note: a request of @bytes took @ns. */
 void idletime_sizes_note(IdletimeSizes *s, uint32_t bytes, double ns);
+
+/** idletime_sizes_turnaround: @ns after a request the next one was there. */
+void idletime_sizes_turnaround(IdletimeSizes *s, double ns);
 
 /** idletime_sizes_known: is there enough to speak of a service time? */
 bool idletime_sizes_known(const IdletimeSizes *s);
