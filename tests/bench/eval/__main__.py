@@ -117,7 +117,9 @@ class Evaluation:
         """What the guests and the disk saw of a run of these loads."""
         mark = rig.disk.mark()
         background, parts = self._loads(rig, step, seconds, seed)
-        return {**self._collect(background, parts, stem), "at_disk": rig.at_disk(mark)}
+        sums, requests = rig.at_disk(mark)
+        np.save(self.folder / "latencies" / f"{stem}-disk.npy", requests)
+        return {**self._collect(background, parts, stem), "at_disk": sums}
 
     def _loads(self, rig: Rig, step: Step, seconds: float, seed: int) -> tuple[Load | None, list[list[Load]]]:
         """Run the loads to their end: the background's, and the foregrounds' by part."""

@@ -213,16 +213,20 @@ class Rig:
             if workload.tree:
                 guest.run(f"rm -f {DATABASE}*; umount {MOUNT}")
 
-    def at_disk(self, mark: int) -> dict[str, Any]:
-        """What foreground requests have waited for the background at the disk since a mark(), and it for their end."""
+    def at_disk(self, mark: int) -> tuple[dict[str, Any], np.ndarray]:
+        """What foreground requests have waited for the background at the disk since a mark(), and it for their end.
+
+        Sums, and each foreground request's arrival and waiting.
+        """
         requests = self.disk.read(mark)
         requests = requests[requests["operation"] != FLUSH]
         foreground, background = (requests[(requests["offset"] < HALF_BYTES) == own] for own in (True, False))
         waited, pauses = waited_ns(foreground), pauses_ns(foreground, background)
-        return {
+        sums = {
             "foreground_requests": len(foreground), "collisions": int(np.count_nonzero(waited)), "waited_us": float(waited.sum() / 1000),
             "pauses_us": np.percentile(pauses / 1000, PAUSE_PERCENTILES).tolist() if len(pauses) else None,
         }
+        return sums, np.rec.fromarrays([foreground["arrival_ns"], waited], names="arrival_ns,waited_ns")
 
     def counters(self) -> Any:
         """The background's query-idletime."""
