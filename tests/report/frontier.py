@@ -165,13 +165,32 @@ class Results:
         return self._points([(run, run["learning"]) for run in self._contended if run.get("learning")])
 
 
+OURS = "auto"
+
+
+def ours_at(points: list[Point], slowdown_percent: float) -> float:
+    """What `auto` gives the background where the foreground waits as much: on the line through nothing and its points.
+
+    Beyond its last point that one's share: it does not spend more.
+    """
+    ours = sorted((point.slowdown_percent, point.share_percent) for point in points if point.family == OURS)
+    if not ours:
+        return float("nan")
+    slowdowns, shares = zip((0.0, 0.0), *ours)
+    return float(np.interp(slowdown_percent, slowdowns, np.maximum.accumulate(shares)))
+
+
 def _table(points: list[Point]) -> list[str]:
-    lines = [f"  {'':<22}{'waited at disk':>15}{'slower':>9}{'p99':>8}{'kept':>8}{'background':>13}{'of clairvoyant':>16}"]
+    lines = [
+        f"  {'':<22}{'waited at disk':>15}{'slower':>9}{'p99':>8}{'kept':>8}{'background':>13}{'of clairvoyant':>16}{'auto, for as much':>19}",
+    ]
     for point in sorted(points, key=lambda each: each.slowdown_percent):
-        lines.append(
+        line = (
             f"  {point.contender:<22}{point.slowdown_percent:>14.1f}%{point.seen_percent:>8.1f}%{point.p99_ratio:>7.2f}x{point.kept_percent:>7.1f}%"
             f"{point.background_per_second:>8.1f} op/s{point.share_percent:>15.0f}%"
         )
+        other = f"{ours_at(points, point.slowdown_percent):>18.0f}%" if point.family != OURS else ""
+        lines.append(line + other)
     return lines
 
 
@@ -198,9 +217,10 @@ def draw(results: Results, target: Path) -> None:
         ] for title in dict.fromkeys(point.title for point in results.points)
     }
     about = results.conditions
-    repeats = max(point.repeats for point in results.points)
+    counts = sorted({point.repeats for point in results.points})
+    repeats = " to ".join(str(count) for count in dict.fromkeys((counts[0], counts[-1])))
     footer = (
-        f"Disk: {about.get('disk', {}).get('service_us', 0) / 1000:g} ms a request, one at a time; {repeats} runs of "
+        f"Disk: {about.get('disk', {}).get('service_us', 0) / 1000:g} ms a request, one at a time; {repeats} run(s) of "
         f"{about.get('seconds')} s, medians; auto has learned for {about.get('learning_seconds')} s before; background greedy, "
         f"{about.get('background_load', {}).get('outstanding')} outstanding. {about.get('qemu')}, "
         f"{str(about.get('accel')).upper()}, commit {about.get('commit')}."

@@ -15,6 +15,8 @@
 #define THINK_US        300
 #define BURST           6
 #define LONG_US         (70 * MS)
+/* From here on as many requests fit into the gap as from its begin. */
+#define SOON_US         (2 * MS)
 
 static void served(TestDisk *d)
 {
@@ -124,14 +126,14 @@ static void test_learns(void)
     g_assert_cmpint(machine_number(m, RESOURCE, "learned.channels"), ==, 1);
     /* Longer than the gaps within a burst, and not by much. */
     g_assert_cmpint(machine_number(m, RESOURCE, "interval-us"), >=, THINK_US);
-    g_assert_cmpint(machine_number(m, RESOURCE, "interval-us"), <, 1 * MS);
-    machine_step_us(m, 1 * MS);
+    g_assert_cmpint(machine_number(m, RESOURCE, "interval-us"), <, SOON_US);
+    machine_step_us(m, SOON_US);
     assert_held(bg, 0);
     request_ok(r);
     machine_step_us(m, 40 * MS);
     request_ok(disk_read(bg));
     /* At 67 the foreground would come back before 67 + 5. */
-    machine_step_us(m, 67 * MS - 41 * MS);
+    machine_step_us(m, 27 * MS - SOON_US);
     r = disk_read(bg);
     assert_held(bg, 1);
     machine_step_us(m, 3 * MS - 1);
@@ -139,7 +141,7 @@ static void test_learns(void)
     machine_step_us(m, 1);
     burst(fg);
     assert_held(bg, 1);
-    machine_step_us(m, 1 * MS);
+    machine_step_us(m, SOON_US);
     request_ok(r);
     g_assert_cmpint(disk_number(bg, "waits.budget"), >, 0);
     g_assert_cmpint(disk_number(bg, "promotions.deadline"), ==, 0);
