@@ -94,7 +94,7 @@ static void measure_build(void)
     for (int i = 0; i < ROUNDS; i++) {
         int64_t begin_ns = micro_clock_ns();
 
-        idletime_windows_build(&w, &h, (IdletimeService) { 5.0 * MS, MS },
+        idletime_windows_build(&w, &h, (IdletimeService) { 5.0 * MS, MS, 0 },
                                NULL, 0.15 * MS, 1, 5.0 * MS);
         value[i] = (micro_clock_ns() - begin_ns) / 1e3;
     }
