@@ -74,11 +74,12 @@ def _native(domain: Any, wanted: Policy) -> list[Finding]:
     if wanted.soft_limit_bytes is not None:
         kib = wanted.soft_limit_bytes // 1024
         findings += _try(domain.setMemoryParameters, {"soft_limit": kib}, flags, f"soft-limit of {kib} KiB")
-    if wanted.cpu is CpuClass.MINIMAL:
-        findings += _try(domain.setSchedulerParametersFlags, {"cpu_shares": MIN_SHARES}, flags, "cpu class 'minimal'")
-    elif wanted.cpu is CpuClass.IDLE and "scheduler='idle'" not in domain.XMLDesc(0):
+    if wanted.cpu is not None:
+        what = f"cpu class '{wanted.cpu.value}'"
+        findings += _try(domain.setSchedulerParametersFlags, {"cpu_shares": MIN_SHARES}, flags, what)
+    if wanted.cpu is CpuClass.IDLE and "scheduler='idle'" not in domain.XMLDesc(0):
         findings.append(_later("cpu class 'idle'", "libvirt sets the scheduler at start only",
-                               "restart the domain, or use <cpu class='minimal'/>"))
+                               "restart the domain; until then it has the smallest share only"))
     return findings
 
 

@@ -144,12 +144,14 @@ def test_remove(monitor):
     assert policy.parse(domain.live) is None
 
 
-def test_memory_and_processor_live(monitor):
-    text = POLICY.replace("</p:policy>", "<p:cpu class='minimal'/><p:memory soft-limit='64MiB'/></p:policy>")
+@pytest.mark.parametrize("cpu, problems", [("minimal", 1), ("idle", 2)])
+def test_memory_and_processor_live(monitor, cpu, problems):
+    """This host gives no share; and a scheduler is set at start only."""
+    text = POLICY.replace("</p:policy>", f"<p:cpu class='{cpu}'/><p:memory soft-limit='64MiB'/></p:policy>")
     domain = FakeDomain(MARKED, running(MARKED))
     findings = apply(domain, lambda xml: edit.replaced(xml, text), live=True)
     assert domain.parameters == [{"soft_limit": 65536}]
-    assert ["cpu class 'minimal' is not in force" in str(finding) for finding in findings] == [True]
+    assert [f"cpu class '{cpu}' is not in force" in str(finding) for finding in findings] == [True] * problems
 
 
 @pytest.mark.parametrize(

@@ -54,11 +54,13 @@ def _memory(policy: Policy) -> tuple[Want, ...]:
 def _processor(root: Element, policy: Policy) -> tuple[Want, ...]:
     if policy.cpu is None:
         return ()
+    shares = Want("shares", text=str(MIN_SHARES), foreign="keep")
     if policy.cpu is CpuClass.MINIMAL:
-        return (Want("shares", text=str(MIN_SHARES), foreign="keep"),)
+        return (shares,)
     idle = {"scheduler": "idle"}
     vcpus = int((root.findtext("vcpu") or "1").strip())
-    wants = [Want("vcpusched", {"vcpus": _range(range(vcpus)), **idle}, key="@scheduler", foreign="keep"),
+    # A scheduling class counts within its cgroup only, and libvirt gives each domain one: the share counts between them.
+    wants = [shares, Want("vcpusched", {"vcpus": _range(range(vcpus)), **idle}, key="@scheduler", foreign="keep"),
              Want("emulatorsched", idle, key="@scheduler", foreign="keep")]
     iothreads = iothread_ids(root)
     if iothreads:

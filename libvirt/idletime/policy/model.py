@@ -29,7 +29,7 @@ class Control(str, enum.Enum):
 
 
 class CpuClass(str, enum.Enum):
-    """Processor: idle is SCHED_IDLE for vCPUs, emulator and I/O threads; minimal is the smallest cgroup share."""
+    """Processor: minimal is the smallest cgroup share; idle is that, and SCHED_IDLE for vCPUs, emulator and I/O threads."""
 
     IDLE = "idle"
     MINIMAL = "minimal"

@@ -112,10 +112,14 @@ def _probe(intervals: tuple[Interval, ...]) -> list[Case]:
     return result
 
 
-def _netfilter(intensities: tuple[int, ...] = (100, 30)) -> list[Case]:
-    """The pairs at these intensities, with br_netfilter on."""
-    cases = _pairs(intensities, (HEADLINE,))
-    return [replace(case, br_netfilter=True) for case in cases]
+def _aims() -> list[Case]:
+    """All pairs at all intensities."""
+    return _without_uncontrolled(_pairs(INTENSITIES, (HEADLINE,)))
+
+
+def _netfilter(cases: list[Case]) -> Series:
+    """These with br_netfilter on."""
+    return Series("netfilter", LINK, [replace(case, br_netfilter=True) for case in cases])
 
 
 def _sweep() -> list[Case]:
@@ -147,7 +151,7 @@ def _headline() -> list[Series]:
     held = [_held(case, HEADLINE) for case in pairs]
     delayed = [case for case in _delay(DELAY_INTERVALS, (30,)) if case.background != "udp"]
     return [Series("pairs", LINK, _alone(PROTOCOLS, INTENSITIES) + uncontrolled + held + _probe((HEADLINE,))),
-            Series("netfilter", LINK, _without_uncontrolled(_netfilter(INTENSITIES))),
+            _netfilter(_aims()),
             Series("delay", DELAYED, _without_uncontrolled(delayed))]
 
 
@@ -173,7 +177,7 @@ def possible(cases: list[Case], patched: bool) -> list[Case]:
 def _series() -> dict[str, list[Series]]:
     pairs = Series("pairs", LINK, _pairs(INTENSITIES, INTERVALS))
     probe = Series("probe", LINK, _probe(INTERVALS))
-    netfilter = Series("netfilter", LINK, _netfilter())
+    netfilter = _netfilter(_aims())
     delay = Series("delay", DELAYED, _delay(DELAY_INTERVALS, (100, 30)))
     # All ratios are to "alone": measured at both ends, as it is what a drift of the host would hurt most.
     short = _pairs((100, 30), DEMO_INTERVALS) + _probe((HEADLINE,)) + _alone(PROTOCOLS, (100, 30))
@@ -185,7 +189,7 @@ def _series() -> dict[str, list[Series]]:
         "thirty": [Series("pairs", LINK, _pairs((30,), (1000, HEADLINE)))],
         "light": [Series("pairs", LINK, _pairs((10,), (1000, HEADLINE)))],
         "interval": [Series("pairs", LINK, _sweep())],
-        "interval-netfilter": [Series("netfilter", LINK, [replace(case, br_netfilter=True) for case in _sweep()])],
+        "interval-netfilter": [_netfilter(_sweep())],
         "clock": [Series("delay", DELAYED, _clock())],
         "demo": demo, "headline": _headline(),
         "latency": [Series("pairs", LINK, _latency())], "quick": [Series("pairs", LINK, quick)],
