@@ -10,6 +10,7 @@ from typing import Iterator
 
 import numpy as np
 import pytest
+from matplotlib import pyplot
 
 from tests.bench.net import plan
 from tests.bench.net.processors import Processors
@@ -116,3 +117,13 @@ def test_the_table_of_the_probe(tmp_path: Path) -> None:
     assert ["none", "200", "1.00", "1.00", "1.0", "to", "1.0", "0.00", "0.50"] in rows
     assert ["UDP,", "auto", "200", "2.50", "3.00", "1.22", "2.0", "to", "3.0", "0.00", "0.50", "80.0", "82%"] in rows
     assert any(row[:4] == ["UDP,", "auto,", "other", "uplink"] for row in rows)
+
+
+def test_the_picture_of_the_probe(tmp_path: Path) -> None:
+    """A bar for each case and its part on the uplink; two cases have a background, and so a line."""
+    figure = netprobe.picture(netresults.load(ledger(tmp_path)))
+    [axes] = figure.axes
+    pyplot.close(figure)
+
+    assert [bar.get_height() for bar in axes.patches][::2] == pytest.approx([1, 3, 3])
+    assert [line.get_segments()[0][0][1] for line in axes.collections] == pytest.approx([1.1 + PACKET_MS] * 2)
