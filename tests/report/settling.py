@@ -54,12 +54,12 @@ def _parts(folder: Path, run: dict[str, Any], stem: str) -> list[np.ndarray]:
 
 def changes(results: Results) -> Iterator[Change]:
     """Of all contenders that ran the workload: into its second part, and for one that has learned also into its first."""
-    alone = next(run for run in results.runs.values() if run["workload"] and run["workload"]["name"] == WORKLOAD and not run["contender"])
-    alone_us = [report["mean_us"] for report in alone["foreground"]]
-    for run in results.runs.values():
-        if not run["workload"] or run["workload"]["name"] != WORKLOAD or not run["contender"]:
+    runs = [run for run in results.runs.values() if run["workload"] and run["workload"]["name"] == WORKLOAD]
+    alone = {run["path"]: [report["mean_us"] for report in run["foreground"]] for run in runs if not run["contender"]}
+    for run in runs:
+        if not run["contender"]:
             continue
-        name = run["contender"]["name"]
+        name, alone_us = run["contender"]["name"], alone[run["path"]]
         parts = _parts(results.folder, run, run["key"])
         if run["learning"]:
             learning = _parts(results.folder, run["learning"], f"{run['key']}-learning")
