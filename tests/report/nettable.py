@@ -14,7 +14,7 @@ from rich.table import Table
 from tests.report import netresults
 from tests.report.netresults import Case, Results
 
-FILE_COLUMNS = 104
+FILE_COLUMNS = 112
 """Width of the table in a file: all columns without a line break."""
 
 COLUMNS = ("foreground\n/ background", "foregr.\nMbit/s", "\nkept", "\nretr.", "request\np50 ms", "\np99 ms", "backgr.\nMbit/s", "of\nleft",

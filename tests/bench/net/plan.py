@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Iterator
 
-from tests.report.netresults import AUTO, SHARED, WAYS, Interval, circumstances, control_text
+from tests.report.netresults import AUTO, FIRST, SHARED, WAYS, Interval, circumstances, control_text
 from tests.testbed.link import Model
 
 PROTOCOLS = ("tcp", "udp")
@@ -192,7 +192,9 @@ def _series() -> dict[str, list[Series]]:
         "interval-netfilter": [_netfilter(_sweep())],
         "clock": [Series("delay", DELAYED, _clock())],
         "demo": demo, "headline": _headline(),
-        "latency": [Series("pairs", LINK, _latency())], "quick": [Series("pairs", LINK, quick)],
+        "latency": [Series("pairs", LINK, _latency())],
+        "latency-first": [Series("pairs", LINK, [case for case in _latency() if case.processors == FIRST])],
+        "quick": [Series("pairs", LINK, quick)],
         "short": [Series("pairs", LINK, quick + [each for each in _probe((HEADLINE,)) if each.background != "tcp"])],
         "uncontrolled": [Series("pairs", LINK, possible(pairs.cases + probe.cases, False))],
         "all": [Series("pairs", LINK, pairs.cases + probe.cases), netfilter, delay],
