@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.bench.eval import clairvoyant
+from tests.bench.eval import clairvoyant, workloads
 from tests.report import multiples
 
 # Okabe and Ito: told apart with any colour vision; ours stand out.
@@ -140,15 +140,17 @@ class Results:
         )
 
     def _points(self, chosen: list[tuple[dict[str, Any], dict[str, Any]]]) -> list[Point]:
-        """Of pairs (run, what was measured in it): medians by workload and contender, in the order of the file."""
+        """Of pairs (run, what was measured in it): medians by workload, in the evaluation's order, and contender."""
         groups: dict[tuple[str, str, str], list[tuple[dict[str, Any], dict[str, Any]]]] = defaultdict(list)
         for run, measured in chosen:
             groups[run["path"], run["workload"]["name"], run["contender"]["name"]].append((run, measured))
         bases = {key[:2]: self._base(*key[:2]) for key in groups}
-        return [
+        order = list(workloads.BY_NAME)
+        points = [
             _point(members[0][0], [_figures(_latencies(_samples(measured, self.folder)), measured, base) for _, measured in members])
             for key, members in groups.items() if (base := bases[key[:2]])
         ]
+        return sorted(points, key=lambda each: order.index(each.workload))
 
     @cached_property
     def _contended(self) -> list[dict[str, Any]]:
@@ -209,12 +211,16 @@ def text(results: Results) -> str:
 
 
 def draw(results: Results, target: Path) -> None:
-    """One panel per workload: up is more background, left is a faster foreground."""
+    """One panel per workload: up is more background, left is a faster foreground.
+
+    One that leaves a clairvoyant scheduler nothing has none.
+    """
+    points = [point for point in results.points if not np.isnan(point.share_percent)]
     panels = {
         title: [
-            ((*style, family), [point for point in results.points if point.title == title and point.family == family])
+            ((*style, family), [point for point in points if point.title == title and point.family == family])
             for family, style in STYLES.items()
-        ] for title in dict.fromkeys(point.title for point in results.points)
+        ] for title in dict.fromkeys(point.title for point in points)
     }
     about = results.conditions
     counts = sorted({point.repeats for point in results.points})

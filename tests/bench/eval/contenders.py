@@ -42,7 +42,7 @@ UNCONTROLLED_GUEST = Contender("uncontrolled, guest", "uncontrolled", path="gues
 UNCONTROLLED_ON = {each.path: each for each in (UNCONTROLLED, UNCONTROLLED_LOOP, UNCONTROLLED_GUEST)}
 
 INTERVALS_US = (0, 1000, 5000, 20000, 50000, 80000)
-BUDGETS_PERCENT = (1, 3, 5, 10, 30)
+BUDGETS_PERCENT = (1, 3, 5, 10, 20, 30)
 THROTTLES_IOPS = (20, 60, 100)
 
 CONTENDERS = (

@@ -53,8 +53,7 @@ typedef struct IdletimeLearner {
     IdletimeChannels channels;
     IdletimeSpare spare;
     int64_t start_ns;           /* own last start */
-    int64_t done_ns;            /* own last completion; INT64_MIN: since then
-                                   somebody has asked */
+    int64_t done_ns;            /* own last completion, not yet asked after */
     int64_t arrival_ns;         /* first foreground arrival after it */
 } IdletimeLearner;
 
