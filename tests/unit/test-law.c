@@ -229,7 +229,7 @@ static void use_gap(const IdletimeWindows *w, IdletimeService d, double gap_ns,
 }
 
 /*
- * What is foreseen happens: delay and starts, gap by gap.  Ten times, for a
+ * What is foreseen happens: delay and starts, gap by gap.  Many times, for a
  * plan may lie between two prices: then it is the credit that keeps to it.
  */
 static void foresee(IdletimeService d)
@@ -237,7 +237,7 @@ static void foresee(IdletimeService d)
     uint64_t random = test_seed();
     double delay = 0, starts = 0, delay_seen = 0, starts_seen = 0;
 
-    for (int round = 0; round < 10; round++) {
+    for (int round = 0; round < 40; round++) {
         static IdletimeHistogram h;
         static IdletimeWindows w;
         double gap[6000];
@@ -255,9 +255,9 @@ static void foresee(IdletimeService d)
         }
         delay += n * w.delay_ns;
         starts += n * w.starts;
-        /* Of the gaps of bursts half are longer than 0.4 ms, few than 1.8. */
+        /* Of a burst's 5,000 gaps half are over 0.4 ms, few 1.8, none 4. */
         g_assert_cmpint(idletime_windows_next(&w, 0), >, 1.0 * MS);
-        g_assert_cmpint(idletime_windows_next(&w, 0), <, 3.0 * MS);
+        g_assert_cmpint(idletime_windows_next(&w, 0), <, 4.0 * MS);
     }
     g_assert_cmpfloat(ABS(delay_seen / delay - 1), <, 0.3);
     g_assert_cmpfloat(ABS(starts_seen / starts - 1), <, 0.06);
