@@ -7,18 +7,15 @@ with its QEMU took. The aim: at most one background packet's time, and a tenth, 
 from __future__ import annotations
 
 import argparse
-import io
 from pathlib import Path
 
 import numpy as np
 from matplotlib import pyplot
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from rich import box
-from rich.console import Console
 from rich.table import Table
 
-from tests.report import netresults
+from tests.report import grid, netresults
 from tests.report.netresults import ETHERNET_BYTES, MTU, WAYS, Case, Results
 from tests.report.plot import BACKGROUND, FOREGROUND, NEUTRAL, WARNING
 
@@ -63,9 +60,7 @@ def _row(case: Case, data: Results) -> list[str]:
 
 def build(data: Results) -> Table:
     """A group of rows for each way to share the processors."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    for number, title in enumerate(COLUMNS):
-        table.add_column(title, justify="right" if number else "left", no_wrap=True)
+    table = grid.table(COLUMNS)
     for way, words in WAYS.items():
         cases = _of_way(data, way)
         if cases:
@@ -78,11 +73,7 @@ def build(data: Results) -> Table:
 def text(path: Path) -> str:
     """The table with its conditions."""
     data = netresults.load(path)
-    console = Console(file=io.StringIO(), width=FILE_COLUMNS, force_terminal=False)
-    console.print(build(data))
-    console.print(netresults.caption(data), highlight=False, soft_wrap=True)
-    assert isinstance(console.file, io.StringIO)
-    return console.file.getvalue()
+    return grid.text(build(data), [netresults.caption(data)], FILE_COLUMNS)
 
 
 def _bars(axes: Axes, data: Results, group: int, cases: list[Case]) -> None:

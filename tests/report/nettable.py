@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import io
-import shutil
 from pathlib import Path
 
-from rich import box
-from rich.console import Console
 from rich.table import Table
 
-from tests.report import netresults
+from tests.report import grid, netresults
 from tests.report.netresults import Case, Results
 
 FILE_COLUMNS = 112
@@ -57,10 +53,7 @@ def _heading(case: Case) -> str:
 
 def build(data: Results) -> Table:
     """A group of rows for each pair of loads: uncontrolled, then by interval."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    for number, title in enumerate(COLUMNS):
-        table.add_column(title, justify="right" if number else "left", no_wrap=True,
-                         min_width=0 if number else HEADING_COLUMNS)
+    table = grid.table(COLUMNS, first_width=HEADING_COLUMNS)
     groups: dict[str, list[Case]] = {}
     for case in data.cases:
         groups.setdefault(_heading(case), []).append(case)
@@ -75,12 +68,8 @@ def build(data: Results) -> Table:
 def text(path: Path, terminal: bool = False) -> str:
     """The table with its conditions, as text; for a terminal as wide as that."""
     data = netresults.load(path)
-    width = max(shutil.get_terminal_size((FILE_COLUMNS, 25)).columns, FILE_COLUMNS) if terminal else FILE_COLUMNS
-    console = Console(file=io.StringIO(), width=width, force_terminal=False)
-    console.print(build(data))
-    console.print("of left: of what the foreground alone leaves of the uplink", highlight=False)
-    console.print(netresults.caption(data), highlight=False, soft_wrap=not terminal)
-    return console.file.getvalue()
+    notes = ("of left: of what the foreground alone leaves of the uplink", netresults.caption(data))
+    return grid.text(build(data), notes, FILE_COLUMNS, terminal)
 
 
 def main() -> None:

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import io
-import shutil
 from pathlib import Path
 
-from rich import box
-from rich.console import Console
 from rich.table import Table
 
-from tests.report import results
+from tests.report import grid, results
 
 FILE_COLUMNS = 98
 """Width of the table in a file: all columns without a line break."""
@@ -46,9 +42,7 @@ def _row(name: str, phase: results.Phase, data: results.Results) -> list[str]:
 
 def build(data: results.Results) -> Table:
     """The table: the foreground alone, then a section per background load."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=0)
-    for number, title in enumerate(COLUMNS):
-        table.add_column(title, justify="right" if number else "left", no_wrap=True)
+    table = grid.table(COLUMNS, space=0)
     alone = data.alone()
     if alone:
         table.add_row(*_row("foreground alone", alone, data), end_section=True)
@@ -75,12 +69,7 @@ def _add_irregular(table: Table, data: results.Results) -> None:
 def text(path: Path, terminal: bool = False) -> str:
     """The table with its conditions, as text; for a terminal as wide as that, with its colours."""
     data = results.load(path)
-    width = max(shutil.get_terminal_size((FILE_COLUMNS, 25)).columns, FILE_COLUMNS) if terminal else FILE_COLUMNS
-    console = Console(file=io.StringIO(), width=width, force_terminal=False)
-    console.print(build(data))
-    console.print("(n): background requests outstanding", highlight=False)
-    console.print(results.caption(data.conditions), highlight=False, soft_wrap=not terminal)
-    return console.file.getvalue()
+    return grid.text(build(data), ("(n): background requests outstanding", results.caption(data.conditions)), FILE_COLUMNS, terminal)
 
 
 def main() -> None:
