@@ -46,9 +46,11 @@ static IdletimeGoal goal_of(const Sim *s)
 static void learn(Sim *s, Part *part)
 {
     IdletimeGoal goal = goal_of(s);
+    uint64_t cost_ns = idletime_learner_read(&part->learner, s->board,
+                                             s->p.foregrounds, s->now_ns);
     IdletimeTotals totals = {
         .fg_done = s->fg_started - s->fg_in_service,
-        .bg_started = s->bg_started, .bg_cost_ns = s->bg_cost_ns,
+        .bg_started = s->bg_started, .bg_cost_ns = s->bg_cost_ns += cost_ns,
         .bg_in_service = s->bg_in_service > 0,
         .quiet = !s->fg_in_service && !s->bg_in_service,
     };
@@ -56,8 +58,7 @@ static void learn(Sim *s, Part *part)
     for (int i = 0; i < s->p.foregrounds; i++) {
         totals.fg_request_ns += s->board->line[i].request_ns;
     }
-    idletime_learner_look(&part->learner, &goal, s->board, s->p.foregrounds,
-                          &totals, s->now_ns);
+    idletime_learner_look(&part->learner, &goal, &totals, s->now_ns);
 }
 
 static void release(Sim *s, Part *part)
@@ -149,7 +150,7 @@ void sim_background_done(Sim *s, const SimRequest *request)
                        part->held > 0);
     if (s->p.policy.kind == SIM_AUTO) {
         learn(s, part);
-        s->bg_cost_ns += idletime_learner_done(&part->learner, &(IdletimeServed) {
+        idletime_learner_done(&part->learner, &(IdletimeServed) {
             .bytes = request->bytes, .beside = request->beside,
             .fg_idle = request->fg_idle, .since_ns = request->issued_ns,
         }, s->now_ns);

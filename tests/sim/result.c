@@ -45,7 +45,7 @@ SimResult sim_summarise(Sim *s)
         const IdletimeLearner *l = &s->part[0].learner;
 
         r.predicted = idletime_budget_slowdown(&l->budget);
-        r.factor = idletime_budget_factor(&l->budget);
+        r.factor = idletime_cost_factor(&l->cost);
         r.changes = l->changes;
     }
     return r;

@@ -97,45 +97,6 @@ static void test_brake(void)
     g_assert_cmpuint(b.brake, ==, 0);
 }
 
-/*
- * Requests of 5 ms; each collision costs @factor times its delay, and that is
- * learned from sums alone.
- */
-static double learned_factor(double factor)
-{
-    uint64_t random = test_seed();
-    IdletimeBudget b;
-    int64_t now = 0;
-
-    idletime_budget_init(&b);
-    for (int i = 0; i < 4000; i++) {
-        double wait = i % 4 ? 0 : test_uniform(&random) * 5 * MS;
-        IdletimeTotals t = b.last;
-
-        if (wait > 0) {
-            t.bg_started++;
-            idletime_budget_collision(&b, wait);
-        }
-        t.fg_done += 5;
-        t.fg_request_ns += 5 * (5 * MS) + factor * wait;
-        t.quiet = true;
-        idletime_budget_look(&b, 0.05, 5.0 * MS, &t, 0, now += 50 * MS);
-    }
-    return idletime_budget_factor(&b);
-}
-
-static void test_factor(void)
-{
-    /* Three wait for each. */
-    g_assert_cmpfloat(learned_factor(3), >, 2.7);
-    g_assert_cmpfloat(learned_factor(3), <, 3.1);
-    /* The device is free before our completion is seen. */
-    g_assert_cmpfloat(learned_factor(0.9), >, 0.85);
-    g_assert_cmpfloat(learned_factor(0.9), <, 0.95);
-    /* The first one did wait: more than this is not believed. */
-    g_assert_cmpfloat(learned_factor(0.1), ==, 0.75);
-}
-
 /* ---- channels */
 
 static void serve(IdletimeChannels *c, uint64_t *random, unsigned servers,
@@ -192,7 +153,7 @@ static void test_channels_wall(void)
         serve(&c, &random, 1, 1);
         /* A tenth of it for probes: one in ten services. */
         idletime_channels_earn(&c, 0.1 * MS);
-        if (idletime_channels_probe(&c, 2)) {
+        if (idletime_channels_probe(&c, 2, 0.1 * MS)) {
             serve(&c, &random, 1, 2);
             probes++;
         }
@@ -307,7 +268,6 @@ int main(int argc, char **argv)
     g_test_add_func("/budget/bucket", test_bucket);
     g_test_add_func("/budget/invariant", test_budget_invariant);
     g_test_add_func("/budget/brake", test_brake);
-    g_test_add_func("/budget/factor", test_factor);
     g_test_add_func("/sizes/stalls", test_stalls);
     g_test_add_func("/channels/servers", test_channels);
     g_test_add_func("/channels/one-level", test_channels_one_level);

@@ -26,7 +26,8 @@ static void burst(World *w, int64_t gap_ns)
     idletime_fg_end(&w->w, w->now);
     totals.fg_done = w->w.started;
     totals.fg_request_ns = w->w.request_ns;
-    idletime_learner_look(&w->l, &goal, w->fg, 1, &totals, w->now);
+    idletime_learner_read(&w->l, w->fg, 1, w->now);
+    idletime_learner_look(&w->l, &goal, &totals, w->now);
 }
 
 static void world_begin(World *w)
@@ -152,6 +153,65 @@ static void test_turnaround(void)
     free(w.fg);
 }
 
+/* ---- what the foreground loses */
+
+/*
+ * Ours is in service for 5 ms; 2 ms before its end the foreground comes, and
+ * is idle after four of its requests: told then, and once.
+ */
+static void test_collision(void)
+{
+    IdletimeServed served = { .bytes = 4096, .fg_idle = true };
+    static World w;
+    uint64_t cost_ns;
+
+    world_begin(&w);
+    for (int i = 0; i < 100; i++) {
+        burst(&w, 70 * MS);
+    }
+    w.now += 20 * MS;
+    served.since_ns = w.now;
+    idletime_learner_started(&w.l, w.now);
+    w.now += 3 * MS;
+    idletime_fg_begin(&w.w, w.now, 4096);
+    w.now += 2 * MS;
+    g_assert_cmpuint(idletime_learner_read(&w.l, w.fg, 1, w.now), ==, 0);
+    idletime_learner_done(&w.l, &served, w.now);
+    w.now += 10 * MS;
+    g_assert_cmpuint(idletime_learner_read(&w.l, w.fg, 1, w.now), ==, 0);
+    w.now += 10 * MS;
+    idletime_fg_end(&w.w, w.now);
+    cost_ns = idletime_learner_read(&w.l, w.fg, 1, w.now + MS);
+    g_assert_cmpuint(cost_ns, >, 7.5 * MS);
+    g_assert_cmpuint(cost_ns, <, 8.5 * MS);
+    idletime_fg_begin(&w.w, w.now + 10 * MS, 4096);
+    idletime_fg_end(&w.w, w.now += 20 * MS);
+    g_assert_cmpuint(idletime_learner_read(&w.l, w.fg, 1, w.now), ==, 0);
+    free(w.fg);
+}
+
+/* Beside seven: on one server all seven wait for a service time. */
+static void test_probe(void)
+{
+    static World w;
+    const IdletimeGoal goal = { 0.5, 20 * MS, 131072 };
+    IdletimeQuestion q = { .bytes = 4096, .fg_requests = 7 };
+
+    world_begin(&w);
+    for (int i = 0; i < 200; i++) {
+        burst(&w, 70 * MS);
+    }
+    w.l.budget.credit_ns = 20 * MS;
+    w.l.channels.purse_ns = 34 * MS;
+    q.now_ns = q.fg_last_ns = w.now;
+    g_assert_false(idletime_learner_permit(&w.l, &goal, &q).beside);
+    w.l.channels.purse_ns = 36 * MS;
+    g_assert_true(idletime_learner_permit(&w.l, &goal, &q).beside);
+    g_assert_cmpuint(idletime_learner_read(&w.l, w.fg, 1, w.now), ==, 35 * MS);
+    g_assert_cmpuint(idletime_learner_read(&w.l, w.fg, 1, w.now), ==, 0);
+    free(w.fg);
+}
+
 /* Any history, any question: the answer is one of those that exist. */
 static void test_permit_sane(void)
 {
@@ -211,6 +271,8 @@ int main(int argc, char **argv)
     g_test_add_func("/learner/clocks", test_clocks);
     g_test_add_func("/learner/safe-start", test_safe_start);
     g_test_add_func("/learner/turnaround", test_turnaround);
+    g_test_add_func("/learner/collision", test_collision);
+    g_test_add_func("/learner/probe", test_probe);
     g_test_add_func("/learner/permit-sane", test_permit_sane);
     g_test_add_func("/spare", test_spare);
     return g_test_run();

@@ -169,11 +169,12 @@ void idletime_channels_earn(IdletimeChannels *c, double ns)
                       PROBE_PURSE * c->mean_ns);
 }
 
-bool idletime_channels_probe(IdletimeChannels *c, uint32_t n)
+bool idletime_channels_probe(IdletimeChannels *c, uint32_t n, double cost_ns)
 {
     bool unknown = n <= IDLETIME_LEVELS && n != c->wall &&
                    c->level[n].count < PROBE_ENOUGH;
-    double price_ns = c->mean_ns * (unknown ? 1 : PROBE_AGAIN);
+    double price_ns = MIN(cost_ns * (unknown ? 1 : PROBE_AGAIN),
+                          PROBE_PURSE * c->mean_ns);
 
     /* A step up, or anywhere while nothing is known; never past the wall. */
     if (c->purse_ns < price_ns || (c->wall && n > c->wall) ||

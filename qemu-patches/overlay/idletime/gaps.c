@@ -26,6 +26,7 @@ void idletime_gaps_init(IdletimeGaps *gaps, int64_t since_ns)
     memset(gaps, 0, sizeof(*gaps));
     gaps->whole_from_ns = since_ns;
     gaps->now_ns = INT64_MIN;
+    gaps->busy_since_ns = INT64_MAX;
     /* The gap that is under way at our first look is not whole. */
     gaps->idle_since_ns = INT64_MAX;
 }
@@ -57,6 +58,7 @@ static void union_idle(IdletimeGaps *gaps, int64_t at_ns)
 {
     if (--gaps->busy == 0) {
         gaps->idle_since_ns = at_ns;
+        gaps->busy_ns += MAX(at_ns - gaps->busy_since_ns, 0);
     }
 }
 
@@ -108,7 +110,9 @@ static void resume_at(IdletimeGaps *gaps, IdletimeTrack *track,
     if (track->busy != was_busy) {
         track->busy = was_busy;
         if (was_busy) {
-            gaps->busy++;
+            if (gaps->busy++ == 0) {
+                gaps->busy_since_ns = entry >> 1;
+            }
         } else {
             union_idle(gaps, gaps->now_ns);
         }

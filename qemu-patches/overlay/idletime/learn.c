@@ -50,10 +50,16 @@ static void look(IdletimeGate *gate, const IdletimeView *view, int64_t now_ns)
 {
     IdletimeLearner *learner = gate->res->learner;
     IdletimeGoal goal = idletime_resource_goal(gate->res);
-    IdletimeTotals totals = totals_of(gate, view);
+    uint64_t cost_ns = idletime_learner_read(learner,
+                                             idletime_fg_board(gate->scan.fg),
+                                             gate->scan.fg_high, now_ns);
+    IdletimeTotals totals;
 
-    idletime_learner_look(learner, &goal, idletime_fg_board(gate->scan.fg),
-                          gate->scan.fg_high, &totals, now_ns);
+    if (cost_ns) {
+        idletime_bg_cost(&gate->scan, cost_ns);
+    }
+    totals = totals_of(gate, view);
+    idletime_learner_look(learner, &goal, &totals, now_ns);
     if (!view->fg_in_service && learner->gaps.busy) {
         forget_dead(gate, &learner->gaps);
     }
@@ -98,9 +104,7 @@ void idletime_gate_learn_done(IdletimeGate *gate, const IdletimeLease *lease,
 
     if (!view->blind) {
         look(gate, view, now_ns);
-        idletime_bg_cost(&gate->scan,
-                         idletime_learner_done(gate->res->learner, &served,
-                                               now_ns));
+        idletime_learner_done(gate->res->learner, &served, now_ns);
         qatomic_set(&gate->res->piece_bytes,
                     idletime_sizes_piece(&gate->res->learner->sizes,
                                          IDLETIME_PIECE_MAX));

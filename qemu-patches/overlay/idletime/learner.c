@@ -27,7 +27,8 @@
  *   law.c        distribution -> c(t), the expected delay of a start at age t
  *   window.c     c(t), budget -> ages at which background may start
  *   cycle.c      the same on a second clock: time since the last burst began
- *   budget.c     measured cost -> credit, brake, and the price of a delay
+ *   cost.c       collisions -> what they cost all foreground requests
+ *   budget.c     measured cost -> credit, brake
  *   channels.c   own service times -> is it one server or many?
  *   size.c       own service times by size -> size of pieces
  *   spare.c      idle time -> last second, minute, hour, forecast
@@ -77,7 +78,8 @@
  *   credit-us         at 0 the budget is used up: background is held by it
  *                     (waits.budget grows); near credit-max-us the workload
  *                     leaves nothing more to be had for the budget
- *   delay-factor      1: one request at a time waits; 1/(1-load): a queue
+ *   delay-factor      1: one request at a time waits; more: those behind it
+ *                     in the queue wait as well
  */
 #include "qemu/osdep.h"
 #include "idletime/learner.h"
@@ -155,7 +157,7 @@ static void doubt(IdletimeLearner *l, int64_t gap_ns)
         l->changes++;
         l->built_gaps = 0;
         idletime_cycle_init(&l->cycle);
-        idletime_budget_doubt(&l->budget);
+        idletime_cost_doubt(&l->cost);
     }
 }
 
@@ -206,7 +208,7 @@ static bool build_is_due(const IdletimeLearner *l, int64_t now_ns)
 static void build(IdletimeLearner *l, const IdletimeGoal *goal, int64_t now_ns)
 {
     IdletimeService service = idletime_sizes_any(&l->sizes);
-    double factor = idletime_budget_factor(&l->budget);
+    double factor = idletime_cost_factor(&l->cost);
     /* In units of the first request's delay, as the windows count. */
     double request_ns = l->request_ns / MAX(l->request_gaps, 1) / factor;
     double haste = idletime_budget_haste(&l->budget);
@@ -221,14 +223,39 @@ static void build(IdletimeLearner *l, const IdletimeGoal *goal, int64_t now_ns)
     l->built_ns = now_ns;
 }
 
-void idletime_learner_look(IdletimeLearner *l, const IdletimeGoal *goal,
-                           const IdletimeFgBoard *fg, uint32_t slots,
-                           const IdletimeTotals *totals, int64_t now_ns)
-{
-    double before_ns = l->budget.request_ns - l->budget.cost_ns;
-    double request_ns = l->budget.request_ns, done = l->budget.done;
+/* ---- looks */
 
+/* When did the foreground become idle first after @at_ns? INT64_MAX: not yet */
+static int64_t idle_after(const IdletimeGaps *gaps, int64_t at_ns)
+{
+    for (uint32_t i = 0; i < gaps->count; i++) {
+        if (gaps->gap[i].begin_ns > at_ns) {
+            return gaps->gap[i].begin_ns;
+        }
+    }
+    return !gaps->busy && gaps->idle_since_ns > at_ns ? gaps->idle_since_ns :
+           INT64_MAX;
+}
+
+/* The busy period that ours has delayed is over: now its cost can be told. */
+static double settle(IdletimeLearner *l)
+{
+    IdletimeCollision c = l->collision;
+    int64_t idle_ns = idle_after(&l->gaps, c.arrival_ns);
+
+    if (!c.open || idle_ns == INT64_MAX) {
+        return 0;
+    }
+    l->collision.open = false;
+    return idletime_cost_collision(&l->cost, c.end_ns - c.arrival_ns,
+                                   MAX(idle_ns - c.end_ns, 0));
+}
+
+uint64_t idletime_learner_read(IdletimeLearner *l, const IdletimeFgBoard *fg,
+                               uint32_t slots, int64_t now_ns)
+{
     uint64_t overruns = l->gaps.overruns;
+    double cost_ns;
 
     idletime_gaps_look(&l->gaps, fg, slots, now_ns);
     if (l->gaps.overruns != overruns) {
@@ -240,15 +267,45 @@ void idletime_learner_look(IdletimeLearner *l, const IdletimeGoal *goal,
             l->arrival_ns = MIN(l->arrival_ns, l->gaps.gap[i].end_ns);
         }
     }
-    idletime_budget_look(&l->budget, goal->share, l->sizes.any.mean_ns, totals,
+    cost_ns = settle(l) + l->owed_ns;
+    l->owed_ns = 0;
+    return cost_ns;
+}
+
+static void note_span(IdletimeLearner *l, const IdletimeTotals *totals,
+                      double done, double request_ns)
+{
+    IdletimeSpan span = {
+        .done = done,
+        .request_ns = request_ns,
+        .busy_ns = l->gaps.busy_ns - l->busy_ns,
+        .background = totals->bg_in_service ||
+                      totals->bg_started != l->bg_started,
+        .quiet = totals->quiet && !l->collision.open,
+    };
+
+    idletime_cost_look(&l->cost, &span, l->sizes.any.mean_ns);
+    l->busy_ns = l->gaps.busy_ns;
+    l->bg_started = totals->bg_started;
+}
+
+void idletime_learner_look(IdletimeLearner *l, const IdletimeGoal *goal,
+                           const IdletimeTotals *totals, int64_t now_ns)
+{
+    double done = l->budget.done, request_ns = l->budget.request_ns;
+    double cost_ns = l->budget.cost_ns;
+
+    idletime_budget_look(&l->budget, goal->share, l->sizes.any.mean_ns *
+                         idletime_cost_factor(&l->cost), totals,
                          l->gaps.busy ? 0 : now_ns - l->gaps.idle_since_ns,
                          now_ns);
-    note_requests(l, l->budget.request_ns - l->budget.cost_ns - before_ns,
-                  l->gaps.count);
-    idletime_channels_fg(&l->channels, l->budget.done - done,
-                         l->budget.request_ns - request_ns, goal->share);
-    idletime_channels_earn(&l->channels, goal->share *
-                           (l->budget.request_ns - request_ns));
+    done = l->budget.done - done;
+    request_ns = l->budget.request_ns - request_ns;
+    cost_ns = l->budget.cost_ns - cost_ns;
+    note_span(l, totals, done, request_ns);
+    note_requests(l, request_ns - cost_ns, l->gaps.count);
+    idletime_channels_fg(&l->channels, done, request_ns, goal->share);
+    idletime_channels_earn(&l->channels, goal->share * request_ns);
     idletime_spare_look(&l->spare, idletime_gaps_idle(&l->gaps, now_ns),
                         now_ns);
     if (build_is_due(l, now_ns)) {
@@ -276,8 +333,18 @@ static int64_t believed_end(const IdletimeLearner *l,
                                             now_ns - served->since_ns);
 }
 
-uint64_t idletime_learner_done(IdletimeLearner *l,
-                               const IdletimeServed *served, int64_t now_ns)
+/* Those in service at a time are one collision: the last to end counts. */
+static void note_collision(IdletimeLearner *l, int64_t end_ns)
+{
+    if (!l->collision.open) {
+        l->collision.arrival_ns = l->arrival_ns;
+    }
+    l->collision.end_ns = end_ns;
+    l->collision.open = true;
+}
+
+void idletime_learner_done(IdletimeLearner *l, const IdletimeServed *served,
+                           int64_t now_ns)
 {
     double took_ns = now_ns - served->since_ns;
     int64_t end_ns = believed_end(l, served, now_ns);
@@ -287,12 +354,11 @@ uint64_t idletime_learner_done(IdletimeLearner *l,
     idletime_channels_note(&l->channels, served->beside + 1, took_ns);
     parallel = idletime_channels_limit(&l->channels) > 1;
     if (!served->fg_idle && !parallel) {
-        return 0;
+        return;
     }
     idletime_sizes_note(&l->sizes, served->bytes, took_ns);
-    if (parallel || !idletime_sizes_known(&l->sizes) ||
-        l->arrival_ns >= end_ns || l->arrival_ns <= served->since_ns) {
-        return 0;
+    if (!parallel && idletime_sizes_known(&l->sizes) &&
+        l->arrival_ns < end_ns && l->arrival_ns > served->since_ns) {
+        note_collision(l, end_ns);
     }
-    return idletime_budget_collision(&l->budget, end_ns - l->arrival_ns);
 }

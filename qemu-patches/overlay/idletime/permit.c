@@ -44,7 +44,7 @@ static bool is_open(const IdletimeLearner *l, Clock clock,
 
     return ratio <= w->harmless ||
            (idletime_windows_next(w, as_if_ns) == as_if_ns &&
-            ratio * service.mean_ns * idletime_budget_factor(&l->budget) <=
+            ratio * service.mean_ns * idletime_cost_factor(&l->cost) <=
             l->budget.credit_ns);
 }
 
@@ -129,20 +129,23 @@ static void permit_by_number(const IdletimeLearner *l, IdletimeService service,
     }
 }
 
-/* A probe costs the foreground a service time if there is one server. */
+/*
+ * If there is one server, a probe costs each foreground request that is in
+ * service a service time, and those that come before all is idle as well.
+ */
 static bool may_probe(IdletimeLearner *l, IdletimeService service, uint32_t n)
 {
-    if (idletime_sizes_known(&l->sizes) &&
-        l->budget.credit_ns < service.mean_ns) {
+    bool one_server = idletime_channels_limit(&l->channels) == 1;
+    double each_ns = service.mean_ns * idletime_cost_factor(&l->cost);
+    double cost_ns = one_server ? each_ns * MAX(n - 1, 1) : service.mean_ns;
+
+    if (idletime_sizes_known(&l->sizes) && l->budget.credit_ns < each_ns) {
         return false;
     }
-    if (!idletime_channels_probe(&l->channels, n)) {
+    if (!idletime_channels_probe(&l->channels, n, cost_ns)) {
         return false;
     }
-    if (idletime_channels_limit(&l->channels) == 1) {
-        l->budget.credit_ns -= service.mean_ns *
-                               idletime_budget_factor(&l->budget);
-    }
+    l->owed_ns += one_server ? cost_ns : 0;
     return true;
 }
 
@@ -175,15 +178,14 @@ IdletimePermit idletime_learner_permit(IdletimeLearner *l,
     } else {
         permit_by_age(l, goal, q, &permit);
     }
-    if (number > limit && (q->fg_requests || limit > 1) &&
-        may_probe(l, service, number)) {
+    if (brake_until(l, service) > q->now_ns) {
+        permit.closed_until_ns = brake_until(l, service);
+    } else if (number > limit && (q->fg_requests || limit > 1) &&
+               may_probe(l, service, number)) {
         permit.beside = true;
         permit.max_inflight = number;
         permit.interval_ns = 0;
         permit.closed_until_ns = INT64_MIN;
-    }
-    if (brake_until(l, service) > q->now_ns) {
-        permit.closed_until_ns = brake_until(l, service);
     }
     return permit;
 }

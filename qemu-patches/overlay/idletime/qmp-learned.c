@@ -70,10 +70,12 @@ static IdletimeSpareInfo *spare_info(const IdletimeSpare *spare)
     return info;
 }
 
-static void budget_add(IdletimeLearned *info, const IdletimeBudget *budget)
+static void budget_add(IdletimeLearned *info, const IdletimeLearner *l)
 {
+    const IdletimeBudget *budget = &l->budget;
+
     info->slowdown_percent = idletime_budget_slowdown(budget) * 100;
-    info->delay_factor = idletime_budget_factor(budget);
+    info->delay_factor = idletime_cost_factor(&l->cost);
     info->credit_us = budget->credit_ns / SCALE_US;
     info->credit_max_us = budget->cap_ns / SCALE_US;
     info->brake = budget->brake;
@@ -98,7 +100,7 @@ void idletime_learned_add(IdletimeResourceInfo *info, IdletimeResource *res)
     learned->piece_bytes = idletime_resource_piece_bytes(res);
     learned->channels = idletime_channels_limit(&l->channels);
     learned->spare = spare_info(&l->spare);
-    budget_add(learned, &l->budget);
+    budget_add(learned, l);
     learned->cyclic = idletime_cycle_better(&l->cycle);
     if (l->built_gaps) {
         windows_add(learned, learned->cyclic ? &l->cycle.windows :

@@ -13,6 +13,7 @@
  * tried until they have.
  */
 #include "qemu/osdep.h"
+#include "idletime/root.h"
 #include "idletime/size.h"
 
 /* Less is no mean. */
@@ -41,26 +42,11 @@ static unsigned class_of(uint32_t bytes)
     return MIN(size, IDLETIME_SIZES - 1);
 }
 
-/* Newton; the core needs no library of mathematics for it. */
-static double root(double x)
-{
-    double r = MAX(x, 1);
-
-    for (int i = 0; i < 64; i++) {
-        double better = (r + x / r) / 2;
-
-        if (better >= r) {
-            break;
-        }
-        r = better;
-    }
-    return x > 0 ? r : 0;
-}
-
 /* What of @ns is the device's doing, and not a stall of the host. */
 static double believed(const IdletimeSizeClass *c, double ns)
 {
-    double over_ns = MAX(OUTLIER * root(c->square), OUTLIER_LEAST * c->mean_ns);
+    double over_ns = MAX(OUTLIER * idletime_root(c->square),
+                         OUTLIER_LEAST * c->mean_ns);
 
     return c->count < KNOWN ? ns : MIN(ns, c->mean_ns + over_ns);
 }
@@ -80,7 +66,7 @@ static IdletimeService service_of(const IdletimeSizes *s,
                                   const IdletimeSizeClass *c)
 {
     return (IdletimeService) { MAX(c->mean_ns, SERVICE_MIN_NS),
-                               root(c->square), s->turnaround_ns };
+                               idletime_root(c->square), s->turnaround_ns };
 }
 
 void idletime_sizes_note(IdletimeSizes *s, uint32_t bytes, double ns)

@@ -67,7 +67,8 @@ static void measure(Tenants *t, int slots, int active)
             }, now_ns);
         }
         begin_ns = micro_clock_ns();
-        idletime_learner_look(&l, &goal, t->fg, slots, &totals, now_ns);
+        idletime_learner_read(&l, t->fg, slots, now_ns);
+        idletime_learner_look(&l, &goal, &totals, now_ns);
         idletime_learner_permit(&l, &goal, &q);
         value[i] = (micro_clock_ns() - begin_ns) / 1e3;
     }

@@ -22,19 +22,9 @@ typedef struct IdletimeTotals {
 typedef struct IdletimeBudget {
     double credit_ns;           /* foreground may wait so long from now on */
     double cap_ns;
-    double service_ns;          /* of a background request, on average */
-
-    /* How long a foreground request takes that met no background. */
-    double clean_done, clean_ns;
-    /* Time since something of the background was in service. */
-    bool dirty;
-    double dirty_done, dirty_ns, dirty_delay_ns;
-    /* What a delay of the first one costs all foreground requests together. */
-    double excess_ns, delay_ns;
 
     /* Totals since the beginning. */
     double done, request_ns, cost_ns;
-    uint64_t collisions;        /* own */
 
     /* The brake. */
     unsigned brake;             /* background is slowed to 1 / 2^brake */
@@ -51,25 +41,12 @@ void idletime_budget_init(IdletimeBudget *b);
 /**
  * idletime_budget_look: earn and spend what happened since the last look.
  * @share: the budget, 0.05 is 5 %
- * @service_ns: of a background request, on average
+ * @collision_most_ns: what a collision costs at most
  * @idle_ns: how long the foreground has been idle; 0 if it is not
  */
-void idletime_budget_look(IdletimeBudget *b, double share, double service_ns,
-                          const IdletimeTotals *now, int64_t idle_ns,
-                          int64_t now_ns);
-
-/**
- * idletime_budget_collision: the first foreground request that came while
- * ours was in service waited for @delay_ns.
- * Returns what that costs, to be published: idletime_budget_look() spends it.
- */
-uint64_t idletime_budget_collision(IdletimeBudget *b, double delay_ns);
-
-/** idletime_budget_doubt: the workload changed; what was learned weighs less */
-void idletime_budget_doubt(IdletimeBudget *b);
-
-/** idletime_budget_factor: ns of foreground time per ns of delay. */
-double idletime_budget_factor(const IdletimeBudget *b);
+void idletime_budget_look(IdletimeBudget *b, double share,
+                          double collision_most_ns, const IdletimeTotals *now,
+                          int64_t idle_ns, int64_t now_ns);
 
 /**
  * idletime_budget_haste: how much of what the budget allows on average to

@@ -23,7 +23,7 @@ typedef struct IdletimeChannels {
                                 /* 1: only alone */
     uint32_t wall;              /* first level that waits; 0: not seen yet */
     double mean_ns;             /* at all levels */
-    double purse_ns;            /* for probes, in background service time */
+    double purse_ns;            /* for probes: foreground time */
 
     /* Foreground latency: measured against its lowest. */
     double done, request_ns;    /* of the present measurement */
@@ -46,9 +46,10 @@ uint32_t idletime_channels_limit(const IdletimeChannels *c);
 
 /**
  * idletime_channels_probe: may one be started as number @n to see how long
- * it takes?  A probe may cost the foreground a service time.
+ * it takes?
+ * @cost_ns: what the foreground loses if there is one server
  */
-bool idletime_channels_probe(IdletimeChannels *c, uint32_t n);
+bool idletime_channels_probe(IdletimeChannels *c, uint32_t n, double cost_ns);
 
 /** idletime_channels_earn: the budget has earned @ns. */
 void idletime_channels_earn(IdletimeChannels *c, double ns);

@@ -37,6 +37,7 @@ typedef struct IdletimeGaps {
     int64_t busy_since_ns;      /* if busy */
     int64_t whole_from_ns;      /* a gap that begins earlier is not known */
     int64_t idle_ns;            /* idle time in gaps that have ended, total */
+    int64_t busy_ns;            /* of busy periods that have ended, total */
     uint64_t overruns;          /* slots that wrote faster than we read */
     uint64_t refused;           /* transitions that cannot be true */
 

@@ -12,6 +12,7 @@
 
 #include "idletime/budget.h"
 #include "idletime/channels.h"
+#include "idletime/cost.h"
 #include "idletime/cycle.h"
 #include "idletime/gaps.h"
 #include "idletime/size.h"
@@ -32,6 +33,12 @@ typedef struct IdletimePermit {
     uint32_t max_inflight;      /* background in service at most */
 } IdletimePermit;
 
+/* Ours was in service from before a foreground arrival until @end_ns. */
+typedef struct IdletimeCollision {
+    bool open;                  /* the foreground has not been idle since */
+    int64_t arrival_ns, end_ns;
+} IdletimeCollision;
+
 typedef struct IdletimeLearner {
     IdletimeGaps gaps;
     IdletimeHistogram slow, fast;
@@ -39,7 +46,7 @@ typedef struct IdletimeLearner {
     int64_t gap_ns;             /* when the last gap ended */
     uint64_t gap_count, changes;
     double request_ns, request_gaps;    /* foreground time a gap, decaying */
-    uint64_t request_seen_ns;
+    int64_t busy_ns;            /* of the gaps, at the last look */
 
     IdletimeSizes sizes;
 
@@ -47,9 +54,12 @@ typedef struct IdletimeLearner {
     IdletimeCycle cycle;
     uint64_t built_gaps;        /* gap_count of the windows */
     int64_t built_ns;
-    double built_haste;
 
     IdletimeBudget budget;
+    IdletimeCost cost;
+    IdletimeCollision collision;        /* the last one */
+    uint64_t bg_started;        /* at the last look */
+    double owed_ns;             /* of probes, not published yet */
     IdletimeChannels channels;
     IdletimeSpare spare;
     int64_t start_ns;           /* own last start */
@@ -61,11 +71,17 @@ typedef struct IdletimeLearner {
 void idletime_learner_init(IdletimeLearner *l, int64_t since_ns);
 
 /**
- * idletime_learner_look: learn from a look.
+ * idletime_learner_read: learn what the rings say of the foreground.
  * @fg: the board; @slots: of it in use
+ * Returns what collisions and probes have cost, in ns, as far as that can be
+ * told by now: to be published on the background board before
+ * idletime_learner_look() sums it.
  */
+uint64_t idletime_learner_read(IdletimeLearner *l, const IdletimeFgBoard *fg,
+                               uint32_t slots, int64_t now_ns);
+
+/** idletime_learner_look: learn from sums of the same moment. */
 void idletime_learner_look(IdletimeLearner *l, const IdletimeGoal *goal,
-                           const IdletimeFgBoard *fg, uint32_t slots,
                            const IdletimeTotals *totals, int64_t now_ns);
 
 /* What the permit is asked for. */
@@ -93,12 +109,9 @@ typedef struct IdletimeServed {
     int64_t since_ns;
 } IdletimeServed;
 
-/**
- * idletime_learner_done: one of ours completed; before it, a look at @now_ns.
- * Returns its cost in ns, to be published on the background board.
- */
-uint64_t idletime_learner_done(IdletimeLearner *l,
-                               const IdletimeServed *served, int64_t now_ns);
+/** idletime_learner_done: one of ours completed; before it, a look then. */
+void idletime_learner_done(IdletimeLearner *l, const IdletimeServed *served,
+                           int64_t now_ns);
 
 /** idletime_learner_interval: in force; @safe_ns until enough is known. */
 int64_t idletime_learner_interval(const IdletimeLearner *l, int64_t safe_ns);

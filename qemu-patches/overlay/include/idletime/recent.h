@@ -9,14 +9,20 @@
 #ifndef IDLETIME_RECENT_H
 #define IDLETIME_RECENT_H
 
+/** idletime_recent_part: what of @weight and its sums @most leaves. */
+static inline double idletime_recent_part(double weight, double most)
+{
+    return weight > most ? most / weight : 1;
+}
+
 /** idletime_recent_limit: to a weight of @most, if it is more. */
 static inline void idletime_recent_limit(double *sum, double *weight,
                                          double most)
 {
-    if (*weight > most) {
-        *sum *= most / *weight;
-        *weight = most;
-    }
+    double part = idletime_recent_part(*weight, most);
+
+    *sum *= part;
+    *weight *= part;
 }
 
 #endif

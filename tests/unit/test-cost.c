@@ -1,0 +1,169 @@
+/*
+ * What a collision costs, told afterwards, against what a queue says that it
+ * cost: the same foreground with and without it.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ */
+#include "test.h"
+#include "idletime/cost.h"
+#include <math.h>
+
+#define SERVICE (5.0 * MS)
+#define REQUESTS 100000
+
+/* One server, in order of arrival; one busy period after the other. */
+typedef struct Queue {
+    IdletimeCost cost;
+    double counted_ns, lost_ns; /* in all collisions */
+} Queue;
+
+/* A busy period that lasted from 0 to @idle_ns, @delay_ns of it ours. */
+static void busy_period(Queue *q, double delay_ns, double idle_ns, double done,
+                        double request_ns)
+{
+    IdletimeSpan span = {
+        .done = done, .request_ns = request_ns, .busy_ns = idle_ns,
+        .background = delay_ns > 0, .quiet = true,
+    };
+
+    if (delay_ns > 0) {
+        q->counted_ns += idletime_cost_collision(&q->cost, delay_ns,
+                                                 idle_ns - delay_ns);
+    }
+    idletime_cost_look(&q->cost, &span, SERVICE);
+}
+
+/* ---- arrivals on their own schedule */
+
+/* Serve from request @i on until idle; its number, and the sum of times. */
+static int serve(const double *arrival, int i, double delay_ns, double *sum,
+                 double *free_ns)
+{
+    double free = MAX(*free_ns, arrival[i] + delay_ns);
+
+    *sum = 0;
+    do {
+        free = MAX(free, arrival[i]) + SERVICE;
+        *sum += free - arrival[i];
+        i++;
+    } while (i < REQUESTS && arrival[i] < free);
+    *free_ns = free;
+    return i;
+}
+
+/* Times of requests @i to @end if nobody had delayed them. */
+static double undelayed(const double *arrival, int i, int end)
+{
+    double free = 0, sum = 0;
+
+    for (; i < end; i++) {
+        free = MAX(free, arrival[i]) + SERVICE;
+        sum += free - arrival[i];
+    }
+    return sum;
+}
+
+/* Every third busy period collides.  Counted, by what was lost. */
+static double open_queue(double load)
+{
+    static double arrival[REQUESTS];
+    uint64_t random = test_seed();
+    Queue q = { 0 };
+    double sum, free_ns = 0, at = 0;
+
+    for (int i = 0; i < REQUESTS; i++) {
+        arrival[i] = at -= log(1 - test_uniform(&random)) * SERVICE / load;
+    }
+    for (int i = 0, end; i < REQUESTS; i = end) {
+        double delay_ns = test_random(&random) % 3 ? 0 :
+                          test_uniform(&random) * SERVICE;
+
+        end = serve(arrival, i, delay_ns, &sum, &free_ns);
+        busy_period(&q, delay_ns, free_ns - arrival[i], end - i, sum);
+        q.lost_ns += sum - undelayed(arrival, i, end);
+    }
+    return q.counted_ns / q.lost_ns;
+}
+
+static void test_open(void)
+{
+    /* All of them lose: never less than is true, and little more. */
+    g_assert_cmpfloat(open_queue(0.1), >, 0.95);
+    g_assert_cmpfloat(open_queue(0.1), <, 1.1);
+    g_assert_cmpfloat(open_queue(0.3), >, 0.95);
+    g_assert_cmpfloat(open_queue(0.3), <, 1.2);
+    g_assert_cmpfloat(open_queue(0.6), >, 0.9);
+    g_assert_cmpfloat(open_queue(0.6), <, 1.25);
+}
+
+/* ---- the next one is sent when one is done */
+
+/*
+ * Bursts of @n requests, @outstanding at a time, sent @early_ns before our
+ * completion is seen less; half of them collide.
+ */
+static double closed_loop(int n, int outstanding, double early)
+{
+    uint64_t random = test_seed();
+    Queue q = { 0 };
+
+    for (int i = 0; i < 2000; i++) {
+        double delay_ns = i % 2 ? test_uniform(&random) * SERVICE : 0;
+        double really_ns = delay_ns * early;
+        int first = MIN(n, outstanding);
+        /* Those sent together wait for each other, then all alike. */
+        double sum = SERVICE * first * (first + 1) / 2 +
+                     SERVICE * first * (n - first) +
+                     0.2 * MS * n * (test_uniform(&random) - 0.5);
+
+        busy_period(&q, delay_ns, really_ns + n * SERVICE, n,
+                    sum + first * really_ns);
+        q.lost_ns += first * really_ns;
+    }
+    return q.counted_ns / q.lost_ns;
+}
+
+static void test_closed(void)
+{
+    /* One after the other; the device is free before that is seen. */
+    g_assert_cmpfloat(closed_loop(1, 1, 1), >, 0.95);
+    g_assert_cmpfloat(closed_loop(1, 1, 1), <, 1.01);
+    g_assert_cmpfloat(closed_loop(1, 1, 0.85), >, 0.95);
+    g_assert_cmpfloat(closed_loop(1, 1, 0.85), <, 1.1);
+    /* Six at once: all six. */
+    g_assert_cmpfloat(closed_loop(6, 8, 1), >, 0.95);
+    g_assert_cmpfloat(closed_loop(6, 8, 1), <, 1.05);
+    /* 200, eight at a time: eight of them, where 25 times that is possible. */
+    g_assert_cmpfloat(closed_loop(200, 8, 1), >, 0.9);
+    g_assert_cmpfloat(closed_loop(200, 8, 1), <, 2);
+}
+
+/* ---- what is believed */
+
+static void test_first_waits(void)
+{
+    Queue q = { 0 };
+
+    /* Nothing known: each one of the busy period lost all of the delay. */
+    g_assert_cmpfloat(idletime_cost_factor(&q.cost), ==, 1);
+    busy_period(&q, 0, 5 * MS, 1, 5 * MS);
+    q.cost.service_ns = SERVICE;
+    g_assert_cmpfloat(idletime_cost_collision(&q.cost, 2 * MS, 20 * MS), ==,
+                      8 * MS);
+    /* Sums that say that nobody waits are not believed: the first one did. */
+    for (int i = 0; i < 1000; i++) {
+        busy_period(&q, i % 2 * 2.0 * MS, 5 * MS, 1, 5 * MS);
+    }
+    g_assert_cmpfloat(idletime_cost_factor(&q.cost), ==, 0.75);
+    g_assert_cmpfloat(idletime_cost_collision(&q.cost, 2 * MS, 0), ==,
+                      1.5 * MS);
+}
+
+int main(int argc, char **argv)
+{
+    g_test_init(&argc, &argv, NULL);
+    g_test_add_func("/cost/open", test_open);
+    g_test_add_func("/cost/closed", test_closed);
+    g_test_add_func("/cost/first-waits", test_first_waits);
+    return g_test_run();
+}
