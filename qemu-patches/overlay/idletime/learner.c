@@ -225,15 +225,15 @@ static void build(IdletimeLearner *l, const IdletimeGoal *goal, int64_t now_ns)
 
 /* ---- looks */
 
-/* When did the foreground become idle first after @at_ns? INT64_MAX: not yet */
-static int64_t idle_after(const IdletimeGaps *gaps, int64_t at_ns)
+/* When was the foreground idle first from @at_ns on?  INT64_MAX: not yet. */
+static int64_t idle_from(const IdletimeGaps *gaps, int64_t at_ns)
 {
     for (uint32_t i = 0; i < gaps->count; i++) {
-        if (gaps->gap[i].begin_ns > at_ns) {
+        if (gaps->gap[i].begin_ns >= at_ns) {
             return gaps->gap[i].begin_ns;
         }
     }
-    return !gaps->busy && gaps->idle_since_ns > at_ns ? gaps->idle_since_ns :
+    return !gaps->busy && gaps->idle_since_ns >= at_ns ? gaps->idle_since_ns :
            INT64_MAX;
 }
 
@@ -241,7 +241,7 @@ static int64_t idle_after(const IdletimeGaps *gaps, int64_t at_ns)
 static double settle(IdletimeLearner *l)
 {
     IdletimeCollision c = l->collision;
-    int64_t idle_ns = idle_after(&l->gaps, c.arrival_ns);
+    int64_t idle_ns = idle_from(&l->gaps, c.arrival_ns);
 
     if (!c.open || idle_ns == INT64_MAX) {
         return 0;
