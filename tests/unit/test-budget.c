@@ -182,6 +182,59 @@ static void test_channels_ceiling(void)
     g_assert_cmpuint(idletime_channels_limit(&c), ==, 14);
 }
 
+/* Measurements of 5,000 requests of @ns, as many as @n. */
+static void foreground(IdletimeChannels *c, int n, double ns)
+{
+    for (int i = 0; i < n; i++) {
+        idletime_channels_fg(c, 5000, 5000 * ns, 0.05);
+    }
+}
+
+/*
+ * Its requests become three times as large.  That is not our doing, and the
+ * background is not shut off for good: of 32 measurements one, and of 8 where
+ * the ceiling binds, is without us and shows it.
+ */
+static void test_channels_away(void)
+{
+    uint64_t random = test_seed();
+    IdletimeChannels c;
+    uint32_t away = 0;
+
+    idletime_channels_init(&c);
+    for (int i = 0; i < 20000; i++) {
+        serve(&c, &random, 16, 1 + i % 20);
+    }
+    for (int i = 0; i < 330; i++) {
+        foreground(&c, 1, 0.10 * MS);
+        away += idletime_channels_limit(&c) == 2;
+    }
+    g_assert_cmpuint(away, ==, 10);
+    foreground(&c, 20, 0.30 * MS);
+    g_assert_cmpuint(idletime_channels_limit(&c), <, 8);
+    foreground(&c, 80, 0.30 * MS);
+    g_assert_cmpuint(idletime_channels_limit(&c), >=, 14);
+}
+
+/* It stopped while we were away for it: nothing to wait for. */
+static void test_channels_away_alone(void)
+{
+    uint64_t random = test_seed();
+    IdletimeChannels c;
+
+    idletime_channels_init(&c);
+    for (int i = 0; i < 20000; i++) {
+        serve(&c, &random, 16, 1 + i % 20);
+    }
+    do {
+        foreground(&c, 1, 0.10 * MS);
+    } while (idletime_channels_limit(&c) != 2);
+    for (int i = 0; i < 300; i++) {
+        serve(&c, &random, 16, 2);
+    }
+    g_assert_cmpuint(idletime_channels_limit(&c), ==, 15);
+}
+
 /* ---- sizes: 1 ms and 12 ms for 128 KiB */
 
 static void served_size(IdletimeSizes *s, uint64_t bytes)
@@ -273,6 +326,8 @@ int main(int argc, char **argv)
     g_test_add_func("/channels/one-level", test_channels_one_level);
     g_test_add_func("/channels/wall", test_channels_wall);
     g_test_add_func("/channels/ceiling", test_channels_ceiling);
+    g_test_add_func("/channels/away", test_channels_away);
+    g_test_add_func("/channels/away/alone", test_channels_away_alone);
     g_test_add_func("/sizes", test_sizes);
     return g_test_run();
 }

@@ -21,7 +21,9 @@
  * and a time alone says nothing about how it comes about.
  *
  * What the foreground really gets has the last word: where its mean latency
- * exceeds the lowest it has had by more than the budget, the ceiling falls.
+ * exceeds what it is without us by more than the budget, the ceiling falls.
+ * Without us: now and then we stay away for one measurement.  The lowest that
+ * was ever seen would not do: that is luck, and of another day's workload.
  */
 #include "qemu/osdep.h"
 #include "idletime/channels.h"
@@ -43,14 +45,22 @@
 #define PROBE_PURSE         20
 /* Foreground requests a measurement. */
 #define FG_DONE             4096
-/* The lowest is forgotten: so much up with each measurement. */
-#define FG_FORGET           1.00002
+/* Away for one measurement in so many; more often where the ceiling binds. */
+#define AWAY_EVERY          32
+#define AWAY_EVERY_BOUND    8
+/* Then background starts only where there is next to no foreground. */
+#define AWAY_LIMIT          2
+/* With more of ours in it a measurement is none without us: give it up. */
+#define AWAY_OWN            256
+/* Of the foreground without us, the weight of the last measurement. */
+#define AWAY_PART           0.5
 
 void idletime_channels_init(IdletimeChannels *c)
 {
     memset(c, 0, sizeof(*c));
     c->limit = 1;
     c->ceiling = IDLETIME_LEVELS;
+    c->away = true;
 }
 
 static const IdletimeLevel *known(const IdletimeChannels *c, uint32_t n)
@@ -118,6 +128,13 @@ static void find_limit(IdletimeChannels *c)
     }
 }
 
+static void start_measurement(IdletimeChannels *c, bool away)
+{
+    c->done = c->request_ns = 0;
+    c->away = away;
+    c->own = 0;
+}
+
 void idletime_channels_note(IdletimeChannels *c, uint32_t n, double ns)
 {
     IdletimeLevel *level;
@@ -125,6 +142,9 @@ void idletime_channels_note(IdletimeChannels *c, uint32_t n, double ns)
 
     if (n < 1 || n > IDLETIME_LEVELS) {
         return;
+    }
+    if (c->away && c->own++ == AWAY_OWN) {
+        start_measurement(c, false);
     }
     c->mean_ns += (ns - c->mean_ns) / (c->mean_ns > 0 ? MEAN_MEMORY : 1);
     level = &c->level[n];
@@ -136,31 +156,48 @@ void idletime_channels_note(IdletimeChannels *c, uint32_t n, double ns)
     find_limit(c);
 }
 
+static void note_alone(IdletimeChannels *c, double mean_ns)
+{
+    c->alone_ns += (mean_ns - c->alone_ns) *
+                   (c->alone_ns > 0 ? AWAY_PART : 1);
+}
+
+static void set_ceiling(IdletimeChannels *c, double mean_ns, double share)
+{
+    c->slowdown = c->alone_ns > 0 ? mean_ns / c->alone_ns - 1 : 0;
+    if (c->slowdown > share) {
+        c->ceiling = MAX(MIN(c->ceiling, c->limit) - 1, 1);
+    } else if (c->slowdown < share / 2) {
+        c->ceiling = MIN(c->ceiling + 1, IDLETIME_LEVELS);
+    }
+}
+
 void idletime_channels_fg(IdletimeChannels *c, double done, double request_ns,
                           double share)
 {
-    double mean_ns;
+    uint32_t every;
 
     c->done += done;
     c->request_ns += request_ns;
     if (c->done < FG_DONE) {
         return;
     }
-    mean_ns = c->request_ns / c->done;
-    c->lowest_ns = c->lowest_ns > 0 ? MIN(c->lowest_ns * FG_FORGET, mean_ns) :
-                   mean_ns;
-    c->slowdown = mean_ns / c->lowest_ns - 1;
-    if (c->slowdown > share) {
-        c->ceiling = MAX(MIN(c->ceiling, c->limit) - 1, 1);
-    } else if (c->slowdown < share / 2) {
-        c->ceiling = MIN(c->ceiling + 1, IDLETIME_LEVELS);
+    if (c->away) {
+        note_alone(c, c->request_ns / c->done);
+        c->since_away = 0;
+    } else {
+        set_ceiling(c, c->request_ns / c->done, share);
+        c->since_away++;
     }
-    c->done = c->request_ns = 0;
+    every = c->ceiling < c->limit ? AWAY_EVERY_BOUND : AWAY_EVERY;
+    start_measurement(c, c->since_away >= every || c->alone_ns == 0);
 }
 
 uint32_t idletime_channels_limit(const IdletimeChannels *c)
 {
-    return MIN(c->limit, c->ceiling);
+    uint32_t limit = MIN(c->limit, c->ceiling);
+
+    return c->away ? MIN(limit, AWAY_LIMIT) : limit;
 }
 
 void idletime_channels_earn(IdletimeChannels *c, double ns)

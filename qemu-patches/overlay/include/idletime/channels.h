@@ -25,9 +25,12 @@ typedef struct IdletimeChannels {
     double mean_ns;             /* at all levels */
     double purse_ns;            /* for probes: foreground time */
 
-    /* Foreground latency: measured against its lowest. */
+    /* Foreground latency: measured against that without us. */
     double done, request_ns;    /* of the present measurement */
-    double lowest_ns;
+    bool away;                  /* it is of the foreground without us */
+    uint32_t own;               /* of ours in it */
+    uint32_t since_away;        /* measurements */
+    double alone_ns;
     uint32_t ceiling;           /* by foreground latency */
     double slowdown;            /* of the last measurement */
 } IdletimeChannels;
