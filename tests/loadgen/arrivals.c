@@ -5,7 +5,10 @@
  *
  * Latency counts from the arrival, so that time spent behind a slow request
  * is not forgotten. Each thread serves its own arrivals in order; more
- * threads let more requests be outstanding.
+ * threads let more requests be outstanding. With any_thread there is one
+ * sequence of arrivals, and who is free takes the next: none waits for a
+ * thread while another one has nothing to do, as it would 1 time in 10 where
+ * each thread is busy for a tenth of its time.
  */
 #define _GNU_SOURCE
 #include "load.h"
@@ -21,14 +24,52 @@ static int64_t sooner(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* Poisson arrivals: exponential gaps whose mean is that of one thread. */
+/* Poisson arrivals: exponential gaps of this mean. */
+typedef struct Arrivals {
+    pthread_mutex_t lock;
+    double mean_ns;
+    uint64_t state;
+    int64_t last_ns;
+} Arrivals;
+
+static Arrivals arrivals_of(const Load *load, unsigned threads, uint64_t state)
+{
+    return (Arrivals){
+        .lock = PTHREAD_MUTEX_INITIALIZER,
+        .mean_ns = (double)NS_PER_S * threads / load->rate,
+        .state = state,
+        .last_ns = load->begin_ns,
+    };
+}
+
+static int64_t take_arrival(Arrivals *arrivals)
+{
+    int64_t at_ns;
+
+    pthread_mutex_lock(&arrivals->lock);
+    arrivals->last_ns += next_exponential(&arrivals->state) *
+                         arrivals->mean_ns;
+    at_ns = arrivals->last_ns;
+    pthread_mutex_unlock(&arrivals->lock);
+    return at_ns;
+}
+
+void share_arrivals(Load *load)
+{
+    static Arrivals arrivals;
+
+    arrivals = arrivals_of(load, 1, ~load->seed);
+    load->arrivals = &arrivals;
+}
+
 void *run_arrivals(void *opaque)
 {
     Worker *worker = opaque;
     const Load *load = worker->load;
-    double mean_ns = (double)NS_PER_S * load->outstanding / load->rate;
-    uint64_t state = worker->pause_state + worker->index;
-    int64_t next_ns = load->begin_ns + next_exponential(&state) * mean_ns;
+    Arrivals own = arrivals_of(load, load->outstanding,
+                               worker->pause_state + worker->index);
+    Arrivals *arrivals = load->arrivals ? load->arrivals : &own;
+    int64_t next_ns = take_arrival(arrivals);
     int64_t now = now_ns();
 
     while (!finished(worker, now)) {
@@ -38,7 +79,7 @@ void *run_arrivals(void *opaque)
             Request request = next_request(worker);
 
             issue(worker, &request, next_ns);
-            next_ns += next_exponential(&state) * mean_ns;
+            next_ns = take_arrival(arrivals);
         }
         now = now_ns();
     }

@@ -37,6 +37,7 @@ typedef struct Load {
     unsigned quantum_ms;
     const char *pauses; /* even | jittered | exponential */
     unsigned rate;      /* arrivals a second; 0: bursts */
+    bool any_thread;    /* whoever is free serves the next arrival */
     bool files;         /* search the tree of files `device` */
     const char *trace;  /* file of recorded arrivals, or NULL */
     Request *request;   /* of the trace */
@@ -47,6 +48,7 @@ typedef struct Load {
     int fd;
     int64_t begin_ns;
     int64_t end_ns;
+    struct Arrivals *arrivals; /* of all threads together, or NULL */
 } Load;
 
 typedef struct Worker {
@@ -83,6 +85,7 @@ double next_exponential(uint64_t *state); /* of mean 1 */
 void keep_sample(Worker *worker, int64_t start_ns, int64_t end_ns);
 
 /* arrivals.c: what a thread of an open load runs; its trace. */
+void share_arrivals(Load *load);
 void *run_arrivals(void *worker);
 void *run_trace(void *worker);
 void read_trace(Load *load);

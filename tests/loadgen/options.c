@@ -28,6 +28,7 @@ static const struct option options[] = {
     { "quantum-ms", required_argument, NULL, 'q' },
     { "pauses", required_argument, NULL, 'P' },
     { "rate", required_argument, NULL, 'R' },
+    { "any-thread", no_argument, NULL, 'a' },
     { "files", no_argument, NULL, 'F' },
     { "trace", required_argument, NULL, 't' },
     { "seconds", required_argument, NULL, 's' },
@@ -70,6 +71,7 @@ static void parse_option(Load *load, int key, const char *text)
                               "jittered");
         break;
     case 'R': load->rate = number("rate", text, 1, 1000000); break;
+    case 'a': load->any_thread = true; break;
     case 'F': load->files = true; break;
     case 't': load->trace = text; break;
     case 's': load->seconds = duration(text); break;
@@ -99,6 +101,9 @@ Load parse_options(int argc, char **argv)
     }
     if (load.rate && load.trace) {
         fail("--rate and --trace exclude each other");
+    }
+    if (load.any_thread && !load.rate) {
+        fail("--any-thread is for arrivals: with --rate only");
     }
     if (load.files && (load.rate || load.trace || load.intensity != 100)) {
         fail("--files has no pauses: not with --rate, --trace, --intensity");

@@ -161,6 +161,9 @@ void start_workers(Load *load, Worker *workers)
 
     load->begin_ns = now_ns();
     load->end_ns = load->begin_ns + (int64_t)(load->seconds * NS_PER_S);
+    if (load->any_thread) {
+        share_arrivals(load);
+    }
     for (unsigned i = 0; i < load->outstanding; i++) {
         uint64_t state = load->seed + i, pauses = ~load->seed;
         Worker *worker = &workers[i];
