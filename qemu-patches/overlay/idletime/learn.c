@@ -46,6 +46,11 @@ static void forget_dead(IdletimeGate *gate, IdletimeGaps *gaps)
     }
 }
 
+static void note_time(IdletimeGate *gate, int64_t begin_ns)
+{
+    gate->res->learner_ns += idletime_now_ns() - begin_ns;
+}
+
 static void look(IdletimeGate *gate, const IdletimeView *view, int64_t now_ns)
 {
     IdletimeLearner *learner = gate->res->learner;
@@ -76,6 +81,7 @@ void idletime_gate_learn(IdletimeGate *gate, IdletimeRule *rule,
         .fg_last_ns = MIN(view->fg_last_ns, now_ns),
         .now_ns = now_ns,
     };
+    int64_t begin_ns = idletime_now_ns();
     IdletimePermit permit;
 
     if (view->blind) {
@@ -83,6 +89,7 @@ void idletime_gate_learn(IdletimeGate *gate, IdletimeRule *rule,
     }
     look(gate, view, now_ns);
     permit = idletime_learner_permit(gate->res->learner, &goal, &question);
+    note_time(gate, begin_ns);
     if (!idletime_resource_get(gate->res, IDLETIME_AUTO)) {
         return;         /* shadow without auto: what the interval would do */
     }
@@ -101,6 +108,7 @@ void idletime_gate_learn_done(IdletimeGate *gate, const IdletimeLease *lease,
         .fg_idle = lease->fg_idle,
         .since_ns = lease->since_ns,
     };
+    int64_t begin_ns = idletime_now_ns();
 
     if (!view->blind) {
         look(gate, view, now_ns);
@@ -108,5 +116,6 @@ void idletime_gate_learn_done(IdletimeGate *gate, const IdletimeLease *lease,
         qatomic_set(&gate->res->piece_bytes,
                     idletime_sizes_piece(&gate->res->learner->sizes,
                                          IDLETIME_PIECE_MAX));
+        note_time(gate, begin_ns);
     }
 }

@@ -99,6 +99,7 @@ void idletime_learned_add(IdletimeResourceInfo *info, IdletimeResource *res)
     learned->lost = l->gaps.overruns;
     learned->piece_bytes = idletime_resource_piece_bytes(res);
     learned->channels = idletime_channels_limit(&l->channels);
+    learned->learner_us = res->learner_ns / SCALE_US;
     learned->spare = spare_info(&l->spare);
     budget_add(learned, l);
     learned->cyclic = idletime_cycle_better(&l->cycle);

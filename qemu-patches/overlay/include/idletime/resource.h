@@ -73,6 +73,7 @@ struct IdletimeResource {
     bool core_ready;
     int64_t collision_ns;
     IdletimeLearner *learner;               /* NULL: never asked for */
+    int64_t learner_ns;         /* spent in it, preemption included */
     uint64_t piece_bytes;       /* learned, any thread (qatomic); 0: not */
     IdletimeUplink packets;                 /* of an uplink */
     int64_t uplink_interval_ns; /* learned, any thread (qatomic); 0: not */
