@@ -8,12 +8,14 @@ from typing import Any, Callable
 import numpy as np
 import pytest
 
+from tests.bench.eval import clairvoyant
 from tests.framework.guest import GuestError
 from tests.framework.process import ProcessError
 from tests.framework.qemu import Boot, Machine
 from tests.testbed.attach import attach
 from tests.testbed.disk import Disk, Model
-from tests.testbed.requests import REQUESTS, early, most_at_once, of_client, overlap, pauses_ns, turnaround_ns, waited_ns
+from tests.testbed.requests import FLUSH, REQUESTS, early, most_at_once, of_client, overlap, pauses_ns, turnaround_ns, waited_ns
+from tests.testbed.seek import services_ns
 
 Start = Callable[..., Any]
 
@@ -52,6 +54,28 @@ def test_waited() -> None:
     assert len(waited_ns(requests())) == 0
 
 
+def test_waited_with_channels() -> None:
+    """Two channels. Ours at 0 and 1; one of others at 2, in service from 10 to 20; ours at 3 gets the channel that is free at 11, not at 10."""
+    log = requests((0, 10), (1, 11), (3, 21), (40, 50))
+    log["start_ns"] = [0, 1, 11, 40]
+    assert waited_ns(log, 2).tolist() == [0, 0, 1, 0]
+
+
+def test_waited_where_others_move_the_arm() -> None:
+    """In service for 8 with the others and for 5 without: that is waiting, too, and the second waits for the first."""
+    log = requests((0, 8), (2, 13))
+    log["start_ns"] = [0, 8]
+    assert waited_ns(log, service_ns=np.array([5, 5])).tolist() == [3, 3]
+
+
+def test_clairvoyant_with_channels() -> None:
+    """Two channels for 10 s, requests of 1 s. Taken are one from 2.5 to 3.9 and both from 6 to 6.9: 6 and 3 on one, 2, 2 and 3 on the other."""
+    assert clairvoyant.packed([(2.5, 3.9), (6.0, 6.9), (6.0, 6.9)], 10, 1, 2) * 10 == 16
+    # One channel, gaps of 0.5, 2.5 and 1.2 service times: what operations_per_second() counts.
+    assert clairvoyant.packed([(0.5, 1.0), (3.51, 4.0), (5.21, 10.0)], 10, 1, 1) * 10 == 3
+    assert clairvoyant.packed([], 10, 1, 16) * 10 >= 16 * 9.9
+
+
 def test_pauses() -> None:
     """Only the first background request after a foreground one is preceded by a pause."""
     foreground, background = requests((0, 10), (11, 20), (60, 70)), requests((23, 30), (31, 40), (68, 75), client="bg")
@@ -84,14 +108,16 @@ def test_fixed_disk_serves_one_at_a_time_without_drift(disk: Start, stock: Start
     assert most_at_once(log) == 4
 
 
-def test_channels_serve_side_by_side(disk: Start, stock: Start) -> None:
-    """Two servers: two requests are in service at a time, not one and not four."""
-    shared: Disk = disk(service_us=3000, channels=2)
-    stock(shared).guest.load(outstanding=4, seconds=1).result()
+@pytest.mark.parametrize("channels", [2, 8])
+def test_channels_serve_side_by_side(disk: Start, stock: Start, channels: int) -> None:
+    """So many requests are in service at a time, not one and not all; each when the rule of waited_ns() says, which is slowdisk's."""
+    shared: Disk = disk(service_us=10000, channels=channels)
+    stock(shared).guest.load(outstanding=14, seconds=1).result()
     log = of_client(shared.read(), "stock")
-    log["arrival_ns"] = log["start_ns"]
 
-    assert most_at_once(log) == 2
+    assert not waited_ns(log, channels).any()
+    log["arrival_ns"] = log["start_ns"]
+    assert most_at_once(log) == channels
 
 
 def test_seek_disk(disk: Start, stock: Start) -> None:
@@ -110,6 +136,18 @@ def test_seek_disk(disk: Start, stock: Start) -> None:
     # Besides: 800 us of seek at least, 16000 us and a turn of 8333 us at most.
     assert services["random"].min() > 927_000
     assert services["random"].max() < (127 + 16_000 + 8_334) * 1000
+
+
+def test_services_without_others(disk: Start, stock: Start) -> None:
+    """A disk with seeks that serves nobody else takes as long as it is said to take, to a rounded nanosecond."""
+    shared: Disk = disk(model="seek", size="1G", seek_max_us=28000, rotation="half")
+    guest = stock(shared).guest
+    guest.load(seconds=1).result()
+    guest.load(pattern="sequential", seconds=0.2).result()
+    log = shared.read()
+    off = log["finish_ns"] - log["start_ns"] - services_ns(shared.model, log)
+
+    assert len(log) > 50 and (np.abs(off[log["operation"] != FLUSH]) <= 2).all()
 
 
 def test_load_keeps_its_quantum(disk: Start, stock: Start) -> None:

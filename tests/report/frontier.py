@@ -32,6 +32,9 @@ STYLES = {
 }
 
 
+MANY = 10_000
+"""Of fewer requests p99.9 is chance."""
+
 X_LABEL = "foreground waits for background at the disk,\n% of its mean latency alone"
 
 
@@ -49,6 +52,9 @@ class Point:
     seen_percent: float
     """How much longer its mean latency was than alone, as it saw it."""
     p99_ratio: float
+    p999_ratio: float
+    disk_p999_ratio: float
+    """The same at the disk, without all that is the guests' and the host's. Both nan for less than MANY requests."""
     kept_percent: float
     """Of the foreground's operations."""
     background_per_second: float
@@ -62,6 +68,15 @@ def _samples(run: dict[str, Any], folder: Path) -> list[list[np.ndarray]]:
     for report in run["foreground"]:
         parts[report["part"]].append(np.load(folder / report["latencies"]))
     return [parts[number] for number in sorted(parts)]
+
+
+def _at_disk(folder: Path, stem: str) -> np.ndarray:
+    """Times of the foreground's requests there."""
+    return np.load(folder / "latencies" / f"{stem}-disk.npy")
+
+
+def _ratio(ours: np.ndarray, alone: np.ndarray, percentile: float) -> float:
+    return float(np.percentile(ours, percentile) / np.percentile(alone, percentile))
 
 
 def _latencies(parts: list[list[np.ndarray]]) -> np.ndarray:
@@ -80,20 +95,26 @@ class Base:
     """A foreground alone, all repeats together."""
 
     latencies: np.ndarray
+    took_ns: np.ndarray
+    """At the disk."""
     runs: int
     seconds: float
     clairvoyant: float
     """Background operations a second that a clairvoyant scheduler could give."""
 
 
-def _figures(latencies: np.ndarray, measured: dict[str, Any], base: Base) -> tuple[float, ...]:
+def _figures(latencies: np.ndarray, at_disk: np.ndarray, measured: dict[str, Any], base: Base) -> tuple[float, ...]:
     """As in Point, from the waiting on."""
     alone = base.latencies
+    many = min(len(alone), len(latencies)) >= MANY
+    tails = (
+        _ratio(latencies, alone, 99.9), _ratio(at_disk["finish_ns"] - at_disk["arrival_ns"], base.took_ns, 99.9),
+    ) if many else (float("nan"), float("nan"))
     rate = len(alone) / (base.runs * base.seconds)
     background = measured["background"]["operations_per_second"]
     return (
         100 * measured["at_disk"]["waited_us"] / (len(latencies) * alone.mean()),
-        100 * (latencies.mean() / alone.mean() - 1), np.percentile(latencies, 99) / np.percentile(alone, 99),
+        100 * (latencies.mean() / alone.mean() - 1), _ratio(latencies, alone, 99), *tails,
         100 * len(latencies) / (measured["seconds"] * rate), background,
         100 * background / base.clairvoyant if base.clairvoyant else float("nan"),
     )
@@ -117,6 +138,8 @@ class Results:
             line["contender"]["name"]: line["reason"] for line in lines if line["kind"] == "skipped" and line["contender"]
         }
 
+        self.disk = self.conditions.get("disk", {})
+
     def _service_seconds(self, path: str) -> float:
         rates = [r["background"]["operations_per_second"] for r in self.runs.values() if r["path"] == path and not r["workload"]]
         return 1 / median(rates)
@@ -133,11 +156,20 @@ class Results:
         if not runs:
             return None
         parts = [_samples(run, self.folder) for run in runs]
-        service = self._service_seconds(path)
+        times = [_at_disk(self.folder, run["key"]) for run in runs]
         return Base(
-            np.concatenate([_latencies(each) for each in parts]), len(runs), runs[0]["seconds"],
-            median(_clairvoyant(run, each, service) for run, each in zip(runs, parts)),
+            np.concatenate([_latencies(each) for each in parts]), np.concatenate([each["finish_ns"] - each["arrival_ns"] for each in times]),
+            len(runs), runs[0]["seconds"],
+            median(self._left(*about) for about in zip(runs, parts, times)),
         )
+
+    def _left(self, run: dict[str, Any], parts: list[list[np.ndarray]], times: np.ndarray) -> float:
+        """What the foreground leaves to a clairvoyant scheduler, requests a second; of many channels by the disk's log."""
+        channels = self.disk.get("channels", 1)
+        if channels == 1:
+            return _clairvoyant(run, parts, self._service_seconds(run["path"]))
+        begin, end = ((times[name] - times["arrival_ns"][0]) / 1e9 for name in ("start_ns", "finish_ns"))
+        return clairvoyant.packed(zip(begin, end), run["seconds"], self.disk["service_us"] / 1e6, channels)
 
     def _points(self, chosen: list[tuple[dict[str, Any], dict[str, Any]]]) -> list[Point]:
         """Of pairs (run, what was measured in it): medians by workload, in the evaluation's order, and contender."""
@@ -147,10 +179,14 @@ class Results:
         bases = {key[:2]: self._base(*key[:2]) for key in groups}
         order = list(workloads.BY_NAME)
         points = [
-            _point(members[0][0], [_figures(_latencies(_samples(measured, self.folder)), measured, base) for _, measured in members])
+            _point(members[0][0], [self._measured(*member, base) for member in members])
             for key, members in groups.items() if (base := bases[key[:2]])
         ]
         return sorted(points, key=lambda each: order.index(each.workload))
+
+    def _measured(self, run: dict[str, Any], measured: dict[str, Any], base: Base) -> tuple[float, ...]:
+        stem = run["key"] if measured is run else f"{run['key']}-learning"
+        return _figures(_latencies(_samples(measured, self.folder)), _at_disk(self.folder, stem), measured, base)
 
     @cached_property
     def _contended(self) -> list[dict[str, Any]]:
@@ -182,6 +218,11 @@ def ours_at(points: list[Point], slowdown_percent: float) -> float:
     return float(np.interp(slowdown_percent, slowdowns, np.maximum.accumulate(shares)))
 
 
+def _tails(point: Point) -> str:
+    """Where there are enough requests."""
+    return "" if np.isnan(point.p999_ratio) else f"  p99.9 {point.p999_ratio:.2f}x, at the disk {point.disk_p999_ratio:.2f}x"
+
+
 def _table(points: list[Point]) -> list[str]:
     lines = [
         f"  {'':<22}{'waited at disk':>15}{'slower':>9}{'p99':>8}{'kept':>8}{'background':>13}{'of clairvoyant':>16}{'auto, for as much':>19}",
@@ -192,7 +233,7 @@ def _table(points: list[Point]) -> list[str]:
             f"{point.background_per_second:>8.1f} op/s{point.share_percent:>15.0f}%"
         )
         other = f"{ours_at(points, point.slowdown_percent):>18.0f}%" if point.family != OURS else ""
-        lines.append(line + other)
+        lines.append(line + (other or " " * 19 * bool(_tails(point))) + _tails(point))
     return lines
 
 
@@ -226,7 +267,7 @@ def draw(results: Results, target: Path) -> None:
     counts = sorted({point.repeats for point in results.points})
     repeats = " to ".join(str(count) for count in dict.fromkeys((counts[0], counts[-1])))
     footer = (
-        f"Disk: {about.get('disk', {}).get('service_us', 0) / 1000:g} ms a request, one at a time; {repeats} run(s) of "
+        f"Disk: {about.get('disk_title')}; {repeats} run(s) of "
         f"{about.get('seconds')} s, medians; auto has learned for {about.get('learning_seconds')} s before; background greedy, "
         f"{about.get('background_load', {}).get('outstanding')} outstanding. {about.get('qemu')}, "
         f"{str(about.get('accel')).upper()}, commit {about.get('commit')}."

@@ -42,6 +42,7 @@ class Model:
     overhead_us: int | None = None
     rotation: str | None = None
     channels: int | None = None
+    spin_us: int | None = None
     seed: int | None = None
 
     def arguments(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""The shared disk as a block device of the host: nbdfuse under a loop device, so that the kernel's schedulers see it."""
+"""The shared disk as a file of the host (nbdfuse), and as a block device (a loop device on that): the kernel's schedulers see it."""
 
 from __future__ import annotations
 
@@ -9,12 +9,16 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 from tests.framework.process import Process
 from tests.testbed.disk import Disk
 
 CONNECTIONS = 8
 """Requests of the loop device that the disk sees at a time, over all clients."""
+
+CONNECTIONS_MAX = 10
+"""libfuse has no more threads for one mount."""
 
 START_SECONDS = 10.0
 
@@ -30,20 +34,19 @@ def missing() -> str | None:
 
 
 @dataclass
-class LoopDisk:
-    """A context manager: enter makes the block device, leave removes it, the mount and the process."""
+class MountedDisk:
+    """A context manager: enter mounts the disk as a file, leave removes the mount and the process."""
 
     disk: Disk
     client: str
     """The name under which the disk's log knows all that comes through here."""
-    device: str = field(init=False, default="")
+    connections: int = CONNECTIONS
 
-    def __enter__(self) -> LoopDisk:
+    def __enter__(self) -> Self:
         self._folder = Path(tempfile.mkdtemp(prefix="idletime-"))
         self._process: Process | None = None
         try:
-            self._mount()
-            self.device = self._losetup("--find", "--show", "--direct-io=on", "--sector-size=512", str(self._file))
+            self._enter()
         except BaseException:
             self._leave()
             raise
@@ -51,6 +54,45 @@ class LoopDisk:
 
     def __exit__(self, kind: type | None, value: BaseException | None, trace: TracebackType | None) -> None:
         self._leave()
+
+    @property
+    def file(self) -> Path:
+        """The disk."""
+        return self._folder / "mount" / "disk"
+
+    def _enter(self) -> None:
+        (self._folder / "mount").mkdir()
+        uri = f"nbd+unix:///{self.client}?socket={self.disk.socket}"
+        self._process = Process(["nbdfuse", "-C", str(self.connections), str(self.file), uri], self._folder / "log")
+        end = time.monotonic() + START_SECONDS
+        while not self.file.exists():
+            if time.monotonic() > end or not self._process.running():
+                raise self._process.error("nbdfuse did not mount the disk")
+            time.sleep(0.02)
+
+    def _leave(self) -> None:
+        if self._process:
+            subprocess.run(["fusermount3", "-u", str(self._folder / "mount")], capture_output=True, timeout=30)
+            self._process.stop()
+            self._process = None
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+@dataclass
+class LoopDisk(MountedDisk):
+    """The same with a block device."""
+
+    device: str = field(init=False, default="")
+
+    def _enter(self) -> None:
+        super()._enter()
+        self.device = self._losetup("--find", "--show", "--direct-io=on", "--sector-size=512", str(self.file))
+
+    def _leave(self) -> None:
+        if self.device:
+            self._losetup("--detach", self.device)
+            self.device = ""
+        super()._leave()
 
     @property
     def queue(self) -> Path:
@@ -64,32 +106,8 @@ class LoopDisk:
             raise ValueError(f"this kernel has no I/O scheduler {name}: {scheduler} has {scheduler.read_text().strip()}")
         scheduler.write_text(name)
 
-    @property
-    def _file(self) -> Path:
-        return self._folder / "mount" / "disk"
-
-    def _mount(self) -> None:
-        (self._folder / "mount").mkdir()
-        uri = f"nbd+unix:///{self.client}?socket={self.disk.socket}"
-        self._process = Process(["nbdfuse", "-C", str(CONNECTIONS), str(self._file), uri], self._folder / "log")
-        end = time.monotonic() + START_SECONDS
-        while not self._file.exists():
-            if time.monotonic() > end or not self._process.running():
-                raise self._process.error("nbdfuse did not mount the disk")
-            time.sleep(0.02)
-
     def _losetup(self, *arguments: str) -> str:
         done = subprocess.run(["losetup", *arguments], capture_output=True, text=True, timeout=30)
         if done.returncode:
             raise RuntimeError(f"losetup {' '.join(arguments)}: {done.stderr.strip()}")
         return done.stdout.strip()
-
-    def _leave(self) -> None:
-        if self.device:
-            self._losetup("--detach", self.device)
-            self.device = ""
-        if self._process:
-            subprocess.run(["fusermount3", "-u", str(self._folder / "mount")], capture_output=True, timeout=30)
-            self._process.stop()
-            self._process = None
-        shutil.rmtree(self._folder, ignore_errors=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import heapq
+
 import numpy as np
 
 REQUESTS = np.dtype([
@@ -31,18 +33,21 @@ def most_at_once(requests: np.ndarray) -> int:
     return int(np.cumsum(steps[order]).max(initial=0))
 
 
-def waited_ns(requests: np.ndarray) -> np.ndarray:
-    """How long each of these requests waited for others that are not among them, at a disk that serves one at a time.
+def waited_ns(requests: np.ndarray, channels: int = 1, service_ns: np.ndarray | None = None) -> np.ndarray:
+    """How long each of these requests waited for others that are not among them, at a disk that serves `channels` at a time.
 
     That is its time at the disk less the time that it would have taken there
     without the others: what it would have waited for its own kind is not meant.
+    `service_ns` are their service times without the others, where those differ.
+    The disk's rule, as in slowdisk.c: in order of arrival, each to the channel that is free first.
     """
-    waited = np.zeros(len(requests), np.int64)
-    free_ns = 0
-    for number, (arrival_ns, start_ns, finish_ns) in enumerate(zip(*(requests[name].tolist() for name in ("arrival_ns", "start_ns", "finish_ns")))):
-        free_ns = max(arrival_ns, free_ns) + finish_ns - start_ns
-        waited[number] = finish_ns - free_ns
-    return waited
+    services = requests["finish_ns"] - requests["start_ns"] if service_ns is None else service_ns
+    free_ns = [0] * channels
+    finished = np.zeros(len(requests), np.int64)
+    for number, (arrival_ns, service) in enumerate(zip(requests["arrival_ns"].tolist(), services.tolist())):
+        finished[number] = max(arrival_ns, free_ns[0]) + service
+        heapq.heapreplace(free_ns, int(finished[number]))
+    return requests["finish_ns"] - finished
 
 
 def pauses_ns(foreground: np.ndarray, background: np.ndarray) -> np.ndarray:

@@ -1,6 +1,6 @@
 """The evaluation: foreground slowdown against background throughput, for every contender on every workload.
 
-    python3 -m tests.bench.eval [--quick] [--output build/bench/eval] [--qemu PATH] [--minutes M] [--seconds S] [--learning-seconds S]
+    python3 -m tests.bench.eval [--disk arm|seek|ssd] [--quick] [--output build/bench/eval] [--qemu PATH] [--minutes M] [--seconds S] [--learning-seconds S]
                                 [--workload NAME]... [--contender NAME]... [--repeats N] [--outstanding N]
 
 Who learns sees the workload for a while before its run, with other random
@@ -24,8 +24,9 @@ from typing import Any, Iterator
 
 import numpy as np
 
-from tests.bench.eval import contenders, workloads
+from tests.bench.eval import contenders, disks, workloads
 from tests.bench.eval.contenders import Contender
+from tests.bench.eval.disks import Setting
 from tests.bench.eval.rig import BACKGROUND_LOAD, Rig
 from tests.bench.eval.workloads import Workload
 from tests.bench.resume import ResultsFile, work_off
@@ -36,9 +37,7 @@ from tests.framework.initramfs import get_initramfs
 from tests.framework.kernel import get_kernel
 from tests.framework.qemu import Boot
 from tests.report import frontier
-from tests.testbed.disk import Model
 
-DISK = Model(model="fixed", size="1G", service_us=5000)
 OVERHEAD_SECONDS = 1.0
 """Settings, commands and fetching of latencies, per run."""
 BOOT_SECONDS = 45.0
@@ -158,13 +157,14 @@ def _boot(qemu: str | None) -> Boot:
     return replace(accel.prepare(qemu), initramfs=initramfs)
 
 
-def measure(evaluation: Evaluation, todo: list[Step], qemu: str | None, limit_seconds: float) -> None:
+def measure(evaluation: Evaluation, setting: Setting, todo: list[Step], qemu: str | None, limit_seconds: float) -> None:
     """Boot the machines and run what is left, as far as the time goes."""
     print("Preparing: guest kernel, load generator, accelerator ...", flush=True)
     boot = _boot(qemu)
-    with Rig(boot, DISK, evaluation.outstanding) as rig:
+    foregrounds = max((len(step.workload.loads) for step in todo if step.workload), default=1)
+    with Rig(boot, setting, evaluation.outstanding, {step.path for step in todo}, foregrounds) as rig:
         evaluation.results.write(
-            "conditions", program="eval", disk=DISK.parameters(), seconds=evaluation.seconds, learning_seconds=evaluation.learning_seconds,
+            "conditions", program="eval", disk=setting.model.parameters(), disk_title=setting.title, seconds=evaluation.seconds, learning_seconds=evaluation.learning_seconds,
             background_load={**BACKGROUND_LOAD, "outstanding": evaluation.outstanding}, started=time.time(), **host.facts(boot),
         )
         work_off(todo, lambda step: evaluation.learning(step) + evaluation.seconds + OVERHEAD_SECONDS,
@@ -180,6 +180,7 @@ def _chosen(names: list[str] | None, known: dict[str, Any], what: str) -> list[A
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python3 -m tests.bench.eval", description="Everyone on one disk.")
+    parser.add_argument("--disk", choices=disks.BY_NAME, default="arm", help="which disk (arm)")
     parser.add_argument("--quick", action="store_true", help="about ten minutes: fewer contenders and workloads, one repeat")
     parser.add_argument("--fresh", action="store_true", help="forget the results that are there")
     parser.add_argument("--output", type=Path, default=paths.BUILD / "bench" / "eval", help="folder of the results")
@@ -189,7 +190,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=12.0, help="of each run (12)")
     parser.add_argument("--learning-seconds", type=float, default=10.0, help="before the run of one that learns (10)")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="end after these; the same command goes on (no limit)")
-    parser.add_argument("--outstanding", type=int, default=1, help="requests that the greedy background keeps (1)")
+    parser.add_argument("--outstanding", type=int, help="requests that the greedy background keeps (1; ssd: 32)")
     parser.add_argument("--repeats", type=int, default=3, help="of each run (3)")
     return parser.parse_args()
 
@@ -197,13 +198,14 @@ def _arguments() -> argparse.Namespace:
 QUICK_WORKLOADS = ("periodic", "jittered", "exponential", "poisson-30", "change", "trace")
 
 
-def _plan(arguments: argparse.Namespace) -> list[Step]:
-    known = {contender.name: contender for contender in contenders.CONTENDERS}
+def _plan(arguments: argparse.Namespace, setting: Setting) -> list[Step]:
+    known = {contender.name: contender for contender in setting.contenders}
+    names = {workload.name: workload for workload in setting.workloads}
     if arguments.quick:
         arguments.contender = arguments.contender or [name for name in known if name in contenders.QUICK]
-        arguments.workload = arguments.workload or list(QUICK_WORKLOADS)
+        arguments.workload = arguments.workload or [name for name in names if setting is not disks.ARM or name in QUICK_WORKLOADS]
         arguments.repeats = 1
-    chosen = _chosen(arguments.workload, workloads.BY_NAME, "workload")
+    chosen = _chosen(arguments.workload, names, "workload")
     return list(steps(chosen, _chosen(arguments.contender, known, "contender"), arguments.repeats))
 
 
@@ -212,14 +214,16 @@ def main() -> int:
     arguments = _arguments()
 
     def work() -> None:
-        plan = _plan(arguments)
+        setting = disks.BY_NAME[arguments.disk]
+        plan = _plan(arguments, setting)
         if arguments.fresh:
             shutil.rmtree(arguments.output, ignore_errors=True)
-        evaluation = Evaluation(arguments.output, arguments.seconds, arguments.learning_seconds, arguments.outstanding)
+        evaluation = Evaluation(arguments.output, arguments.seconds, arguments.learning_seconds,
+                                arguments.outstanding or setting.outstanding)
         todo = evaluation.results.missing(plan)
         print(f"{len(plan) - len(todo)} of {len(plan)} runs are there already.")
         if todo:
-            measure(evaluation, todo, arguments.qemu, 60 * arguments.minutes)
+            measure(evaluation, setting, todo, arguments.qemu, 60 * arguments.minutes)
         frontier.report(evaluation.results.path)
 
     return exit_status(work, lambda: "the same command goes on where this one ended")

@@ -45,19 +45,33 @@ INTERVALS_US = (0, 1000, 5000, 20000, 50000, 80000)
 BUDGETS_PERCENT = (1, 3, 5, 10, 20, 30)
 THROTTLES_IOPS = (20, 60, 100)
 
+MQ_DEADLINE = Contender("mq-deadline, idle", "mq-deadline", path="loop", elevator="mq-deadline", idle_class=True)
+
+
+def _intervals(all_us: tuple[int, ...]) -> tuple[Contender, ...]:
+    return tuple(Contender(f"interval {us / 1000:g} ms", "fixed interval", interval_us=us) for us in all_us)
+
+
+def _autos(percents: tuple[int, ...]) -> tuple[Contender, ...]:
+    return tuple(Contender(f"auto {percent} %", "auto", interval_us=20000, budget_percent=percent) for percent in percents)
+
+
 CONTENDERS = (
     UNCONTROLLED,
-    *(Contender(f"interval {us / 1000:g} ms", "fixed interval", interval_us=us) for us in INTERVALS_US),
-    *(Contender(f"auto {percent} %", "auto", interval_us=20000, budget_percent=percent) for percent in BUDGETS_PERCENT),
+    *_intervals(INTERVALS_US),
+    *_autos(BUDGETS_PERCENT),
     *(Contender(f"throttle {iops}/s", "QEMU throttle", throttle_iops=iops) for iops in THROTTLES_IOPS),
     UNCONTROLLED_LOOP,
-    Contender("mq-deadline, idle", "mq-deadline", path="loop", elevator="mq-deadline", idle_class=True),
+    MQ_DEADLINE,
     Contender("bfq, idle", "bfq", path="loop", elevator="bfq", idle_class=True),
     Contender("bfq, weight 10", "bfq", path="loop", elevator="bfq", weight=10),
     UNCONTROLLED_GUEST,
     Contender("io.cost, weight 1", "io.cost", path="guest", io_cost=True),
     Contender("kyber, idle", "kyber", path="loop", elevator="kyber", idle_class=True),
 )
+
+SEEK = (UNCONTROLLED, *_intervals((5000, 20000)), *_autos((3, 5)), MQ_DEADLINE)
+SSD = (UNCONTROLLED, *_intervals((0, 20000)), *_autos((3, 5, 10)))
 
 QUICK = {
     "uncontrolled", "interval 0 ms", "interval 5 ms", "interval 20 ms", "auto 3 %", "throttle 60/s",

@@ -9,24 +9,25 @@ import tempfile
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Iterator
+from typing import Any, Collection, Iterator
 
 import numpy as np
 
 from tests.bench.eval import guesthost, trace
 from tests.bench.eval.contenders import Contender
+from tests.bench.eval.disks import Setting
 from tests.bench.eval.workloads import DATABASE, MOUNT, TRACE, Workload
 from tests.bench.pair import WARM_UP_SECONDS
 from tests.framework.guest import Guest, Load
 from tests.framework.qemu import Boot, Machine
 from tests.testbed import filesystem, loop
 from tests.testbed.attach import DEVICE, RESOURCE, attach
-from tests.testbed.disk import Disk, Model
+from tests.testbed.disk import Disk
 from tests.testbed.requests import FLUSH, pauses_ns, waited_ns
+from tests.testbed.seek import services_ns
 
 FOREGROUNDS = ("foreground-0", "foreground-1")
 BACKGROUND = "background"
-MACHINES = (*FOREGROUNDS, BACKGROUND)
 
 COMMON_LOAD = {"pattern": "random", "operation": "read", "block_bytes": 4096}
 HALF_BYTES = 512 << 20
@@ -50,10 +51,14 @@ def put(guest: Guest, path: str, data: bytes) -> None:
 
 
 class Rig:
-    """A context manager: enter boots all machines, leave removes all of it."""
+    """A context manager: enter boots the machines of these ways to the disk, leave removes all of it.
 
-    def __init__(self, boot: Boot, model: Model, outstanding: int) -> None:
-        self._boot, self._model, self._outstanding = boot, model, outstanding
+    `foregrounds` is how many of them there are on each way.
+    """
+
+    def __init__(self, boot: Boot, setting: Setting, outstanding: int, ways: Collection[str], foregrounds: int) -> None:
+        self._boot, self._setting, self._outstanding, self._ways = boot, setting, outstanding, ways
+        self._names = (*FOREGROUNDS[:foregrounds], BACKGROUND)
         self._stack = ExitStack()
         self.loop: loop.LoopDisk | None = None
         self.without_loop = loop.missing()
@@ -63,15 +68,18 @@ class Rig:
         with ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="idletime-")))
             stack.callback(self._remove_cgroups)  # when the machines that were in them are gone
-            self.disk = stack.enter_context(Disk(self._model))
-            filesystem.make(self.disk)
-            for name in MACHINES:
-                self._start(stack, "nbd", name, self._nbd(name, folder / "arena"))
-            if not self.without_loop:
+            self.disk = stack.enter_context(Disk(self._setting.model))
+            if any(workload.tree for workload in self._setting.workloads):
+                filesystem.make(self.disk)
+            if "nbd" in self._ways:
+                for name in self._names:
+                    self._start(stack, "nbd", name, self._participant(stack, name, folder / "arena"))
+            if "loop" in self._ways and not self.without_loop:
                 self.loop = stack.enter_context(loop.LoopDisk(self.disk, "loop"))
-                for name in MACHINES:
+                for name in self._names:
                     self._start(stack, "loop", name, self._loop(self.loop.device))
-            self._start_guest_host(stack)
+            if "guest" in self._ways:
+                self._start_guest_host(stack)
             self._warm_up()
             self._stack = stack.pop_all()
         return self
@@ -90,7 +98,7 @@ class Rig:
         self._start(stack, "guest", FOREGROUNDS[0], attach(self.disk, "guest", None))
         host = self.machines["guest", FOREGROUNDS[0]]
         guesthost.prepare(host.guest)
-        for name in MACHINES[1:]:
+        for name in self._names[1:]:
             self.machines["guest", name] = host
 
     def _warm_up(self) -> None:
@@ -98,9 +106,12 @@ class Rig:
         for machine in {machine.name: machine for machine in self.machines.values()}.values():
             machine.guest.load(seconds=WARM_UP_SECONDS).result()
 
-    def _nbd(self, name: str, arena: Path) -> list[str]:
-        """A participant; the background's disk has a throttle filter that is off until a contender sets it."""
+    def _participant(self, stack: ExitStack, name: str, arena: Path) -> list[str]:
+        """The background's disk has a throttle filter that is off until a contender sets it."""
         options = attach(self.disk, name, arena, "background" if name == BACKGROUND else "foreground")
+        if self._setting.mounted:
+            mount = stack.enter_context(loop.MountedDisk(self.disk, name, loop.CONNECTIONS_MAX))
+            options[1] = f"driver=file,node-name=disk,filename={mount.file},cache.direct=on,aio=threads,locking=off"
         if name != BACKGROUND:
             return options
         return [
@@ -132,7 +143,7 @@ class Rig:
         background = self.machines["nbd", BACKGROUND].qmp
         cap = contender.throttle_iops or 0
         background.execute("qom-set", path="/objects/cap", property="limits", value={"iops-total": cap})
-        for name in MACHINES:
+        for name in self._names:
             self._configure(self.machines["nbd", name], contender)
         held = contender.interval_us is not None
         background.execute("idletime-set", device=DEVICE, **{"class": "background" if held else "foreground"})
@@ -153,7 +164,7 @@ class Rig:
 
     def _apply_kernel(self, disk: loop.LoopDisk, contender: Contender) -> None:
         disk.elevator(contender.elevator)
-        for name in MACHINES:
+        for name in self._names:
             pid = self.machines["loop", name].process.pid
             idle = contender.idle_class and name == BACKGROUND
             subprocess.run(["ionice", "-c", "3" if idle else "0", "-p", str(pid)], check=True)
@@ -216,17 +227,20 @@ class Rig:
     def at_disk(self, mark: int) -> tuple[dict[str, Any], np.ndarray]:
         """What foreground requests have waited for the background at the disk since a mark(), and it for their end.
 
-        Sums, and each foreground request's arrival and waiting.
+        Sums; and each foreground request's times, its waiting among them.
         """
         requests = self.disk.read(mark)
         requests = requests[requests["operation"] != FLUSH]
         foreground, background = (requests[(requests["offset"] < HALF_BYTES) == own] for own in (True, False))
-        waited, pauses = waited_ns(foreground), pauses_ns(foreground, background)
+        model = self._setting.model
+        waited = waited_ns(foreground, model.channels or 1, services_ns(model, foreground))
+        pauses = pauses_ns(foreground, background)
         sums = {
             "foreground_requests": len(foreground), "collisions": int(np.count_nonzero(waited)), "waited_us": float(waited.sum() / 1000),
             "pauses_us": np.percentile(pauses / 1000, PAUSE_PERCENTILES).tolist() if len(pauses) else None,
         }
-        return sums, np.rec.fromarrays([foreground["arrival_ns"], waited], names="arrival_ns,waited_ns")
+        times = ("arrival_ns", "start_ns", "finish_ns")
+        return sums, np.rec.fromarrays([*(foreground[name] for name in times), waited], names=[*times, "waited_ns"])
 
     def counters(self) -> Any:
         """The background's query-idletime."""

@@ -59,4 +59,21 @@ WORKLOADS = (
     _one("trace", "a recorded trace of a mail server's disk, replayed", {"trace": TRACE, "outstanding": 8}),
 )
 
-BY_NAME = {workload.name: workload for workload in WORKLOADS}
+SEEK_BURSTS: dict[str, Any] = {"intensity": 30, "quantum_ms": 400}
+"""As many requests a burst on a disk of 20 ms as BURSTS has on one of 5."""
+SEEK = (
+    _one("seek-periodic", "bursts of 120 ms every 400 ms", SEEK_BURSTS),
+    _one("seek-jittered", "the same, pauses varied by 30 %", {**SEEK_BURSTS, "pauses": "jittered"}),
+    _one("seek-poisson-30", "Poisson arrivals, 30 % of the disk", {"rate": 15, "outstanding": 4}),
+)
+
+SSD_CHANNELS, SSD_SERVICE_US = 16, 20_000
+SSD_QUARTER: dict[str, Any] = {"rate": SSD_CHANNELS * 1_000_000 // SSD_SERVICE_US // 4, "outstanding": 64, "any_thread": True}
+SSD = (
+    Workload(
+        "ssd-poisson-50", "two foregrounds, Poisson arrivals, 25 % of the disk each",
+        ((SSD_QUARTER,), ({**SSD_QUARTER, "seed": 3},)),
+    ),
+)
+
+BY_NAME = {workload.name: workload for workload in (*WORKLOADS, *SEEK, *SSD)}
