@@ -198,6 +198,21 @@ class Results:
         return self._points([(run, run) for run in self._contended])
 
     @cached_property
+    def learner_percent(self) -> dict[str, list[float]]:
+        """Time that the background's QEMU spent on learning, of one core: by workload, a figure for each run of one that learns."""
+        percent, spent_us = defaultdict(list), defaultdict(int)
+        for run in self._contended:
+            resource = (run.get("query_idletime") or [{}])[0]
+            total_us = resource.get("learned", {}).get("learner-us")
+            if total_us is None or not run["learning"]:
+                continue
+            # The figure only grows, as long as the process lives; its arena has a name of its own.
+            microseconds = total_us - spent_us[resource["path"]]
+            spent_us[resource["path"]] = total_us
+            percent[run["workload"]["title"]].append(microseconds / 1e4 / (run["seconds"] + run["learning"]["seconds"]))
+        return dict(percent)
+
+    @cached_property
     def learning(self) -> list[Point]:
         """What those that learn cost and brought while they did."""
         return self._points([(run, run["learning"]) for run in self._contended if run.get("learning")])
@@ -246,6 +261,8 @@ def text(results: Results) -> str:
         if learning:
             seconds = results.conditions.get("learning_seconds")
             lines += [f"  the {seconds:g} s before, in which it learned", *_table(learning)[1:]]
+        if shares := results.learner_percent.get(title):
+            lines.append(f"  learning took {min(shares):.2f} to {max(shares):.2f} % of a core (by the clock)")
         lines.append("")
     lines += [f"not run: {name}: {reason}" for name, reason in results.skipped.items()]
     return "\n".join(lines)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 from typing import Any, Mapping, Protocol, Sequence
 
@@ -13,6 +14,9 @@ from matplotlib.axes import Axes  # noqa: E402
 from matplotlib.figure import Figure  # noqa: E402
 
 COLUMNS = 3
+PANEL_INCHES, LEAST_INCHES = 11 / 3, 7.0
+FOOTER_PER_INCH = 19
+"""Characters."""
 SLOWDOWN_MAX = 130.0
 """Percent; beyond it the x axis is cut, and points sit on its edge."""
 SLOWDOWN_MIN = -2.0
@@ -60,13 +64,15 @@ def draw(
     x_label: str = X_LABEL,
 ) -> None:
     """All panels, labels on the outer ones, one legend."""
-    rows = -(-len(panels) // COLUMNS)
-    figure, grid = pyplot.subplots(rows, COLUMNS, figsize=(11, 2.9 * rows + 1), squeeze=False)
+    columns = min(COLUMNS, len(panels))
+    rows = -(-len(panels) // columns)
+    size = (max(PANEL_INCHES * columns, LEAST_INCHES), 2.9 * rows + 1)
+    figure, grid = pyplot.subplots(rows, columns, figsize=size, squeeze=False)
     for axes, (title, families) in zip(grid.flat, panels.items()):
         panel(axes, title, families)
     for axes in list(grid.flat)[len(panels):]:
         axes.set_axis_off()
-    for axes in list(grid.flat)[max(0, len(panels) - COLUMNS):len(panels)]:
+    for axes in list(grid.flat)[max(0, len(panels) - columns):len(panels)]:
         axes.set_xlabel(x_label, fontsize=8)
     for axes in grid[:, 0]:
         axes.set_ylabel(Y_LABEL, fontsize=8)
@@ -80,5 +86,6 @@ def _finish(figure: Figure, grid: Any, headline: str, footer: str) -> None:
     height = figure.get_figheight()
     figure.text(0.01, 1 - 0.22 / height, headline, fontsize=11, fontweight="bold")
     figure.legend(handles.values(), handles.keys(), loc="upper left", bbox_to_anchor=(0.0, 1 - 0.3 / height), ncols=8, fontsize=8, frameon=False)
-    figure.text(0.01, 0.005, footer, fontsize=6.5, color="#555555")
-    figure.tight_layout(rect=(0, 0.02, 1, 1 - 0.55 / height))
+    lines = textwrap.wrap(footer, int(FOOTER_PER_INCH * figure.get_figwidth()))
+    figure.text(0.01, 0.005, "\n".join(lines), fontsize=6.5, color="#555555")
+    figure.tight_layout(rect=(0, 0.02 + 0.12 * max(0, len(lines) - 1) / height, 1, 1 - 0.55 / height))
