@@ -116,7 +116,7 @@ static void test_channels(void)
         IdletimeChannels c;
 
         idletime_channels_init(&c);
-        for (int i = 0; i < 200 * 40; i++) {
+        for (int i = 0; i < 1000 * 40; i++) {
             serve(&c, &random, servers, 1 + i % 40);
         }
         /* One stays free; what is flat up to 1 or 2 says nothing. */
@@ -180,6 +180,41 @@ static void test_channels_ceiling(void)
     g_assert_cmpuint(idletime_channels_limit(&c), ==, 15);
     idletime_channels_fg(&c, 5000, 5000 * 0.12 * MS, 0.05);
     g_assert_cmpuint(idletime_channels_limit(&c), ==, 14);
+}
+
+/*
+ * The host was busy while 13 was tried: a wall that is none.  Seen 100 times
+ * it is forgotten after 8,192 ln(100/8) = 20,700 requests; the true
+ * one, at 17, is found again each time.
+ */
+static void test_channels_false_wall(void)
+{
+    uint64_t random = test_seed();
+    IdletimeChannels c;
+
+    idletime_channels_init(&c);
+    for (int i = 0; i < 1200; i++) {
+        serve(&c, &random, 16, 1 + i % 12);
+    }
+    for (int i = 0; i < 100; i++) {
+        serve(&c, &random, 12, 13);
+    }
+    g_assert_cmpuint(idletime_channels_limit(&c), ==, 11);
+    for (int i = 0; i < 80000; i++) {
+        uint32_t limit = idletime_channels_limit(&c);
+
+        serve(&c, &random, 16, 1 + i % limit);
+        idletime_channels_earn(&c, 0.1 * MS);
+        if (idletime_channels_probe(&c, limit + 2, 0.1 * MS)) {
+            serve(&c, &random, 16, limit + 2);
+        }
+        if (idletime_channels_probe(&c, limit + 1, 0.1 * MS)) {
+            serve(&c, &random, 16, limit + 1);
+        }
+        g_assert_cmpuint(idletime_channels_limit(&c), <=, 17);
+    }
+    g_assert_cmpuint(idletime_channels_limit(&c), >=, 15);
+    g_assert_cmpuint(idletime_channels_limit(&c), <=, 16);
 }
 
 /* Measurements of 5,000 requests of @ns, as many as @n. */
@@ -326,6 +361,7 @@ int main(int argc, char **argv)
     g_test_add_func("/channels/one-level", test_channels_one_level);
     g_test_add_func("/channels/wall", test_channels_wall);
     g_test_add_func("/channels/ceiling", test_channels_ceiling);
+    g_test_add_func("/channels/wall/false", test_channels_false_wall);
     g_test_add_func("/channels/away", test_channels_away);
     g_test_add_func("/channels/away/alone", test_channels_away_alone);
     g_test_add_func("/sizes", test_sizes);

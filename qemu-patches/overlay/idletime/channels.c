@@ -37,6 +37,11 @@
 #define FLAT                1.005
 /* Levels compared lie at least so far apart. */
 #define APART               1.5
+/*
+ * A wall may be chance, or of an hour when the host was busy, and nothing that
+ * starts there would show it: so it is forgotten, in so many of our requests.
+ */
+#define WALL_MEMORY         8192
 /* So many probes of a level tell enough; then one costs as much as 16. */
 #define PROBE_ENOUGH        16
 #define PROBE_AGAIN         16
@@ -78,25 +83,27 @@ static uint32_t lowest_level(const IdletimeChannels *c)
     return n;
 }
 
-/* Slower than @ns by more than three standard errors: not by chance. */
-static bool slower(const IdletimeLevel *level, double ns)
-{
-    double over = level->mean_ns - ns;
-
-    return over > 0 && over * over > 9 * level->square / level->count;
-}
-
 /* Levels that are as fast as those below them: their pooled time. */
 typedef struct Flat {
     uint32_t low, high;
-    double count, sum;
+    double count, sum, square;
 } Flat;
+
+/* By more than three standard errors, those of both: not by chance. */
+static bool slower(const IdletimeLevel *level, const Flat *f)
+{
+    double over = level->mean_ns - FLAT * f->sum / f->count;
+
+    return over > 0 && over * over > 9 * (level->square / level->count +
+                                          f->square / f->count / f->count);
+}
 
 static void flat_add(Flat *f, const IdletimeLevel *level, uint32_t n)
 {
     f->high = n;
     f->count += level->count;
     f->sum += level->count * level->mean_ns;
+    f->square += level->count * level->square;
 }
 
 /* Up to the first level that is slower than those below it: the wall. */
@@ -108,7 +115,7 @@ static Flat flat_part(IdletimeChannels *c)
     for (uint32_t n = f.low; n <= IDLETIME_LEVELS && !c->wall; n++) {
         const IdletimeLevel *level = known(c, n);
 
-        if (level && f.count > 0 && slower(level, FLAT * f.sum / f.count)) {
+        if (level && f.count > 0 && slower(level, &f)) {
             c->wall = n;
         } else if (level) {
             flat_add(&f, level, n);
@@ -154,6 +161,9 @@ void idletime_channels_note(IdletimeChannels *c, uint32_t n, double ns)
     level->mean_ns += part * off;
     level->square += part * (off * (ns - level->mean_ns) - level->square);
     find_limit(c);
+    if (c->limit > 1 && c->wall) {
+        c->level[c->wall].count *= 1 - 1.0 / WALL_MEMORY;
+    }
 }
 
 static void note_alone(IdletimeChannels *c, double mean_ns)
