@@ -14,7 +14,7 @@ from matplotlib.axes import Axes  # noqa: E402
 from matplotlib.figure import Figure  # noqa: E402
 
 COLUMNS = 3
-PANEL_INCHES, LEAST_INCHES = 11 / 3, 7.0
+PANEL_INCHES, LEAST_INCHES = 11 / 3, 8.0
 FOOTER_PER_INCH = 19
 """Characters."""
 SLOWDOWN_MAX = 130.0

@@ -38,7 +38,7 @@ ARM = Setting(
     Model(model="fixed", size="1G", service_us=5000), "5 ms a request, one at a time", workloads.WORKLOADS, contenders.CONTENDERS,
 )
 SEEK = Setting(
-    Model(model="seek", size="1G", seek_max_us=28000, rotation="half"), "seeks, 20 ms a request on average, one at a time",
+    Model(model="seek", size="1G", seek_max_us=28000, rotation="half"), "seeks, 15 ms a request within one half, 24 ms across, one at a time",
     workloads.SEEK, contenders.SEEK,
 )
 SSD = Setting(
