@@ -50,6 +50,7 @@ static void learn(Sim *s, Part *part)
                                              s->p.foregrounds, s->now_ns);
     IdletimeTotals totals = {
         .fg_done = s->fg_started - s->fg_in_service,
+        .fg_in_service = s->fg_in_service,
         .bg_started = s->bg_started, .bg_cost_ns = s->bg_cost_ns += cost_ns,
         .bg_in_service = s->bg_in_service > 0,
         .quiet = !s->fg_in_service && !s->bg_in_service,

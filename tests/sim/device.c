@@ -7,7 +7,11 @@
 
 static void serve(SimDevice *d, SimRequest request, int64_t now_ns)
 {
-    request.done_ns = now_ns + request.service_ns;
+    bool background = request.owner >= 0;
+
+    request.done_ns = now_ns + request.service_ns +
+                      (background != d->at_background) * d->switch_ns;
+    d->at_background = background;
     d->serving[d->busy++] = request;
 }
 

@@ -29,6 +29,7 @@ static const char usage[] =
 "  --noise-ms MS         added to service and thinking times, exponential (0)\n"
 "  --path-ms MS          to the device, and back: each, half of it by chance (0)\n"
 "  --stalls PERCENT      of these that take 20 ms more, exponential (0)\n"
+"  --switch-ms MS        more for a request after one of the others: a seek (0)\n"
 "  --transfer-ms MS      of 128 KiB of background data, added to its service (0)\n"
 "  --piece-bytes N       of background requests, at most (131072)\n"
 "  --channels N          requests that the device serves at a time (1)\n"
@@ -112,6 +113,7 @@ static const struct option options[] = {
     { "fg-noise-ms", required_argument, NULL, 'T' },
     { "path-ms", required_argument, NULL, 'W' },
     { "stalls", required_argument, NULL, 'L' },
+    { "switch-ms", required_argument, NULL, 'k' },
     { "transfer-ms", required_argument, NULL, 't' },
     { "piece-bytes", required_argument, NULL, 'B' },
     { "channels", required_argument, NULL, 'C' },
@@ -154,6 +156,7 @@ static void set_option(Options *o, int c, const char *name)
     case 'T': p->fg_noise_ns = NUMBER(0, 1e5) * MS; break;
     case 'L': p->stalls = NUMBER(0, 100) / 100; break;
     case 'W': p->path_ns = NUMBER(0, 1e5) * MS; break;
+    case 'k': p->switch_ns = NUMBER(0, 1e5) * MS; break;
     case 't': p->transfer_ns = NUMBER(0, 1e5) * MS; break;
     case 'B': p->piece_bytes = NUMBER(4096, 1 << 30); break;
     case 'C': p->channels = NUMBER(1, SIM_CHANNELS_MAX); break;

@@ -155,6 +155,7 @@ static void begin(Sim *s)
     IdletimeView nothing = { .fg_last_ns = INT64_MIN };
 
     s->device.channels = s->p.channels;
+    s->device.switch_ns = s->p.switch_ns;
     s->fg_last_ns = INT64_MIN;
     s->change_ns = s->p.change_ns ? s->p.change_ns : INT64_MAX;
     s->bg_service_ns = sim_service_ns(s);

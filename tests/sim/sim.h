@@ -60,6 +60,7 @@ typedef struct SimParams {
     int64_t fg_noise_ns;        /* and to fg_think_ns */
     int64_t path_ns;            /* to the device, and back: each, mean */
     double stalls;              /* of so many of these the host was elsewhere */
+    int64_t switch_ns;          /* more if the last one was of the others */
     int64_t transfer_ns;        /* of SIM_PIECE_BYTES of background data */
     uint32_t piece_bytes;       /* of background requests, at most */
     SimLoad load;
@@ -98,6 +99,8 @@ typedef struct SimRequest {
 
 typedef struct SimDevice {
     int channels, busy, head, length;
+    int64_t switch_ns;          /* from foreground to background, and back */
+    bool at_background;         /* the last one to be served */
     SimRequest serving[SIM_CHANNELS_MAX];
     SimRequest queue[SIM_QUEUE];
 } SimDevice;

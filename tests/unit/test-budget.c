@@ -281,6 +281,7 @@ static void served_size(IdletimeSizes *s, uint64_t bytes)
 static uint64_t settled_piece(IdletimeSizes *s, const IdletimeWindows *w,
                               double budget_ns, double request_ns)
 {
+    const IdletimeTerms terms = { budget_ns, 1, request_ns, 0 };
     int64_t now_ns = SEC;
 
     memset(s, 0, sizeof(*s));
@@ -288,7 +289,7 @@ static uint64_t settled_piece(IdletimeSizes *s, const IdletimeWindows *w,
         for (int k = 0; k < 4; k++) {
             served_size(s, idletime_sizes_piece(s, 131072));
         }
-        idletime_sizes_choose(s, w, 131072, budget_ns, request_ns, now_ns);
+        idletime_sizes_choose(s, w, 131072, &terms, now_ns);
         g_assert_cmpuint(idletime_sizes_piece(s, 131072), <=, 131072);
         g_assert_cmpuint(idletime_sizes_piece(s, 131072), >=, 4096);
     }
@@ -313,7 +314,8 @@ static void test_sizes(void)
         idletime_histogram_add(&h, never, -log(1 - test_uniform(&random)) *
                                3.3 * MS, 0);
     }
-    idletime_windows_build(&w, &h, d, NULL, 0.03 * MS, 1, 1.2 * MS);
+    idletime_windows_build(&w, &h, d, NULL,
+                           &(IdletimeTerms) { 0.03 * MS, 1, 1.2 * MS, 0 });
     g_assert_cmpuint(settled_piece(&s, &w, 0.03 * MS, 1.2 * MS), >=, 8192);
     g_assert_cmpuint(settled_piece(&s, &w, 0.03 * MS, 1.2 * MS), <=, 16384);
     /* Gaps of a second, exactly: nothing is gained by small pieces. */
@@ -321,7 +323,8 @@ static void test_sizes(void)
     for (int i = 0; i < 4000; i++) {
         idletime_histogram_add(&h, never, 1000 * MS, 0);
     }
-    idletime_windows_build(&w, &h, d, NULL, 0.03 * MS, 1, 1.2 * MS);
+    idletime_windows_build(&w, &h, d, NULL,
+                           &(IdletimeTerms) { 0.03 * MS, 1, 1.2 * MS, 0 });
     g_assert_cmpuint(settled_piece(&s, &w, 0.03 * MS, 1.2 * MS), ==, 131072);
     /* The operator's bound holds. */
     g_assert_cmpuint(idletime_sizes_piece(&s, 20480), ==, 20480);

@@ -156,7 +156,7 @@ static double window_share(const IdletimeWindows *w, double from, double to)
 
     for (double t = from; t < to; t += 0.05) {
         all++;
-        open += idletime_windows_next(w, t * MS) == (int64_t)(t * MS);
+        open += idletime_windows_next(w, t * MS, true) == (int64_t)(t * MS);
     }
     return open / all;
 }
@@ -174,14 +174,15 @@ static void test_windows_bursts(void)
                                (69.5 + test_uniform(&random)) * MS, 0);
     }
     /* 3 % of 5 ms a gap */
-    idletime_windows_build(&w, &h, d, NULL, 0.15 * MS, 1, 5.0 * MS);
+    idletime_windows_build(&w, &h, d, NULL,
+                           &(IdletimeTerms) { 0.15 * MS, 1, 5.0 * MS, 0 });
     g_assert_cmpfloat(window_share(&w, 0, 0.29), ==, 0);
     g_assert_cmpfloat(window_share(&w, 0.4, 63), ==, 1);
     /* Stops before the return, and goes on when it did not come. */
     g_assert_cmpfloat(window_share(&w, 67.2, 69.9), ==, 0);
     g_assert_cmpfloat(window_share(&w, 90, 300), ==, 1);
-    g_assert_cmpint(idletime_windows_next(&w, 0), >, 0.29 * MS);
-    g_assert_cmpint(idletime_windows_next(&w, 0), <, 0.4 * MS);
+    g_assert_cmpint(idletime_windows_next(&w, 0, true), >, 0.29 * MS);
+    g_assert_cmpint(idletime_windows_next(&w, 0, true), <, 0.4 * MS);
 }
 
 /* Never spends more than it may, whatever the gaps are. */
@@ -203,7 +204,8 @@ static void test_windows_budget(void)
                                    (round % 3 ? 100 * test_uniform(&random) :
                                     test_range(&random, 1, 9) * 10), 0);
         }
-        idletime_windows_build(&w, &h, d, NULL, delay, 1, 20.0 * MS);
+        idletime_windows_build(&w, &h, d, NULL,
+                           &(IdletimeTerms) { delay, 1, 20.0 * MS, 0 });
         g_assert_cmpfloat(w.delay_ns, <=, delay * 1.0001);
         n = idletime_windows_list(&w, list);
         for (unsigned i = 0; i < n; i++) {
@@ -218,13 +220,14 @@ static void test_windows_budget(void)
 static void use_gap(const IdletimeWindows *w, IdletimeService d, double gap_ns,
                     double *delay, double *starts)
 {
-    int64_t age = idletime_windows_next(w, 0);
+    int64_t age = idletime_windows_next(w, 0, false);
 
+    *delay += age < gap_ns ? w->switch_ns : 0;
     while (age < gap_ns) {
         (*starts)++;
         age += d.mean_ns;
         *delay += MAX(age - gap_ns, 0);
-        age = idletime_windows_next(w, age + d.turnaround_ns);
+        age = idletime_windows_next(w, age + d.turnaround_ns, true);
     }
 }
 
@@ -232,7 +235,7 @@ static void use_gap(const IdletimeWindows *w, IdletimeService d, double gap_ns,
  * What is foreseen happens: delay and starts, gap by gap.  Many times, for a
  * plan may lie between two prices: then it is the credit that keeps to it.
  */
-static void foresee(IdletimeService d)
+static void foresee(IdletimeService d, double budget, double switch_ns)
 {
     uint64_t random = test_seed();
     double delay = 0, starts = 0, delay_seen = 0, starts_seen = 0;
@@ -249,15 +252,16 @@ static void foresee(IdletimeService d)
                            50 + 40 * test_uniform(&random));
             idletime_histogram_add(&h, never, gap[i], 0);
         }
-        idletime_windows_build(&w, &h, d, NULL, 0.1 * MS, 1, 5.0 * MS);
+        idletime_windows_build(&w, &h, d, NULL,
+                           &(IdletimeTerms) { budget, 1, 5.0 * MS, switch_ns });
         for (int i = 0; i < n; i++) {
             use_gap(&w, d, gap[i], &delay_seen, &starts_seen);
         }
         delay += n * w.delay_ns;
         starts += n * w.starts;
         /* Of a burst's 5,000 gaps half are over 0.4 ms, few 1.8, none 4. */
-        g_assert_cmpint(idletime_windows_next(&w, 0), >, 1.0 * MS);
-        g_assert_cmpint(idletime_windows_next(&w, 0), <, 4.0 * MS);
+        g_assert_cmpint(idletime_windows_next(&w, 0, false), >, 1.0 * MS);
+        g_assert_cmpint(idletime_windows_next(&w, 0, false), <, 4.0 * MS);
     }
     g_assert_cmpfloat(ABS(delay_seen / delay - 1), <, 0.3);
     g_assert_cmpfloat(ABS(starts_seen / starts - 1), <, 0.06);
@@ -265,13 +269,42 @@ static void foresee(IdletimeService d)
 
 static void test_windows_foresee(void)
 {
-    foresee((IdletimeService) { 5.0 * MS, 0, 0 });
+    foresee((IdletimeService) { 5.0 * MS, 0, 0 }, 0.1 * MS, 0);
 }
 
 /* A guest that takes 2 ms to send the next: a quarter fewer starts. */
 static void test_windows_turnaround(void)
 {
-    foresee((IdletimeService) { 5.0 * MS, 0, 2.0 * MS });
+    foresee((IdletimeService) { 5.0 * MS, 0, 2.0 * MS }, 0.1 * MS, 0);
+}
+
+/* A sixth of the gaps can be used, at 3 ms each; the rest is for collisions. */
+static void test_windows_switch(void)
+{
+    static IdletimeHistogram h;
+    static IdletimeWindows w;
+    IdletimeService d = { 5.0 * MS, 0, 0 };
+
+    foresee(d, 0.6 * MS, 3.0 * MS);
+    idletime_histogram_init(&h);
+    for (int i = 0; i < 1000; i++) {
+        idletime_histogram_add(&h, never, 70 * MS, 0);
+    }
+    /* Half of a switch a gap: half of the gaps, and each of them whole. */
+    idletime_windows_build(&w, &h, d, NULL,
+                           &(IdletimeTerms) { 1.5 * MS, 1, 30.0 * MS,
+                                              3.0 * MS });
+    g_assert_cmpfloat(w.starts, >, 0.45 * 13);
+    g_assert_cmpfloat(w.starts, <, 0.55 * 14);
+    g_assert_cmpint(idletime_windows_next(&w, 0, false), <, MS);
+    g_assert_cmpint(idletime_windows_next(&w, 60 * MS, true), ==, 60 * MS);
+    /* What is nearly over is worth no switch. */
+    g_assert_cmpint(idletime_windows_next(&w, 60 * MS, false), >, 70 * MS);
+    /* More than anything that it may buy: never. */
+    idletime_windows_build(&w, &h, d, NULL,
+                           &(IdletimeTerms) { 0.001 * MS, 1, 30.0 * MS,
+                                              300.0 * MS });
+    g_assert_cmpfloat(w.starts, <, 0.1);
 }
 
 int main(int argc, char **argv)
@@ -286,5 +319,6 @@ int main(int argc, char **argv)
     g_test_add_func("/windows/budget", test_windows_budget);
     g_test_add_func("/windows/foresee", test_windows_foresee);
     g_test_add_func("/windows/turnaround", test_windows_turnaround);
+    g_test_add_func("/windows/switch", test_windows_switch);
     return g_test_run();
 }

@@ -49,17 +49,20 @@ static double replay(const IdletimeWindows *w, int64_t ahead_ns,
 {
     int64_t service_ns = w->service.mean_ns;
     int64_t age_ns = begin_ns;
+    double paid_ns = 0;
     int starts = 0;
 
     for (; starts < REPLAY_MAX; starts++) {
-        int64_t next_ns = idletime_windows_next(w, ahead_ns + age_ns);
+        int64_t next_ns = idletime_windows_next(w, ahead_ns + age_ns,
+                                                starts > 0);
 
         if (next_ns == INT64_MAX || next_ns - ahead_ns >= length_ns) {
-            return (double)starts * service_ns;
+            return (double)starts * service_ns - paid_ns;
         }
+        paid_ns = price * w->switch_ns;
         age_ns = next_ns - ahead_ns + service_ns;
         if (age_ns > length_ns) {
-            return (starts + 1.0) * service_ns -
+            return (starts + 1.0) * service_ns - paid_ns -
                    price * (age_ns - length_ns);
         }
         age_ns += w->service.turnaround_ns;
@@ -114,9 +117,10 @@ void idletime_cycle_note(IdletimeCycle *c, const IdletimeGap *gap,
 }
 
 void idletime_cycle_build(IdletimeCycle *c, const IdletimeHistogram *gaps,
-                          const IdletimeWindows *by_age, double budget_ns,
-                          double haste, double request_ns)
+                          const IdletimeWindows *by_age,
+                          const IdletimeTerms *terms)
 {
+    IdletimeTerms cycle = *terms;
     IdletimeBurst burst = {
         .law = &c->burst,
         .reached = by_age->reached,
@@ -127,10 +131,11 @@ void idletime_cycle_build(IdletimeCycle *c, const IdletimeHistogram *gaps,
 
     c->built = idletime_histogram_count(&c->length) >= READY_CYCLES;
     if (c->built) {
+        cycle.budget_ns *= c->gaps;
+        cycle.request_ns *= c->gaps;
         idletime_law_build(&c->burst, gaps, burst.end);
         idletime_windows_build(&c->windows, &c->length, by_age->service,
-                               &burst, c->gaps * budget_ns, haste,
-                               c->gaps * request_ns);
+                               &burst, &cycle);
     }
 }
 

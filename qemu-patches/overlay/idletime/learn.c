@@ -22,6 +22,7 @@ static IdletimeTotals totals_of(IdletimeGate *gate, const IdletimeView *view)
     return (IdletimeTotals) {
         .fg_done = view->fg_started - MIN(view->fg_requests, view->fg_started),
         .fg_request_ns = view->fg_request_ns,
+        .fg_in_service = view->fg_requests,
         .bg_started = bg.started,
         .bg_cost_ns = bg.cost_ns,
         .quiet = !view->fg_in_service && !view->bg_in_service,

@@ -28,6 +28,7 @@
  *   window.c     c(t), budget -> ages at which background may start
  *   cycle.c      the same on a second clock: time since the last burst began
  *   cost.c       collisions -> what they cost all foreground requests
+ *   switch.c     gaps that ours used, and left alone -> what a seek back costs
  *   budget.c     measured cost -> credit, brake
  *   channels.c   own service times -> is it one server or many?
  *   size.c       own service times by size -> size of pieces
@@ -158,6 +159,7 @@ static void doubt(IdletimeLearner *l, int64_t gap_ns)
         l->built_gaps = 0;
         idletime_cycle_init(&l->cycle);
         idletime_cost_doubt(&l->cost);
+        idletime_switch_doubt(&l->switching);
     }
 }
 
@@ -211,14 +213,18 @@ static void build(IdletimeLearner *l, const IdletimeGoal *goal, int64_t now_ns)
     double factor = idletime_cost_factor(&l->cost);
     /* In units of the first request's delay, as the windows count. */
     double request_ns = l->request_ns / MAX(l->request_gaps, 1) / factor;
-    double haste = idletime_budget_haste(&l->budget);
+    IdletimeTerms terms = {
+        .budget_ns = goal->share * request_ns,
+        .haste = idletime_budget_haste(&l->budget),
+        .request_ns = request_ns,
+        .switch_ns = l->switching.cost_ns / factor,
+    };
 
-    idletime_windows_build(&l->windows, &l->slow, service, NULL,
-                           goal->share * request_ns, haste, request_ns);
-    idletime_cycle_build(&l->cycle, &l->slow, &l->windows,
-                         goal->share * request_ns, haste, request_ns);
-    idletime_sizes_choose(&l->sizes, &l->windows, goal->max_bytes,
-                          goal->share * request_ns, request_ns, now_ns);
+    idletime_windows_build(&l->windows, &l->slow, service, NULL, &terms);
+    idletime_cycle_build(&l->cycle, &l->slow, &l->windows, &terms);
+    terms.haste = 1;
+    idletime_sizes_choose(&l->sizes, &l->windows, goal->max_bytes, &terms,
+                          now_ns);
     l->built_gaps = l->gap_count;
     l->built_ns = now_ns;
 }
@@ -272,8 +278,25 @@ uint64_t idletime_learner_read(IdletimeLearner *l, const IdletimeFgBoard *fg,
     return cost_ns;
 }
 
+/* What came before them costs the foreground something, too. */
+static void note_turn(IdletimeLearner *l, const IdletimeTotals *totals,
+                      const IdletimeSpan *span, double cost_ns)
+{
+    IdletimeTurn turn = {
+        .started = totals->bg_started - MIN(l->bg_started, totals->bg_started),
+        .own = l->own_started,
+        .cost_ns = cost_ns,
+        .settled = totals->fg_in_service <= 1 && !totals->bg_in_service &&
+                   !l->collision.open,
+    };
+
+    l->owed_ns += idletime_switch_look(&l->switching, span, &turn,
+                                       l->sizes.any.mean_ns);
+    l->own_started = 0;
+}
+
 static void note_span(IdletimeLearner *l, const IdletimeTotals *totals,
-                      double done, double request_ns)
+                      double done, double request_ns, double cost_ns)
 {
     IdletimeSpan span = {
         .done = done,
@@ -285,6 +308,9 @@ static void note_span(IdletimeLearner *l, const IdletimeTotals *totals,
     };
 
     idletime_cost_look(&l->cost, &span, l->sizes.any.mean_ns);
+    if (idletime_channels_limit(&l->channels) == 1) {
+        note_turn(l, totals, &span, cost_ns);
+    }
     l->busy_ns = l->gaps.busy_ns;
     l->bg_started = totals->bg_started;
 }
@@ -302,7 +328,7 @@ void idletime_learner_look(IdletimeLearner *l, const IdletimeGoal *goal,
     done = l->budget.done - done;
     request_ns = l->budget.request_ns - request_ns;
     cost_ns = l->budget.cost_ns - cost_ns;
-    note_span(l, totals, done, request_ns);
+    note_span(l, totals, done, request_ns, cost_ns);
     note_requests(l, request_ns - cost_ns, l->gaps.count);
     idletime_channels_fg(&l->channels, done, request_ns, goal->share);
     idletime_channels_earn(&l->channels, goal->share * request_ns);
@@ -319,6 +345,7 @@ void idletime_learner_started(IdletimeLearner *l, int64_t now_ns)
 {
     l->start_ns = now_ns;
     l->arrival_ns = INT64_MAX;
+    l->own_started++;
 }
 
 /*

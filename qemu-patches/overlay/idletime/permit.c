@@ -17,6 +17,8 @@
 /* All channels taken: one in four service times is over. */
 #define LOOK_CHANNELS       0.25
 #define LOOK_MAX_NS         (20 * 1000 * 1000LL)
+/* A foreground that has been away for so long is not waited for. */
+#define AWAY_NS             (1000 * 1000 * 1000LL)
 
 /* The windows in force, and when their clock was at 0. */
 typedef struct Clock {
@@ -32,6 +34,12 @@ static Clock clock_of(const IdletimeLearner *l, int64_t fg_last_ns)
     return (Clock) { &l->windows, fg_last_ns };
 }
 
+/* Ours ran in this gap already. */
+static bool used(const IdletimeLearner *l)
+{
+    return idletime_switch_price(&l->switching) == 0;
+}
+
 /* In a window; and there is credit, unless it costs next to nothing. */
 static bool is_open(const IdletimeLearner *l, Clock clock,
                     IdletimeService service, int64_t now_ns)
@@ -42,10 +50,21 @@ static bool is_open(const IdletimeLearner *l, Clock clock,
     int64_t as_if_ns = age_ns + MAX(service.mean_ns - w->service.mean_ns, 0);
     double ratio = idletime_windows_ratio(w, service, age_ns);
 
-    return ratio <= w->harmless ||
-           (idletime_windows_next(w, as_if_ns) == as_if_ns &&
+    return (ratio <= w->harmless && (used(l) || w->switch_ns <= 0)) ||
+           (idletime_windows_next(w, as_if_ns, used(l)) == as_if_ns &&
             ratio * service.mean_ns * idletime_cost_factor(&l->cost) <=
             l->budget.credit_ns);
+}
+
+/* The first start in a gap turns the resource away from the foreground. */
+static bool may_switch(IdletimeLearner *l, const IdletimeQuestion *q)
+{
+    double price_ns = idletime_switch_price(&l->switching);
+
+    return q->now_ns - q->fg_last_ns >= AWAY_NS ||
+           ((price_ns == 0 || price_ns <= l->budget.credit_ns) &&
+            !idletime_switch_away(&l->switching, l->sizes.any.mean_ns,
+                                  q->fg_last_ns));
 }
 
 static int64_t look_again(IdletimeService service, int64_t now_ns)
@@ -55,10 +74,11 @@ static int64_t look_again(IdletimeService service, int64_t now_ns)
 }
 
 /* The age is wrong for it: when is it right? */
-static int64_t opens_at(Clock clock, IdletimeService service, int64_t now_ns)
+static int64_t opens_at(const IdletimeLearner *l, Clock clock,
+                        IdletimeService service, int64_t now_ns)
 {
     int64_t age_ns = now_ns - clock.zero_ns;
-    int64_t next_ns = idletime_windows_next(clock.windows, age_ns);
+    int64_t next_ns = idletime_windows_next(clock.windows, age_ns, used(l));
 
     if (next_ns == INT64_MAX || next_ns <= age_ns ||
         __builtin_add_overflow(clock.zero_ns, next_ns, &next_ns)) {
@@ -85,11 +105,11 @@ int64_t idletime_learner_interval(const IdletimeLearner *l, int64_t safe_ns)
         return safe_ns;
     }
     return MIN(idletime_cycle_better(&l->cycle) ? l->cycle.windows.begin_ns :
-               idletime_windows_next(&l->windows, 0), safe_ns);
+               idletime_windows_next(&l->windows, 0, true), safe_ns);
 }
 
 /* One server: nothing while foreground is in service, then by age. */
-static void permit_by_age(const IdletimeLearner *l, const IdletimeGoal *goal,
+static void permit_by_age(IdletimeLearner *l, const IdletimeGoal *goal,
                           const IdletimeQuestion *q, IdletimePermit *permit)
 {
     IdletimeService service = idletime_sizes_service(&l->sizes, q->bytes);
@@ -102,9 +122,13 @@ static void permit_by_age(const IdletimeLearner *l, const IdletimeGoal *goal,
         return;
     }
     permit->interval_ns = idletime_learner_interval(l, goal->interval_ns);
-    if (q->fg_last_ns != INT64_MIN && !q->fg_requests &&
-        !is_open(l, clock, service, q->now_ns)) {
-        permit->closed_until_ns = opens_at(clock, service, q->now_ns);
+    if (q->fg_last_ns == INT64_MIN || q->fg_requests) {
+        return;
+    }
+    if (!is_open(l, clock, service, q->now_ns)) {
+        permit->closed_until_ns = opens_at(l, clock, service, q->now_ns);
+    } else if (!may_switch(l, q)) {
+        permit->closed_until_ns = look_again(service, q->now_ns);
     }
 }
 

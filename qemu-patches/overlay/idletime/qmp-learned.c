@@ -76,6 +76,7 @@ static void budget_add(IdletimeLearned *info, const IdletimeLearner *l)
 
     info->slowdown_percent = idletime_budget_slowdown(budget) * 100;
     info->delay_factor = idletime_cost_factor(&l->cost);
+    info->switch_cost_us = l->switching.cost_ns / SCALE_US;
     info->credit_us = budget->credit_ns / SCALE_US;
     info->credit_max_us = budget->cap_ns / SCALE_US;
     info->brake = budget->brake;

@@ -124,25 +124,24 @@ static unsigned largest(uint64_t max_bytes)
 }
 
 static double bytes_a_gap(const IdletimeSizes *s, const IdletimeWindows *w,
-                          unsigned size, double budget_ns, double request_ns)
+                          unsigned size, const IdletimeTerms *terms)
 {
-    return idletime_windows_starts(w, service_of(s, &s->size[size]),
-                                   budget_ns, request_ns) *
+    return idletime_windows_starts(w, service_of(s, &s->size[size]), terms) *
            (double)(IDLETIME_SIZE_MIN << size);
 }
 
 static unsigned best_size(const IdletimeSizes *s, const IdletimeWindows *w,
-                          unsigned max, double budget_ns, double request_ns)
+                          unsigned max, const IdletimeTerms *terms)
 {
     unsigned best = MIN(s->piece, max);
     double most = 0;
 
     if (s->size[best].count >= KNOWN) {
-        most = BETTER * bytes_a_gap(s, w, best, budget_ns, request_ns);
+        most = BETTER * bytes_a_gap(s, w, best, terms);
     }
     for (unsigned i = 0; i <= max; i++) {
         double bytes = s->size[i].count < KNOWN ? 0 :
-                       bytes_a_gap(s, w, i, budget_ns, request_ns);
+                       bytes_a_gap(s, w, i, terms);
 
         if (bytes > most) {
             best = i;
@@ -153,8 +152,8 @@ static unsigned best_size(const IdletimeSizes *s, const IdletimeWindows *w,
 }
 
 void idletime_sizes_choose(IdletimeSizes *s, const IdletimeWindows *w,
-                           uint64_t max_bytes, double budget_ns,
-                           double request_ns, int64_t now_ns)
+                           uint64_t max_bytes, const IdletimeTerms *terms,
+                           int64_t now_ns)
 {
     unsigned max = largest(max_bytes), best;
 
@@ -165,7 +164,7 @@ void idletime_sizes_choose(IdletimeSizes *s, const IdletimeWindows *w,
         s->piece = max;
     }
     s->chosen_ns = now_ns;
-    best = best_size(s, w, max, budget_ns, request_ns);
+    best = best_size(s, w, max, terms);
     /* Only of sizes that are cut there is a choice. */
     if (s->size[best].count >= KNOWN && best > 0 &&
         s->size[best - 1].count < KNOWN) {

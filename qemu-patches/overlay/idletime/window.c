@@ -14,6 +14,8 @@
  *   W(t) = max( S(t) (d - c(t) - p c(t)) + W(t + r),  W(t + dt) )
  *
  * computed from the longest age down (dynamic programming, R. Bellman 1957).
+ * Where it costs the foreground s that a gap was used at all (switch.c), the
+ * first start has a choice of its own, and s as well as c(t) to pay.
  * The price is the lowest one at which the expected delay is within what the
  * budget allows a gap (the Lagrange multiplier of the budget).  Of d, c is
  * not idle time but the foreground's, who gets it back out of the next gap.
@@ -55,6 +57,7 @@ typedef struct Table {
     IdletimeService service;
     const float *reached;
     const IdletimeBurst *burst;
+    double switch_ns;
     unsigned from;                      /* first bin of idle time */
     float ratio[IDLETIME_BINS];         /* c/d in the bin's middle */
     float after_part[IDLETIME_BINS];    /* where t + r lies: bin and part */
@@ -71,7 +74,7 @@ typedef struct Plan {
     double price;
     Yield total;                        /* a gap, or a cycle */
     unsigned begin;                     /* bin of gaps: burst is likely over */
-    bool open[IDLETIME_BINS];
+    bool first[IDLETIME_BINS], open[IDLETIME_BINS];
 } Plan;
 
 static double width_of(unsigned bin)
@@ -113,9 +116,11 @@ static void count_reached(IdletimeWindows *w, const IdletimeHistogram *gaps)
 /* ---- one price */
 
 static void tabulate(Table *t, const IdletimeWindows *w,
-                     IdletimeService service, const IdletimeBurst *burst)
+                     IdletimeService service, const IdletimeBurst *burst,
+                     double switch_ns)
 {
     t->service = service;
+    t->switch_ns = switch_ns;
     t->reached = w->reached;
     t->burst = burst;
     t->from = burst ? idletime_bin_of(burst->lead_ns) : 0;
@@ -158,6 +163,23 @@ static Yield start(const Table *t, const Yield *yield, unsigned i,
     return y;
 }
 
+/* The first start pays for all of them. */
+static void plan_first(const Table *t, const Yield *used, Plan *plan)
+{
+    Yield best = { 0 };
+
+    for (int i = IDLETIME_BINS - 1; i >= (int)t->from; i--) {
+        double switch_ns = t->reached[i] * t->switch_ns;
+        Yield now = start(t, used, i, plan->price);
+
+        now.delay_ns += switch_ns;
+        now.value_ns -= (1 + plan->price) * switch_ns;
+        plan->first[i] = now.value_ns >= best.value_ns;
+        best = plan->first[i] ? now : best;
+    }
+    plan->total = best;
+}
+
 /*
  * In a cycle each gap may be one of the burst.  One start at the age at which
  * it begins is what that costs; waiting costs a cycle once.
@@ -196,6 +218,10 @@ static void plan_for(const Table *t, double price, Plan *plan)
     plan->price = price;
     plan->begin = 0;
     plan->total = yield[t->from];
+    memcpy(plan->first, plan->open, sizeof(plan->first));
+    if (t->switch_ns > 0) {
+        plan_first(t, yield, plan);
+    }
     if (t->burst) {
         begin_burst(t, plan);
     }
@@ -223,10 +249,11 @@ static Yield share_of(Yield less, Yield more, double delay_ns)
  * next lower one buys much more, as all ages cost alike, it is that one: the
  * credit decides when.
  */
-static void plan_within(const Table *t, double budget_ns, double haste,
-                        double request_ns, Plan *plan)
+static void plan_within(const Table *t, const IdletimeTerms *terms, Plan *plan)
 {
-    double exchange = MIN(BRINGS * request_ns / budget_ns, EXCHANGE_MAX);
+    double within_ns = terms->haste * terms->budget_ns;
+    double exchange = MIN(BRINGS * terms->request_ns / terms->budget_ns,
+                          EXCHANGE_MAX);
     int low = -1, high = PRICES;
     bool over = false;
 
@@ -235,8 +262,8 @@ static void plan_within(const Table *t, double budget_ns, double haste,
         bool within, fair;
 
         plan_for(t, price_of(middle), plan);
-        within = plan->total.delay_ns <= haste * budget_ns;
-        fair = plan->price * request_ns >=
+        within = plan->total.delay_ns <= within_ns;
+        fair = plan->price * terms->request_ns >=
                exchange * (plan->total.starts * t->service.mean_ns -
                            plan->total.delay_ns);
         if (within && fair) {
@@ -251,55 +278,61 @@ static void plan_within(const Table *t, double budget_ns, double haste,
         Yield less = high < PRICES ? plan->total : (Yield) { 0 };
 
         plan_for(t, price_of(low), plan);
-        plan->total = share_of(less, plan->total, haste * budget_ns);
+        plan->total = share_of(less, plan->total, within_ns);
     }
 }
 
 void idletime_windows_build(IdletimeWindows *w, const IdletimeHistogram *gaps,
                             IdletimeService service,
-                            const IdletimeBurst *burst, double budget_ns,
-                            double haste, double request_ns)
+                            const IdletimeBurst *burst,
+                            const IdletimeTerms *terms)
 {
-    unsigned next = IDLETIME_BINS;
+    unsigned next = IDLETIME_BINS, first = IDLETIME_BINS;
     Table table;
     Plan plan;
 
     idletime_law_build(&w->law, gaps, IDLETIME_BINS);
     w->service = service;
     count_reached(w, gaps);
-    tabulate(&table, w, service, burst);
-    plan_within(&table, budget_ns, haste, request_ns, &plan);
+    tabulate(&table, w, service, burst, terms->switch_ns);
+    plan_within(&table, terms, &plan);
     w->price = plan.price;
     w->starts = plan.total.starts;
     w->delay_ns = plan.total.delay_ns;
     w->begin_ns = idletime_bin_edge(plan.begin);
-    w->harmless = HARMLESS * budget_ns /
+    w->switch_ns = terms->switch_ns;
+    w->harmless = HARMLESS * terms->budget_ns /
                   (MAX(w->starts, 1) * service.mean_ns);
     for (int i = IDLETIME_BINS - 1; i >= 0; i--) {
-        next = plan.open[i] || table.ratio[i] <= w->harmless ? (unsigned)i :
-               next;
+        bool harmless = table.ratio[i] <= w->harmless;
+
+        next = plan.open[i] || harmless ? (unsigned)i : next;
+        first = plan.first[i] || (harmless && w->switch_ns <= 0) ?
+                (unsigned)i : first;
         w->next[i] = next;
+        w->first[i] = first;
     }
 }
 
-int64_t idletime_windows_next(const IdletimeWindows *w, int64_t age_ns)
+int64_t idletime_windows_next(const IdletimeWindows *w, int64_t age_ns,
+                              bool used)
 {
     unsigned here = idletime_bin_of(age_ns);
-    unsigned next = w->next[here];
+    unsigned next = used ? w->next[here] : w->first[here];
 
     return next == here ? age_ns :
            next < IDLETIME_BINS ? idletime_bin_edge(next) : INT64_MAX;
 }
 
 double idletime_windows_starts(const IdletimeWindows *w,
-                               IdletimeService service, double budget_ns,
-                               double request_ns)
+                               IdletimeService service,
+                               const IdletimeTerms *terms)
 {
     Table table;
     Plan plan;
 
-    tabulate(&table, w, service, NULL);
-    plan_within(&table, budget_ns, 1, request_ns, &plan);
+    tabulate(&table, w, service, NULL, terms->switch_ns);
+    plan_within(&table, terms, &plan);
     return plan.total.starts;
 }
 

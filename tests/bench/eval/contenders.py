@@ -70,7 +70,7 @@ CONTENDERS = (
     Contender("kyber, idle", "kyber", path="loop", elevator="kyber", idle_class=True),
 )
 
-SEEK = (UNCONTROLLED, *_intervals((5000, 20000)), *_autos((3, 5)), MQ_DEADLINE)
+SEEK = (UNCONTROLLED, *_intervals((5000, 20000)), *_autos((3, 5, 10)), MQ_DEADLINE)
 SSD = (UNCONTROLLED, *_intervals((0, 20000)), *_autos((3, 5, 10)))
 
 QUICK = {

@@ -13,6 +13,7 @@
 typedef struct IdletimeTotals {
     uint64_t fg_done;           /* foreground requests completed */
     uint64_t fg_request_ns;     /* and their time in service, with waiting */
+    uint32_t fg_in_service;     /* requests */
     uint64_t bg_started;
     uint64_t bg_cost_ns;        /* as background participants measured it */
     bool quiet;                 /* nothing is in service */

@@ -36,11 +36,11 @@ void idletime_cycle_note(IdletimeCycle *c, const IdletimeGap *gap,
 /**
  * idletime_cycle_build: after @by_age was.
  * @gaps: of all lengths
- * @budget_ns, @haste, @request_ns: as for idletime_windows_build(), a gap
+ * @terms: for a gap
  */
 void idletime_cycle_build(IdletimeCycle *c, const IdletimeHistogram *gaps,
-                          const IdletimeWindows *by_age, double budget_ns,
-                          double haste, double request_ns);
+                          const IdletimeWindows *by_age,
+                          const IdletimeTerms *terms);
 
 /** idletime_cycle_better: would it have gained more than the age of the gap? */
 bool idletime_cycle_better(const IdletimeCycle *c);

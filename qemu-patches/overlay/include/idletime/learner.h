@@ -17,6 +17,7 @@
 #include "idletime/gaps.h"
 #include "idletime/size.h"
 #include "idletime/spare.h"
+#include "idletime/switch.h"
 
 /* What the operator wants. */
 typedef struct IdletimeGoal {
@@ -58,8 +59,10 @@ typedef struct IdletimeLearner {
     IdletimeBudget budget;
     IdletimeCost cost;
     IdletimeCollision collision;        /* the last one */
+    IdletimeSwitch switching;
     uint64_t bg_started;        /* at the last look */
-    double owed_ns;             /* of probes, not published yet */
+    uint32_t own_started;       /* since then */
+    double owed_ns;             /* probes, returns: not published yet */
     IdletimeChannels channels;
     IdletimeSpare spare;
     int64_t start_ns;           /* own last start */
@@ -73,8 +76,8 @@ void idletime_learner_init(IdletimeLearner *l, int64_t since_ns);
 /**
  * idletime_learner_read: learn what the rings say of the foreground.
  * @fg: the board; @slots: of it in use
- * Returns what collisions and probes have cost, in ns, as far as that can be
- * told by now: to be published on the background board before
+ * Returns what collisions, probes and returns of the foreground have cost, in
+ * ns, as far as that can be told by now: to be published on the background board before
  * idletime_learner_look() sums it.
  */
 uint64_t idletime_learner_read(IdletimeLearner *l, const IdletimeFgBoard *fg,

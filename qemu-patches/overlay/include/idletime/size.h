@@ -55,12 +55,11 @@ double idletime_sizes_believed(const IdletimeSizes *s, uint32_t bytes,
  * idletime_sizes_choose: the size of pieces that brings most bytes within
  * the budget, or a neighbour of it whose service time is not known yet.
  * @max_bytes: largest piece that the operator allows
- * @budget_ns, @request_ns: as for idletime_windows_build()
  * At most once a second; about 60 us a known size.
  */
 void idletime_sizes_choose(IdletimeSizes *s, const IdletimeWindows *w,
-                           uint64_t max_bytes, double budget_ns,
-                           double request_ns, int64_t now_ns);
+                           uint64_t max_bytes, const IdletimeTerms *terms,
+                           int64_t now_ns);
 
 /** idletime_sizes_piece: bytes, at most @max_bytes. */
 uint64_t idletime_sizes_piece(const IdletimeSizes *s, uint64_t max_bytes);

@@ -26,8 +26,10 @@ typedef struct IdletimeWindows {
     int64_t begin_ns;           /* cycle: age of a gap at which to begin */
     double delay_ns;            /* expected a gap if all windows are used */
     double starts;              /* expected a gap */
+    double switch_ns;           /* as in the terms */
     float reached[IDLETIME_BINS];   /* share of gaps seen that reach it */
-    uint16_t next[IDLETIME_BINS];   /* first open bin from here; BINS: none */
+    /* First open bin from here, BINS: none; if none of ours ran, and if. */
+    uint16_t first[IDLETIME_BINS], next[IDLETIME_BINS];
 } IdletimeWindows;
 
 /*
@@ -42,33 +44,38 @@ typedef struct IdletimeBurst {
     double lead_ns;             /* from the begin of a cycle to its idle time */
 } IdletimeBurst;
 
+/* What may be spent, in delay of the first foreground request after a gap. */
+typedef struct IdletimeTerms {
+    double budget_ns;           /* on average over the gaps */
+    double haste;               /* of that, to be spent now */
+    double request_ns;          /* foreground's time in service, a gap */
+    double switch_ns;           /* what it costs to use a gap at all */
+} IdletimeTerms;
+
 /**
  * idletime_windows_build: choose the limit.
  * @burst: NULL: ages are those of a gap
- * @budget_ns: what the first foreground request after a gap may wait, on
- *     average over the gaps
- * @haste: of that, to be spent now
- * @request_ns: time of foreground requests in service, on average a gap
  */
 void idletime_windows_build(IdletimeWindows *w, const IdletimeHistogram *gaps,
                             IdletimeService service,
-                            const IdletimeBurst *burst, double budget_ns,
-                            double haste, double request_ns);
+                            const IdletimeBurst *burst,
+                            const IdletimeTerms *terms);
 
-/**
- * idletime_windows_starts: starts a gap, if requests took @service.
- * @budget_ns, @request_ns: as for idletime_windows_build()
- */
+/** idletime_windows_starts: starts a gap, if requests took @service. */
 double idletime_windows_starts(const IdletimeWindows *w,
-                               IdletimeService service, double budget_ns,
-                               double request_ns);
+                               IdletimeService service,
+                               const IdletimeTerms *terms);
 
 /** idletime_windows_ratio: expected delay per service time of a start. */
 double idletime_windows_ratio(const IdletimeWindows *w, IdletimeService service,
                               double age_ns);
 
-/** idletime_windows_next: age at which the next window opens; INT64_MAX */
-int64_t idletime_windows_next(const IdletimeWindows *w, int64_t age_ns);
+/**
+ * idletime_windows_next: age at which the next window opens; INT64_MAX
+ * @used: some of ours ran in this gap already
+ */
+int64_t idletime_windows_next(const IdletimeWindows *w, int64_t age_ns,
+                              bool used);
 
 /** idletime_windows_list: the first windows, for people.  Returns how many. */
 unsigned idletime_windows_list(const IdletimeWindows *w,
