@@ -29,6 +29,9 @@ SSD = ["--channels", "16", "--service-ms", "0.1", "--bg-think-ms", "0.005", "--o
 GUESTS = ["--path-ms", "0.075", "--stalls", "0.05", "--fg-think-ms", "0.15", "--fg-noise-ms", "0.25", "--bg-think-ms", "0.48"]
 """What guests under TCG and their host add to the disk's 5 ms, fitted to the disk's log and QEMU's counters."""
 
+SEEK = ["--service-ms", "15", "--spread", "30", "--switch-ms", "9", "--quantum-ms", "400"]
+"""A request in one's own half of the disk, and what it takes more to come there from the other one."""
+
 WORKLOADS: dict[str, list[str]] = {
     "bursts of 30 ms every 100 ms": [],
     "the same, gaps jittered by 30 %": ["--jitter", "30"],
@@ -45,6 +48,8 @@ WORKLOADS: dict[str, list[str]] = {
     "exponential gaps of 1.8 s": ["--exponential", "--quantum-ms", "2000", "--intensity", "10"],
     "two foregrounds out of phase": ["--foregrounds", "2", "--quantum-ms", "150", "--intensity", "15"],
     "bursts, disk of 5 to 15 ms": ["--service-ms", "10", "--spread", "50", "--quantum-ms", "400"],
+    "bursts, disk of 15 ms with an arm": SEEK,
+    "the same, gaps jittered by 30 %, guests": ["--jitter", "30", *SEEK, *GUESTS],
     "16 channels of 100 us, Poisson 50 %": [*SSD, "--poisson", "--intensity", "50"],
     "16 channels of 50 to 150 us, Poisson 50 %": [*SSD, "--spread", "50", "--poisson", "--intensity", "50"],
 }

@@ -190,7 +190,7 @@ double idletime_switch_look(IdletimeSwitch *s, const IdletimeSpan *span,
     if (s->before == IDLETIME_BEFORE_FG && s->done > 0) {
         note_near(s);
         begin(s, IDLETIME_BEFORE_FG);
-    } else if (s->before != IDLETIME_BEFORE_FG && turn->settled && s->done > 0) {
+    } else if (turn->settled && s->done > 0) {
         cost_ns = end(s, service_ns);
         begin(s, IDLETIME_BEFORE_FG);
     }

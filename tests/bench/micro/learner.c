@@ -97,7 +97,7 @@ static void measure_build(void)
 
         idletime_windows_build(&w, &h, (IdletimeService) { 5.0 * MS, MS, 0 },
                                NULL,
-                           &(IdletimeTerms) { 0.15 * MS, 1, 5.0 * MS, 0 });
+                               &(IdletimeTerms) { 0.15 * MS, 1, 5.0 * MS, 0 });
         value[i] = (micro_clock_ns() - begin_ns) / 1e3;
     }
     printf("{\"what\": \"learner windows\", \"bins\": %d, \"rounds\": %d, "

@@ -77,8 +77,8 @@ void idletime_learner_init(IdletimeLearner *l, int64_t since_ns);
  * idletime_learner_read: learn what the rings say of the foreground.
  * @fg: the board; @slots: of it in use
  * Returns what collisions, probes and returns of the foreground have cost, in
- * ns, as far as that can be told by now: to be published on the background board before
- * idletime_learner_look() sums it.
+ * ns, as far as that can be told by now: to be published on the background
+ * board before idletime_learner_look() sums it.
  */
 uint64_t idletime_learner_read(IdletimeLearner *l, const IdletimeFgBoard *fg,
                                uint32_t slots, int64_t now_ns);
