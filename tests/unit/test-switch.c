@@ -10,8 +10,9 @@
 #define SERVICE (15.0 * MS)
 #define PROCESSES_MAX 8
 
-/* Bursts of six, one after the other; the background runs in each gap. */
+/* Bursts, one request after the other; the background runs in each gap. */
 typedef struct Disk {
+    int requests;               /* of a burst; 0: six */
     double back_ns;             /* more after background */
     double first_ns;            /* more after any pause */
     double delay_ns;            /* collision of every second return */
@@ -53,7 +54,7 @@ static void burst(const Disk *d, Result *r, bool ran, bool alone, int n,
 {
     double delay_ns = ran && n % 2 ? d->delay_ns : 0;
 
-    for (int i = 0; i < 6; i++) {
+    for (int i = 0; i < (d->requests ? d->requests : 6); i++) {
         IdletimeSpan span = { .done = 1, .quiet = true };
 
         span.request_ns = service(d, random) +
@@ -135,11 +136,29 @@ static void test_first_is_slow(void)
 /* No arm, and a host that needs a moment to wake up: no gap is left alone. */
 static void test_fixed(void)
 {
-    Disk d = { .first_ns = MS, .spread = 0.1, .processes = 1 };
+    Disk d = { .first_ns = MS / 2, .spread = 0.1, .processes = 1 };
     Result r = run(&d, 1000);
 
     g_assert_cmpfloat(r.paid_ns, ==, 0);
     g_assert_cmpint(r.alone, ==, 0);
+}
+
+/*
+ * Single requests: there is none after foreground to compare with.  A gap in
+ * sixteen is left alone, and no more; an arm is found all the same.
+ */
+static void test_single(void)
+{
+    Disk d = { .requests = 1, .spread = 0.1, .processes = 1 };
+    Result r = run(&d, 1000);
+
+    g_assert_cmpfloat(r.paid_ns, <, 1000 * 0.02 * SERVICE);
+    g_assert_cmpint(r.alone, <, 1000 / 10);
+    d.back_ns = 9 * MS;
+    r = run(&d, 1000);
+    g_assert_cmpfloat(r.paid_ns / r.true_ns, >, 0.7);
+    g_assert_cmpfloat(r.paid_ns / r.true_ns, <, 1.1);
+    g_assert_cmpint(r.alone, <, 1000 / 10);
 }
 
 /* Collisions are paid where they are seen. */
@@ -189,6 +208,7 @@ int main(int argc, char **argv)
     g_test_add_func("/switch/price", test_price);
     g_test_add_func("/switch/first-is-slow", test_first_is_slow);
     g_test_add_func("/switch/fixed", test_fixed);
+    g_test_add_func("/switch/single", test_single);
     g_test_add_func("/switch/collisions", test_collisions);
     g_test_add_func("/switch/processes", test_processes);
     g_test_add_func("/switch/doubt", test_doubt);

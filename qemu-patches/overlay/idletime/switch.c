@@ -127,7 +127,9 @@ static bool suspicious(const IdletimeSwitch *s, double service_ns)
 
 static uint32_t away_every(const IdletimeSwitch *s)
 {
-    return s->pause.count < PAUSES_MIN ? AWAY_FIRST :
+    /* With nothing to compare it is no suspicion, and no hurry. */
+    return s->near_done < NEAR_MIN ? AWAY_COSTS :
+           s->pause.count < PAUSES_MIN ? AWAY_FIRST :
            s->cost_ns > 0 ? AWAY_COSTS :
            s->pause.count < PAUSES_ENOUGH ? AWAY_TELLING : AWAY_FREE;
 }
