@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Reads an arena: who is on the boards of a resource, now. Reads only; no slot is claimed.
 
-The layout is that of include/idletime/arena.h, ABI 2; another version is said, not guessed. A value that makes no
+The layout is that of idletime/arena/arena.h, ABI 2; another version is said, not guessed. A value that makes no
 sense is a value of a damaged board: it is shown, it hurts nobody.
 """
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Reading an arena that is written here byte by byte, as include/idletime/arena.h lays it out."""
+"""Reading an arena that is written here byte by byte, as idletime/arena/arena.h lays it out."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_truncated_behind_the_header(tmp_path):
 
 def test_layout_is_that_of_the_header_file():
     """The constants here and in QEMU's header must change together."""
-    header = Path(__file__).parents[2] / "qemu-patches/overlay/include/idletime/arena.h"
+    header = Path(__file__).parents[2] / "qemu-patches/overlay/idletime/arena/arena.h"
     text = header.read_text()
     constants = dict(re.findall(r"#define IDLETIME_(\w+)\s+(0x\w+|\d+)", text))
     assert int(constants["ARENA_ABI"]) == arena.ABI

@@ -8,7 +8,7 @@
  * service when the head says so: then nothing on the boards may start us.
  */
 #include "qemu/osdep.h"
-#include "idletime/arena.h"
+#include "idletime/arena/arena.h"
 #include <sys/stat.h>
 
 #define CHECK(condition) do { if (!(condition)) { \

@@ -7,7 +7,7 @@
  * Input: one byte n; n event bytes; then records of a view and times.
  */
 #include "qemu/osdep.h"
-#include "idletime/core.h"
+#include "idletime/core/core.h"
 #include "reference.h"
 
 #define CHECK(condition) do { if (!(condition)) { \

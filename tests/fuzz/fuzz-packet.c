@@ -9,7 +9,7 @@
  * size, so that the address sanitizer sees the first byte too many.
  */
 #include "qemu/osdep.h"
-#include "idletime/cut.h"
+#include "idletime/packet/cut.h"
 
 #define CHECK(condition) do { if (!(condition)) { \
     fprintf(stderr, "broken: %s\n", #condition); abort(); } } while (0)

@@ -14,7 +14,7 @@ int64_t sim_transfer_ns(const Sim *s, uint32_t bytes)
 static uint32_t piece_bytes(const Sim *s, const Part *part)
 {
     return s->p.policy.kind == SIM_AUTO ?
-           idletime_sizes_piece(&part->learner.sizes, s->p.piece_bytes) :
+           idletime_service_piece(&part->learner.sizes, s->p.piece_bytes) :
            s->p.piece_bytes;
 }
 
@@ -97,10 +97,10 @@ static IdletimeVerdict decide(Sim *s, Part *part)
     rule.interval_ns = s->p.policy.interval_ns;
     if (s->p.policy.kind == SIM_AUTO) {
         IdletimeGoal goal = goal_of(s);
-        IdletimePermit permit;
+        IdletimeAdmission permit;
 
         learn(s, part);
-        permit = idletime_learner_permit(&part->learner, &goal,
+        permit = idletime_learner_admit(&part->learner, &goal,
                                          &(IdletimeQuestion) {
             .bytes = piece_bytes(s, part),
             .fg_requests = s->fg_in_service,

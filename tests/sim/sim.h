@@ -10,8 +10,8 @@
 #define IDLETIME_SIM_H
 
 #include "qemu/osdep.h"
-#include "idletime/core.h"
-#include "idletime/learner.h"
+#include "idletime/core/core.h"
+#include "idletime/learner/learner.h"
 
 #define SIM_PARTICIPANTS_MAX    16
 #define SIM_OUTSTANDING_MAX     64

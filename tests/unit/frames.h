@@ -7,7 +7,7 @@
 #define IDLETIME_FRAMES_H
 
 #include "qemu/osdep.h"
-#include "idletime/cut.h"
+#include "idletime/packet/cut.h"
 
 #define FRAME_MAX 70000
 

@@ -5,7 +5,7 @@
  * SPDX-License-Identifier: GPL-2.0-or-later
  */
 #include "test.h"
-#include "idletime/learner.h"
+#include "idletime/learner/learner.h"
 #include <math.h>
 
 static const IdletimeHalfLife never = { 1e12, 1e24 };
@@ -272,13 +272,13 @@ static void test_channels_away_alone(void)
 
 /* ---- sizes: 1 ms and 12 ms for 128 KiB */
 
-static void served_size(IdletimeSizes *s, uint64_t bytes)
+static void served_size(IdletimeServiceTimes *s, uint64_t bytes)
 {
-    idletime_sizes_note(s, bytes, MS + 12.0 * MS * bytes / 131072);
+    idletime_service_note(s, bytes, MS + 12.0 * MS * bytes / 131072);
 }
 
 /* Ask for pieces as they are chosen, until the choice settles. */
-static uint64_t settled_piece(IdletimeSizes *s, const IdletimeWindows *w,
+static uint64_t settled_piece(IdletimeServiceTimes *s, const IdletimeWindows *w,
                               double budget_ns, double request_ns)
 {
     const IdletimeTerms terms = { budget_ns, 1, request_ns, 0 };
@@ -287,13 +287,13 @@ static uint64_t settled_piece(IdletimeSizes *s, const IdletimeWindows *w,
     memset(s, 0, sizeof(*s));
     for (int i = 0; i < 40; i++, now_ns += 2 * SEC) {
         for (int k = 0; k < 4; k++) {
-            served_size(s, idletime_sizes_piece(s, 131072));
+            served_size(s, idletime_service_piece(s, 131072));
         }
-        idletime_sizes_choose(s, w, 131072, &terms, now_ns);
-        g_assert_cmpuint(idletime_sizes_piece(s, 131072), <=, 131072);
-        g_assert_cmpuint(idletime_sizes_piece(s, 131072), >=, 4096);
+        idletime_service_choose(s, w, 131072, &terms, now_ns);
+        g_assert_cmpuint(idletime_service_piece(s, 131072), <=, 131072);
+        g_assert_cmpuint(idletime_service_piece(s, 131072), >=, 4096);
     }
-    return idletime_sizes_piece(s, 131072);
+    return idletime_service_piece(s, 131072);
 }
 
 static void test_sizes(void)
@@ -302,7 +302,7 @@ static void test_sizes(void)
     static IdletimeHistogram h;
     static IdletimeWindows w;
     IdletimeService d = { 13.0 * MS, 0, 0 };
-    IdletimeSizes s;
+    IdletimeServiceTimes s;
 
     /*
      * Memoryless gaps of 3.3 ms, tight budget: the cost of a piece grows with
@@ -327,30 +327,30 @@ static void test_sizes(void)
                            &(IdletimeTerms) { 0.03 * MS, 1, 1.2 * MS, 0 });
     g_assert_cmpuint(settled_piece(&s, &w, 0.03 * MS, 1.2 * MS), ==, 131072);
     /* The operator's bound holds. */
-    g_assert_cmpuint(idletime_sizes_piece(&s, 20480), ==, 20480);
+    g_assert_cmpuint(idletime_service_piece(&s, 20480), ==, 20480);
 }
 
 /* A request in fifty meets a stalled host; then the device becomes slower. */
 static void test_stalls(void)
 {
     uint64_t random = test_seed();
-    IdletimeSizes s = { 0 };
+    IdletimeServiceTimes s = { 0 };
 
     for (int i = 0; i < 1000; i++) {
-        idletime_sizes_note(&s, 4096, (5 + 0.2 * test_uniform(&random)) * MS +
+        idletime_service_note(&s, 4096, (5 + 0.2 * test_uniform(&random)) * MS +
                                       (i % 50 == 49) * 40 * MS);
     }
     /* 5.1 ms; each stall counts for a quarter of that: 0.025 ms on average. */
-    g_assert_cmpfloat(idletime_sizes_any(&s).mean_ns, >, 5.05 * MS);
-    g_assert_cmpfloat(idletime_sizes_any(&s).mean_ns, <, 5.3 * MS);
-    g_assert_cmpfloat(idletime_sizes_believed(&s, 4096, 45 * MS), <, 8 * MS);
-    g_assert_cmpfloat(idletime_sizes_believed(&s, 4096, 5 * MS), ==, 5 * MS);
+    g_assert_cmpfloat(idletime_service_any(&s).mean_ns, >, 5.05 * MS);
+    g_assert_cmpfloat(idletime_service_any(&s).mean_ns, <, 5.3 * MS);
+    g_assert_cmpfloat(idletime_service_believed(&s, 4096, 45 * MS), <, 8 * MS);
+    g_assert_cmpfloat(idletime_service_believed(&s, 4096, 5 * MS), ==, 5 * MS);
     /* Of a size never seen all is believed. */
-    g_assert_cmpfloat(idletime_sizes_believed(&s, 65536, 45 * MS), ==, 45 * MS);
+    g_assert_cmpfloat(idletime_service_believed(&s, 65536, 45 * MS), ==, 45 * MS);
     for (int i = 0; i < 200; i++) {
-        idletime_sizes_note(&s, 4096, 20 * MS);
+        idletime_service_note(&s, 4096, 20 * MS);
     }
-    g_assert_cmpfloat(idletime_sizes_any(&s).mean_ns, >, 18 * MS);
+    g_assert_cmpfloat(idletime_service_any(&s).mean_ns, >, 18 * MS);
 }
 
 int main(int argc, char **argv)

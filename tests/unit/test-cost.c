@@ -5,7 +5,7 @@
  * SPDX-License-Identifier: GPL-2.0-or-later
  */
 #include "test.h"
-#include "idletime/cost.h"
+#include "idletime/learner/cost.h"
 #include <math.h>
 
 #define SERVICE (5.0 * MS)

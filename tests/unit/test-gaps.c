@@ -4,7 +4,7 @@
  * SPDX-License-Identifier: GPL-2.0-or-later
  */
 #include "test.h"
-#include "idletime/gaps.h"
+#include "idletime/learner/gaps.h"
 
 #define SLOTS 5
 

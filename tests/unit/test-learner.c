@@ -4,7 +4,7 @@
  * SPDX-License-Identifier: GPL-2.0-or-later
  */
 #include "test.h"
-#include "idletime/learner.h"
+#include "idletime/learner/learner.h"
 
 /* ---- the whole: a change is noticed */
 
@@ -89,11 +89,11 @@ static void test_clocks(void)
         g_assert_cmpint(idletime_cycle_better(&w.l.cycle), ==, fixed);
         q.fg_last_ns = w.now;
         q.now_ns = fixed ? onset + 90 * MS : w.now + 50 * MS;
-        g_assert_cmpint(idletime_learner_permit(&w.l, &goal,
+        g_assert_cmpint(idletime_learner_admit(&w.l, &goal,
                                                 &q).closed_until_ns, <=,
                         q.now_ns);
         q.now_ns += 8 * MS;
-        g_assert_cmpint(idletime_learner_permit(&w.l, &goal,
+        g_assert_cmpint(idletime_learner_admit(&w.l, &goal,
                                                 &q).closed_until_ns, >,
                         q.now_ns);
         free(w.fg);
@@ -110,17 +110,17 @@ static void test_safe_start(void)
     burst(&w, 50 * MS);
     q.fg_last_ns = w.now;
     q.now_ns = w.now + MS;
-    g_assert_false(idletime_learner_permit(&w.l, &goal, &q).learned);
-    g_assert_cmpint(idletime_learner_permit(&w.l, &goal, &q).interval_ns, ==,
+    g_assert_false(idletime_learner_admit(&w.l, &goal, &q).learned);
+    g_assert_cmpint(idletime_learner_admit(&w.l, &goal, &q).interval_ns, ==,
                     20 * MS);
     for (int i = 0; i < 100; i++) {
         burst(&w, i % 6 ? MS / 3 : 70 * MS);
     }
     q.fg_last_ns = w.now;
     q.now_ns = w.now + MS;
-    g_assert_true(idletime_learner_permit(&w.l, &goal, &q).learned);
+    g_assert_true(idletime_learner_admit(&w.l, &goal, &q).learned);
     /* 13 of 5 ms fit into 70 ms also if they begin 5 ms later. */
-    g_assert_cmpint(idletime_learner_permit(&w.l, &goal, &q).interval_ns, <,
+    g_assert_cmpint(idletime_learner_admit(&w.l, &goal, &q).interval_ns, <,
                     5 * MS);
     free(w.fg);
 }
@@ -138,16 +138,16 @@ static void test_turnaround(void)
         served.since_ns = w.now;
         idletime_learner_done(&w.l, &served, w.now += 5 * MS);
         q.now_ns = w.now += 2 * MS;
-        idletime_learner_permit(&w.l, &goal, &q);
+        idletime_learner_admit(&w.l, &goal, &q);
         q.now_ns = w.now += 20 * MS;
-        idletime_learner_permit(&w.l, &goal, &q);
+        idletime_learner_admit(&w.l, &goal, &q);
     }
     g_assert_cmpfloat(ABS(w.l.sizes.turnaround_ns / MS - 2), <, 0.01);
     for (int i = 0; i < 1000; i++) {
         served.since_ns = w.now;
         idletime_learner_done(&w.l, &served, w.now += 5 * MS);
         q.now_ns = w.now += 1000 * MS;
-        idletime_learner_permit(&w.l, &goal, &q);
+        idletime_learner_admit(&w.l, &goal, &q);
     }
     g_assert_cmpfloat(ABS(w.l.sizes.turnaround_ns / MS - 5), <, 0.01);
     free(w.fg);
@@ -204,9 +204,9 @@ static void test_probe(void)
     w.l.budget.credit_ns = 20 * MS;
     w.l.channels.purse_ns = 34 * MS;
     q.now_ns = q.fg_last_ns = w.now;
-    g_assert_false(idletime_learner_permit(&w.l, &goal, &q).beside);
+    g_assert_false(idletime_learner_admit(&w.l, &goal, &q).beside);
     w.l.channels.purse_ns = 36 * MS;
-    g_assert_true(idletime_learner_permit(&w.l, &goal, &q).beside);
+    g_assert_true(idletime_learner_admit(&w.l, &goal, &q).beside);
     g_assert_cmpuint(idletime_learner_read(&w.l, w.fg, 1, w.now), ==, 35 * MS);
     g_assert_cmpuint(idletime_learner_read(&w.l, w.fg, 1, w.now), ==, 0);
     free(w.fg);
@@ -226,12 +226,12 @@ static void test_permit_sane(void)
             .fg_requests = test_random(&random) % 3,
             .bg_in_service = test_random(&random) % 3,
         };
-        IdletimePermit p;
+        IdletimeAdmission p;
 
         burst(&w, 1 + (test_random(&random) >> 40 >> test_random(&random) % 24));
         q.now_ns = w.now + (test_random(&random) >> 35);
         q.fg_last_ns = test_random(&random) % 5 ? w.now : INT64_MIN;
-        p = idletime_learner_permit(&w.l, &goal, &q);
+        p = idletime_learner_admit(&w.l, &goal, &q);
         g_assert_cmpint(p.interval_ns, >=, 0);
         g_assert_cmpint(p.interval_ns, <=, goal.interval_ns);
         g_assert_cmpuint(p.max_inflight, >=, 1);

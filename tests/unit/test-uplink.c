@@ -4,7 +4,7 @@
  * SPDX-License-Identifier: GPL-2.0-or-later
  */
 #include "test.h"
-#include "idletime/uplink.h"
+#include "idletime/uplink/interval.h"
 
 #define FULL            1514
 #define SAFE_NS         (5 * MS)
@@ -12,10 +12,10 @@
 /* 1538 bytes at 10 Mbit/s */
 #define SLOW_NS         (1538 * 800LL)
 
-static IdletimeUplink after(int packets, uint32_t bytes, uint32_t n,
+static IdletimeUplinkPackets after(int packets, uint32_t bytes, uint32_t n,
                             int64_t took_ns)
 {
-    IdletimeUplink u = { 0 };
+    IdletimeUplinkPackets u = { 0 };
 
     for (int i = 0; i < packets; i++) {
         idletime_uplink_note(&u, bytes, n, took_ns);
@@ -23,7 +23,7 @@ static IdletimeUplink after(int packets, uint32_t bytes, uint32_t n,
     return u;
 }
 
-static void assert_interval(IdletimeUplink u, int64_t ns)
+static void assert_interval(IdletimeUplinkPackets u, int64_t ns)
 {
     g_assert_cmpint(ABS(idletime_uplink_interval(&u, SAFE_NS) - ns), <=, 1);
 }
@@ -42,7 +42,7 @@ static void test_rates(void)
 
 static void test_unknown(void)
 {
-    assert_interval((IdletimeUplink) { 0 }, SAFE_NS);
+    assert_interval((IdletimeUplinkPackets) { 0 }, SAFE_NS);
     assert_interval(after(15, FULL, 1, SLOW_NS), SAFE_NS);
     assert_interval(after(1000, 999, 1, SLOW_NS), SAFE_NS);
 }
@@ -50,7 +50,7 @@ static void test_unknown(void)
 /* The rate of the link changes: after some 300 packets that is known. */
 static void test_change(void)
 {
-    IdletimeUplink u = after(1000, FULL, 1, SLOW_NS / 10);
+    IdletimeUplinkPackets u = after(1000, FULL, 1, SLOW_NS / 10);
 
     for (int i = 0; i < 300; i++) {
         idletime_uplink_note(&u, FULL, 1, SLOW_NS);

@@ -8,7 +8,7 @@
 #define IDLETIME_TEST_H
 
 #include "qemu/osdep.h"
-#include "idletime/arena.h"
+#include "idletime/arena/arena.h"
 #include <sys/types.h>
 
 /* The shim's; GLib has the same. */

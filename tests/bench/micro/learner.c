@@ -5,7 +5,7 @@
  * SPDX-License-Identifier: GPL-2.0-or-later
  */
 #include "micro.h"
-#include "idletime/learner.h"
+#include "idletime/learner/learner.h"
 
 #define ROUNDS 2000
 
@@ -69,7 +69,7 @@ static void measure(Tenants *t, int slots, int active)
         begin_ns = micro_clock_ns();
         idletime_learner_read(&l, t->fg, slots, now_ns);
         idletime_learner_look(&l, &goal, &totals, now_ns);
-        idletime_learner_permit(&l, &goal, &q);
+        idletime_learner_admit(&l, &goal, &q);
         value[i] = (micro_clock_ns() - begin_ns) / 1e3;
     }
     ready = idletime_learner_ready(&l);

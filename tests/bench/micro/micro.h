@@ -7,7 +7,7 @@
 #define IDLETIME_MICRO_H
 
 #include "qemu/osdep.h"
-#include "idletime/arena.h"
+#include "idletime/arena/arena.h"
 
 #define MS (1000 * 1000LL)
 #define SEC (1000 * MS)

@@ -5,8 +5,8 @@
  * SPDX-License-Identifier: GPL-2.0-or-later
  */
 #include "micro.h"
-#include "idletime/packet.h"
-#include "idletime/stamp.h"
+#include "idletime/packet/packet.h"
+#include "idletime/gate/stamp.h"
 
 #define BATCHES 1000
 #define BATCH 50000

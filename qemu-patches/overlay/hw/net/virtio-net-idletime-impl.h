@@ -9,8 +9,9 @@
 #define HW_NET_VIRTIO_NET_IDLETIME_IMPL_H
 
 #include "hw/virtio/virtio-net.h"
-#include "idletime/cut.h"
-#include "idletime/stamp.h"
+#include "idletime/packet/cut.h"
+#include "idletime/gate/stamp.h"
+#include "idletime/uplink/clock.h"
 #include "net/idletime-tap.h"
 
 /* A packet that was popped and waits, or is on its way in pieces. */
@@ -66,7 +67,7 @@ struct VirtIONetIdletime {
     IdletimeNetQueue *queue;
     uint64_t dscp;              /* a bit for each background code point */
     bool bound;                 /* a tap has our send buffer */
-    IdletimeLink link;          /* by the clock: the foreground's share */
+    IdletimeUplinkClock link;          /* by the clock: the foreground's share */
 
     /* What may pass the background without being asked for. */
     int64_t pass_ns;            /* when the allowance was counted last */

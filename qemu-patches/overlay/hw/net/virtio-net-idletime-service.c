@@ -162,7 +162,7 @@ static void take_link(IdletimeNetQueue *nq, uint64_t bytes)
     VirtIONetIdletime *it = nq->owner;
 
     nq->free_ns[nq->in_service - 1] =
-        idletime_link_take(&it->gate->scan, rate_bps(it) ?: RATE_UNKNOWN_BPS,
+        idletime_uplink_clock_take(&it->gate->scan, rate_bps(it) ?: RATE_UNKNOWN_BPS,
                            bytes + FRAME_EXTRA, idletime_now_ns());
 }
 
@@ -217,7 +217,7 @@ bool idletime_net_link_busy(IdletimeNetQueue *nq, int64_t due_ns)
         return false;
     }
     idletime_guard_thread();
-    free_ns = idletime_link_foreground(&it->link, &it->gate->scan,
+    free_ns = idletime_uplink_clock_foreground(&it->link, &it->gate->scan,
                                        rate_bps(it), now_ns);
     if (free_ns <= now_ns || due_ns <= now_ns) {
         return false;

@@ -9,7 +9,7 @@
 #ifndef VIRTIO_BLK_IDLETIME_H
 #define VIRTIO_BLK_IDLETIME_H
 
-#include "idletime/device.h"
+#include "idletime/device/device.h"
 
 struct VirtIOBlock;
 struct VirtIOBlockReq;

@@ -9,7 +9,7 @@
 #ifndef VIRTIO_NET_IDLETIME_H
 #define VIRTIO_NET_IDLETIME_H
 
-#include "idletime/device.h"
+#include "idletime/device/device.h"
 
 struct VirtIONet;
 struct VirtIONetQueue;

@@ -1,0 +1,122 @@
+/*
+ * Idletime gate: what it tells the learner, and what the learner tells it.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ *
+ * The learner is pure and belongs to the resource: one for all background
+ * participants of this process, under its lock.  Those of other processes
+ * have one each, see the same boards and so learn the same; what all of them
+ * cost the foreground is on the background board.
+ */
+#include "qemu/osdep.h"
+#include "qemu/atomic.h"
+#include "idletime/gate/gate.h"
+
+/* Not a bound: each reader applies that of its setting. */
+#define IDLETIME_PIECE_MAX  UINT64_MAX
+
+static IdletimeTotals totals_of(IdletimeGate *gate, const IdletimeView *view)
+{
+    IdletimeBgTotals bg = idletime_scan_background(&gate->scan);
+
+    return (IdletimeTotals) {
+        .fg_done = view->fg_started - MIN(view->fg_requests, view->fg_started),
+        .fg_request_ns = view->fg_request_ns,
+        .fg_in_service = view->fg_requests,
+        .bg_started = bg.started,
+        .bg_cost_ns = bg.cost_ns,
+        .quiet = !view->fg_in_service && !view->bg_in_service,
+        .bg_in_service = view->bg_in_service > 0,
+    };
+}
+
+/*
+ * The merged rings say busy, the look says idle: one of the slots may be dead
+ * (a killed process does not write that it is idle).
+ */
+static void forget_dead(IdletimeGate *gate, IdletimeGaps *gaps)
+{
+    const IdletimeFgLine *line = idletime_fg_board(gate->scan.fg)->line;
+
+    for (uint32_t i = 0; i < gate->scan.fg_high; i++) {
+        if (gaps->track[i].busy &&
+            __atomic_load_n(&line[i].in_service, __ATOMIC_ACQUIRE) &&
+            !idletime_slot_alive(gate->scan.fg, i)) {
+            idletime_gaps_dead(gaps, i);
+        }
+    }
+}
+
+static void note_time(IdletimeGate *gate, int64_t begin_ns)
+{
+    gate->res->learner_ns += idletime_now_ns() - begin_ns;
+}
+
+static void look(IdletimeGate *gate, const IdletimeView *view, int64_t now_ns)
+{
+    IdletimeLearner *learner = gate->res->learner;
+    IdletimeGoal goal = idletime_resource_goal(gate->res);
+    uint64_t cost_ns = idletime_learner_read(learner,
+                                             idletime_fg_board(gate->scan.fg),
+                                             gate->scan.fg_high, now_ns);
+    IdletimeTotals totals;
+
+    if (cost_ns) {
+        idletime_bg_cost(&gate->scan, cost_ns);
+    }
+    totals = totals_of(gate, view);
+    idletime_learner_look(learner, &goal, &totals, now_ns);
+    if (!view->fg_in_service && learner->gaps.busy) {
+        forget_dead(gate, &learner->gaps);
+    }
+}
+
+void idletime_gate_learn(IdletimeGate *gate, IdletimeRule *rule,
+                         IdletimeView *view, uint64_t bytes, int64_t now_ns)
+{
+    IdletimeGoal goal = idletime_resource_goal(gate->res);
+    IdletimeQuestion question = {
+        .bytes = MIN(bytes, UINT32_MAX),
+        .fg_requests = view->fg_requests,
+        .bg_in_service = view->bg_in_service,
+        .fg_last_ns = MIN(view->fg_last_ns, now_ns),
+        .now_ns = now_ns,
+    };
+    int64_t begin_ns = idletime_now_ns();
+    IdletimeAdmission permit;
+
+    if (view->blind) {
+        return;
+    }
+    look(gate, view, now_ns);
+    permit = idletime_learner_admit(gate->res->learner, &goal, &question);
+    note_time(gate, begin_ns);
+    if (!idletime_resource_get(gate->res, IDLETIME_AUTO)) {
+        return;         /* shadow without auto: what the interval would do */
+    }
+    rule->interval_ns = permit.interval_ns;
+    rule->max_inflight = MIN(rule->max_inflight, permit.max_inflight);
+    view->closed_until_ns = permit.closed_until_ns;
+    view->beside = permit.beside;
+}
+
+void idletime_gate_learn_done(IdletimeGate *gate, const IdletimeLease *lease,
+                              const IdletimeView *view, int64_t now_ns)
+{
+    IdletimeServed served = {
+        .bytes = lease->bytes,
+        .beside = lease->beside,
+        .fg_idle = lease->fg_idle,
+        .since_ns = lease->since_ns,
+    };
+    int64_t begin_ns = idletime_now_ns();
+
+    if (!view->blind) {
+        look(gate, view, now_ns);
+        idletime_learner_done(gate->res->learner, &served, now_ns);
+        qatomic_set(&gate->res->piece_bytes,
+                    idletime_service_piece(&gate->res->learner->sizes,
+                                         IDLETIME_PIECE_MAX));
+        note_time(gate, begin_ns);
+    }
+}

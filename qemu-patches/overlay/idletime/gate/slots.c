@@ -1,0 +1,242 @@
+/*
+ * Idletime gate: claiming and leaving slots on the boards.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ */
+#include "qemu/osdep.h"
+#include "qapi/error.h"
+#include "qemu/atomic.h"
+#include "qemu/lockable.h"
+#include "qemu/main-loop.h"
+#include "block/aio-wait.h"
+#include "idletime/gate/gate.h"
+#include "trace.h"
+
+static const IdletimeGateSlots no_slots = { .fg.fd = -1, .bg.fd = -1 };
+
+/* ---- claims */
+
+static bool claim(IdletimeGate *gate, IdletimeGateSlots *slots,
+                  IdletimeBoardKind kind, Error **errp)
+{
+    IdletimeBoard *board = idletime_boards_map(gate->res, slots->boards, kind,
+                                               true, errp);
+    IdletimeSlot *slot = kind == IDLETIME_BOARD_FOREGROUND ? &slots->fg :
+                                                             &slots->bg;
+    IdletimeError err;
+
+    if (!board) {
+        return false;
+    }
+    idletime_guard_thread();
+    if (!idletime_slot_claim(board, slot, gate->label, &err)) {
+        error_setg(errp, "idletime-resource '%s': %s",
+                   idletime_resource_id(gate->res), err.text);
+        return false;
+    }
+    trace_idletime_gate_claim(gate->label, board->path, slot->index);
+    return true;
+}
+
+/* A background slots reads the foreground board as well. */
+static bool claim_background(IdletimeGate *gate, IdletimeGateSlots *slots,
+                             Error **errp)
+{
+    return idletime_boards_map(gate->res, slots->boards,
+                               IDLETIME_BOARD_FOREGROUND, false, errp) &&
+           claim(gate, slots, IDLETIME_BOARD_BACKGROUND, errp);
+}
+
+static void slots_leave(IdletimeGateSlots *slots)
+{
+    if (slots->boards) {
+        idletime_guard_thread();
+        idletime_slot_release(&slots->boards->fg_write, &slots->fg);
+        idletime_slot_release(&slots->boards->bg, &slots->bg);
+    }
+    *slots = no_slots;
+}
+
+static IdletimeScan scan_of(const IdletimeGateSlots *slots)
+{
+    return (IdletimeScan) {
+        .fg = &slots->boards->fg_read,
+        .bg = &slots->boards->bg,
+        .self = slots->bg.index,
+    };
+}
+
+/* ---- joining */
+
+IdletimeGate *idletime_gate_new(IdletimeResource *res, AioContext *ctx,
+                                const char *label)
+{
+    IdletimeGate *gate = g_new0(IdletimeGate, 1);
+
+    gate->res = res;
+    gate->ctx = ctx;
+    gate->label = g_strdup(label);
+    gate->slots = gate->next_slots = no_slots;
+    gate->yielded_to = -1;
+    gate->bh = aio_bh_new(ctx, idletime_gate_pump, gate);
+    return gate;
+}
+
+static bool join_foreground(IdletimeGate *gate, Error **errp)
+{
+    if (!claim(gate, &gate->slots, IDLETIME_BOARD_FOREGROUND, errp)) {
+        return false;
+    }
+    idletime_fg_attach(&gate->fg, &gate->slots.boards->fg_write,
+                       &gate->slots.fg);
+    /* Published to the device's thread by the class change that follows. */
+    qatomic_store_release(&gate->fg_ready, true);
+    return true;
+}
+
+static void core_start(IdletimeGate *gate)
+{
+    IdletimeResource *res = gate->res;
+    IdletimeRule rule = idletime_resource_rule(res);
+
+    QEMU_LOCK_GUARD(&res->lock);
+    if (!res->core_ready) {
+        IdletimeView view = idletime_scan(&gate->scan, &rule,
+                                          idletime_now_ns());
+
+        idletime_core_init(&res->core, &view);
+        res->core_ready = true;
+    }
+}
+
+static void gate_woken(EventNotifier *notifier)
+{
+    if (event_notifier_test_and_clear(notifier)) {
+        idletime_gate_pump(container_of(notifier, IdletimeGate,
+                                        waker.notifier));
+    }
+}
+
+static bool join_background(IdletimeGate *gate, Error **errp)
+{
+    if (!claim_background(gate, &gate->slots, errp)) {
+        return false;
+    }
+    gate->scan = scan_of(&gate->slots);
+    if (!idletime_waker_start(&gate->waker, &gate->scan, errp)) {
+        idletime_slot_release(&gate->slots.boards->bg, &gate->slots.bg);
+        return false;
+    }
+    core_start(gate);
+    gate->timer = aio_timer_new(gate->ctx, idletime_clock(), SCALE_NS,
+                                idletime_gate_pump, gate);
+    aio_set_event_notifier(gate->ctx, &gate->waker.notifier, gate_woken,
+                           NULL, NULL);
+    qatomic_store_release(&gate->bg_ready, true);
+    return true;
+}
+
+bool idletime_gate_join(IdletimeGate *gate, bool foreground, bool background,
+                        Error **errp)
+{
+    bool fg = foreground && !gate->fg_ready;
+    bool bg = background && !gate->bg_ready;
+
+    if ((fg || bg) && qatomic_read(&gate->res->blind)) {
+        error_setg(errp, "idletime-resource '%s': its arena '%s' is lost, so "
+                   "no device can join; restore the directory first",
+                   idletime_resource_id(gate->res), gate->res->path);
+        return false;
+    }
+    gate->slots.boards = gate->slots.boards ?: gate->res->boards;
+    return (!fg || join_foreground(gate, errp)) &&
+           (!bg || join_background(gate, errp));
+}
+
+/* ---- moving to another arena */
+
+bool idletime_gate_move(IdletimeGate *gate, IdletimeBoards *boards,
+                        Error **errp)
+{
+    IdletimeScan scan;
+
+    gate->next_slots.boards = boards;
+    if ((gate->fg_ready &&
+         !claim(gate, &gate->next_slots, IDLETIME_BOARD_FOREGROUND, errp)) ||
+        (gate->bg_ready && !claim_background(gate, &gate->next_slots, errp))) {
+        slots_leave(&gate->next_slots);
+        return false;
+    }
+    if (gate->bg_ready) {
+        scan = scan_of(&gate->next_slots);
+        idletime_waker_move(&gate->waker, &scan);
+    }
+    qatomic_store_release(&gate->move, true);
+    idletime_gate_kick(gate);
+    return true;
+}
+
+void idletime_gate_follow_move(IdletimeGate *gate)
+{
+    IdletimeGateSlots old = gate->slots;
+
+    gate->slots = gate->next_slots;
+    gate->next_slots = old;
+    if (gate->fg_ready) {
+        idletime_fg_move(&gate->fg, &gate->slots.boards->fg_write,
+                         &gate->slots.fg, idletime_now_ns());
+    }
+    if (gate->bg_ready) {
+        gate->scan = scan_of(&gate->slots);
+    }
+    qatomic_store_release(&gate->move, false);
+}
+
+bool idletime_gate_moved(IdletimeGate *gate)
+{
+    if (qatomic_load_acquire(&gate->move) ||
+        (gate->bg_ready && !idletime_waker_moved(&gate->waker))) {
+        return false;
+    }
+    /* The old one by now. */
+    slots_leave(&gate->next_slots);
+    return true;
+}
+
+/* ---- leaving */
+
+void idletime_gate_run(IdletimeGate *gate, void (*fn)(void *opaque),
+                       void *opaque)
+{
+    if (gate->ctx == qemu_get_aio_context()) {
+        fn(opaque);
+    } else {
+        aio_wait_bh_oneshot(gate->ctx, fn, opaque);
+    }
+}
+
+/* Context: gate->ctx; nothing of ours runs there afterwards. */
+static void quiesce(void *opaque)
+{
+    IdletimeGate *gate = opaque;
+
+    qemu_bh_delete(gate->bh);
+    if (gate->bg_ready) {
+        timer_del(gate->timer);
+        aio_set_event_notifier(gate->ctx, &gate->waker.notifier, NULL, NULL,
+                               NULL);
+    }
+}
+
+void idletime_gate_free(IdletimeGate *gate)
+{
+    idletime_gate_run(gate, quiesce, gate);
+    if (gate->bg_ready) {
+        idletime_waker_stop(&gate->waker);
+        timer_free(gate->timer);
+    }
+    slots_leave(&gate->slots);
+    slots_leave(&gate->next_slots);
+    g_free(gate->label);
+    g_free(gate);
+}

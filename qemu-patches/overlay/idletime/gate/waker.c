@@ -1,0 +1,81 @@
+/*
+ * Idletime waker: a thread that sleeps on a slot's futex for an event loop.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ *
+ * Background participants of other processes wake us when a token is free
+ * and it is our turn.  A futex cannot be polled, hence the thread; only
+ * background participants have one.
+ */
+#include "qemu/osdep.h"
+#include "qapi/error.h"
+#include "qemu/atomic.h"
+#include "idletime/gate/sigbus.h"
+#include "idletime/gate/waker.h"
+
+/*
+ * How often the thread looks for orders when nobody can wake it any more,
+ * because its board was lost.
+ */
+#define WAKER_TIMEOUT_MS 500
+
+/* Go to the other board, if so ordered.  Returns the wake count there. */
+static uint32_t follow_order(IdletimeWaker *waker, uint32_t seen)
+{
+    if (!qatomic_load_acquire(&waker->move)) {
+        return seen;
+    }
+    waker->scan = waker->next_scan;
+    qatomic_store_release(&waker->move, false);
+    return idletime_bg_wait(&waker->scan, UINT32_MAX, 0);
+}
+
+static void *waker_run(void *opaque)
+{
+    IdletimeWaker *waker = opaque;
+    uint32_t seen, now;
+
+    idletime_guard_thread();
+    seen = idletime_bg_wait(&waker->scan, UINT32_MAX, 0);
+    while (!qatomic_read(&waker->stop)) {
+        now = idletime_bg_wait(&waker->scan, seen, WAKER_TIMEOUT_MS);
+        if (now != seen) {
+            seen = now;
+            event_notifier_set(&waker->notifier);
+        }
+        seen = follow_order(waker, seen);
+    }
+    return NULL;
+}
+
+bool idletime_waker_start(IdletimeWaker *waker, const IdletimeScan *scan,
+                          Error **errp)
+{
+    int ret = event_notifier_init(&waker->notifier, false);
+
+    if (ret < 0) {
+        error_setg_errno(errp, -ret, "idletime: cannot create an eventfd; "
+                         "raise the limit of open files");
+        return false;
+    }
+    waker->scan = *scan;
+    qemu_thread_create(&waker->thread, "idletime-wake", waker_run, waker,
+                       QEMU_THREAD_JOINABLE);
+    return true;
+}
+
+void idletime_waker_stop(IdletimeWaker *waker)
+{
+    qatomic_set(&waker->stop, true);
+    /* Where it sleeps; a move under way only means that it is up anyway. */
+    idletime_bg_wake(&waker->scan, waker->scan.self);
+    qemu_thread_join(&waker->thread);
+    event_notifier_cleanup(&waker->notifier);
+}
+
+void idletime_waker_move(IdletimeWaker *waker, const IdletimeScan *scan)
+{
+    waker->next_scan = *scan;
+    qatomic_store_release(&waker->move, true);
+    idletime_bg_wake(&waker->scan, waker->scan.self);
+}

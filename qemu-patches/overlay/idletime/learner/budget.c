@@ -1,0 +1,134 @@
+/*
+ * Idletime budget: what the foreground has paid, and what it may still pay.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ *
+ *   earned: share * time that foreground requests spent in service
+ *   spent:  time that they spent there because of us
+ *
+ *   credit  ___/|  /|       ___cap
+ *          /    | / |   ___/         a collision takes what it cost
+ *   ______/     |/  |__/
+ *
+ * While credit lasts the mean slowdown is within the budget, whatever the
+ * predictions were worth: slowdown <= share + cap / foreground time.  The cap
+ * keeps a quiet hour from being spent in one burst.
+ */
+#include "qemu/osdep.h"
+#include "idletime/learner/budget.h"
+
+/* Room for eight collisions: chance makes four come together. */
+#define CAP_COLLISIONS      8
+/*
+ * At a bucket that is half full what is spent is what is earned; less is saved
+ * up, more is spent faster.  Gently: the windows are best when they stay the
+ * same, and each collision moves the credit by a sixteenth.
+ */
+#define HASTE_MIN           0.5
+#define HASTE_MAX           2
+/*
+ * A foreground that has been away for a second earns us one collision every
+ * 15 s: else one that never comes back would stop us for ever.
+ */
+#define AWAY_NS             1e9
+#define AWAY_COLLISION_NS   15e9
+/* The brake is looked at so often; the 100 ms include one look. */
+#define BRAKE_NS            (50 * 1000 * 1000LL)
+#define BRAKE_MAX           6
+
+void idletime_budget_init(IdletimeBudget *b)
+{
+    memset(b, 0, sizeof(*b));
+}
+
+/* What one costs at most. */
+static double collision_ns(const IdletimeBudget *b)
+{
+    return b->cap_ns / CAP_COLLISIONS;
+}
+
+/* ---- the brake */
+
+/*
+ * Twice the budget is too much, but one collision more or less is chance:
+ * two of them are let pass.
+ */
+static void brake_look(IdletimeBudget *b, double share, int64_t now_ns)
+{
+    double request_ns = b->request_ns - b->brake_request_ns;
+    double cost_ns = b->cost_ns - b->brake_cost_ns;
+
+    if (now_ns - b->brake_since_ns < BRAKE_NS) {
+        return;
+    }
+    if (cost_ns > 2 * share * request_ns + 2 * collision_ns(b)) {
+        b->brake = MIN(b->brake + 1, BRAKE_MAX);
+    } else if (b->brake) {
+        b->brake--;
+    }
+    b->brake_since_ns = now_ns;
+    b->brake_request_ns = b->request_ns;
+    b->brake_cost_ns = b->cost_ns;
+}
+
+/* ---- the bucket */
+
+static double grown(uint64_t now, uint64_t before)
+{
+    /* One that leaves takes its sum along. */
+    return now > before ? now - before : 0;
+}
+
+static void earn(IdletimeBudget *b, double share, double request_ns,
+                 double cost_ns, double away_ns)
+{
+    b->request_ns += request_ns;
+    b->cost_ns += cost_ns;
+    b->credit_ns += share * (request_ns - cost_ns) - cost_ns +
+                    collision_ns(b) * away_ns / AWAY_COLLISION_NS;
+    b->credit_ns = MIN(MAX(b->credit_ns, -b->cap_ns), b->cap_ns);
+}
+
+void idletime_budget_look(IdletimeBudget *b, double share,
+                          double collision_most_ns, const IdletimeTotals *now,
+                          int64_t idle_ns, int64_t now_ns)
+{
+    double elapsed_ns = MAX(now_ns - b->last_ns, 0);
+    double done = grown(now->fg_done, b->last.fg_done);
+    double request_ns = grown(now->fg_request_ns, b->last.fg_request_ns);
+    double cost_ns = grown(now->bg_cost_ns, b->last.bg_cost_ns);
+    double before_ns = b->cap_ns;
+
+    b->done += b->started ? done : 0;
+    b->cap_ns = CAP_COLLISIONS * collision_most_ns;
+    if (before_ns == 0) {
+        /* One collision to begin with, as soon as we know its size. */
+        b->credit_ns = collision_most_ns;
+    }
+    if (!b->started) {
+        b->started = true;
+        b->brake_since_ns = now_ns;
+    } else {
+        earn(b, share, request_ns, cost_ns,
+             idle_ns > AWAY_NS ? MIN(elapsed_ns, idle_ns - AWAY_NS) : 0);
+        brake_look(b, share, now_ns);
+    }
+    b->last = *now;
+    b->last_ns = now_ns;
+}
+
+double idletime_budget_haste(const IdletimeBudget *b)
+{
+    /* From 0, empty, to 2, full. */
+    double fill = b->cap_ns > 0 ? 2 * MAX(b->credit_ns, 0) / b->cap_ns : 0;
+
+    return fill < 1 ? HASTE_MIN + (1 - HASTE_MIN) * fill :
+                      1 + (HASTE_MAX - 1) * (fill - 1);
+}
+
+double idletime_budget_slowdown(const IdletimeBudget *b)
+{
+    double alone_ns = b->request_ns - b->cost_ns;
+
+    return alone_ns > 0 ? b->cost_ns / alone_ns : 0;
+}

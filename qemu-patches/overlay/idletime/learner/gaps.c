@@ -1,0 +1,216 @@
+/*
+ * Idletime gaps: the idle gaps of all foreground participants together.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ *
+ *   slot 0   ####....####........####
+ *   slot 1   ..###.......##......####
+ *   union    #####...######......####      gaps: ...  ......
+ *
+ * A slot is single-writer and lock-free: an entry is valid if the ring's head
+ * has not come round to it while we read.  A slot that wrote more than its
+ * ring holds since the last look has an overrun: its history is lost, and so
+ * is every gap that began before the first entry we still have.
+ *
+ * The writers may be hostile.  An entry counts only if it changes the state of
+ * its slot and lies between the slot's last entry and now, so that a slot is
+ * at most once busy, whatever its ring says.
+ */
+#include "qemu/osdep.h"
+#include "idletime/learner/gaps.h"
+
+#define BUSY_BIT 1ULL
+
+void idletime_gaps_init(IdletimeGaps *gaps, int64_t since_ns)
+{
+    memset(gaps, 0, sizeof(*gaps));
+    gaps->whole_from_ns = since_ns;
+    gaps->now_ns = INT64_MIN;
+    gaps->busy_since_ns = INT64_MAX;
+    /* The gap that is under way at our first look is not whole. */
+    gaps->idle_since_ns = INT64_MAX;
+}
+
+/* ---- the union */
+
+/*
+ * A slot that is busy for less than a nanosecond ends, in the sorted batch,
+ * before it begins: the count is then -1 for a moment, and nothing happened.
+ */
+static void union_busy(IdletimeGaps *gaps, int64_t at_ns)
+{
+    if (gaps->busy++ != 0) {
+        return;
+    }
+    gaps->busy_since_ns = at_ns;
+    if (gaps->idle_since_ns >= at_ns || gaps->now_ns == INT64_MIN) {
+        return;
+    }
+    gaps->idle_ns += at_ns - gaps->idle_since_ns;
+    if (gaps->idle_since_ns >= gaps->whole_from_ns) {
+        gaps->gap[gaps->count++] = (IdletimeGap) {
+            .begin_ns = gaps->idle_since_ns, .end_ns = at_ns,
+        };
+    }
+}
+
+static void union_idle(IdletimeGaps *gaps, int64_t at_ns)
+{
+    if (--gaps->busy == 0) {
+        gaps->idle_since_ns = at_ns;
+        gaps->busy_ns += MAX(at_ns - gaps->busy_since_ns, 0);
+    }
+}
+
+/* Late entries (a writer was preempted) count as of the last one merged. */
+static void merge(IdletimeGaps *gaps, uint64_t entry)
+{
+    int64_t at_ns = MAX((int64_t)(entry >> 1), gaps->now_ns);
+
+    if (entry & BUSY_BIT) {
+        union_busy(gaps, at_ns);
+    } else {
+        union_idle(gaps, at_ns);
+    }
+    gaps->now_ns = at_ns;
+}
+
+/* ---- one slot */
+
+static bool plausible(const IdletimeTrack *track, uint64_t entry,
+                      int64_t now_ns)
+{
+    int64_t at_ns = entry >> 1;
+
+    return (entry & BUSY_BIT) != track->busy && at_ns >= track->last_ns &&
+           at_ns <= now_ns;
+}
+
+static void take(IdletimeGaps *gaps, IdletimeTrack *track, uint64_t entry,
+                 int64_t now_ns)
+{
+    if (!plausible(track, entry, now_ns)) {
+        gaps->refused++;
+        return;
+    }
+    track->busy = entry & BUSY_BIT;
+    track->last_ns = entry >> 1;
+    gaps->batch[gaps->length++] = entry;
+}
+
+/* What it did before entry @read of its ring is lost. */
+static void resume_at(IdletimeGaps *gaps, IdletimeTrack *track,
+                      const IdletimeFgPage *page, uint64_t read)
+{
+    uint64_t entry = __atomic_load_n(&page->ring[read % IDLETIME_RING],
+                                     __ATOMIC_RELAXED);
+    bool was_busy = !(entry & BUSY_BIT);
+
+    track->read = read;
+    if (track->busy != was_busy) {
+        track->busy = was_busy;
+        if (was_busy) {
+            if (gaps->busy++ == 0) {
+                gaps->busy_since_ns = entry >> 1;
+            }
+        } else {
+            union_idle(gaps, gaps->now_ns);
+        }
+    }
+    gaps->whole_from_ns = MAX(gaps->whole_from_ns, (int64_t)(entry >> 1));
+}
+
+/* The slot was given to somebody else, or is zero after damage. */
+static void start_again(IdletimeGaps *gaps, IdletimeTrack *track)
+{
+    if (track->busy) {
+        union_idle(gaps, gaps->now_ns);
+        gaps->whole_from_ns = gaps->now_ns + 1;
+    }
+    *track = (IdletimeTrack) { .last_ns = INT64_MIN };
+}
+
+static void read_slot(IdletimeGaps *gaps, IdletimeTrack *track,
+                      const IdletimeFgLine *line, const IdletimeFgPage *page,
+                      int64_t now_ns)
+{
+    /* One less: the writer may be at work on the oldest. */
+    const uint64_t safe = IDLETIME_RING - 1;
+    uint64_t head = __atomic_load_n(&line->ring_head, __ATOMIC_ACQUIRE);
+
+    if (head == track->read) {
+        return;
+    }
+    if (head < track->read) {
+        start_again(gaps, track);
+    }
+    if (head - track->read > safe) {
+        gaps->overruns += track->read != 0;
+        /* A quarter of the ring as room to read in peace. */
+        resume_at(gaps, track, page, head - safe * 3 / 4);
+    }
+    while (track->read < head && gaps->length < IDLETIME_GAPS_BATCH) {
+        uint64_t entry = __atomic_load_n(&page->ring[track->read %
+                                                     IDLETIME_RING],
+                                         __ATOMIC_ACQUIRE);
+
+        if (__atomic_load_n(&line->ring_head, __ATOMIC_RELAXED) -
+            track->read > safe) {
+            break;      /* overrun while we read: seen at the next look */
+        }
+        track->read++;
+        take(gaps, track, entry, now_ns);
+    }
+}
+
+/* Shell sort: small or nearly sorted as a rule, and no allocation. */
+static void sort(uint64_t *value, uint32_t n)
+{
+    static const uint32_t step[] = { 301, 132, 57, 23, 10, 4, 1 };
+
+    for (unsigned k = 0; k < sizeof(step) / sizeof(step[0]); k++) {
+        for (uint32_t i = step[k]; i < n; i++) {
+            uint64_t v = value[i];
+            uint32_t j = i;
+
+            for (; j >= step[k] && value[j - step[k]] > v; j -= step[k]) {
+                value[j] = value[j - step[k]];
+            }
+            value[j] = v;
+        }
+    }
+}
+
+void idletime_gaps_look(IdletimeGaps *gaps, const IdletimeFgBoard *fg,
+                        uint32_t slots, int64_t now_ns)
+{
+    gaps->count = 0;
+    gaps->length = 0;
+    slots = MIN(slots, IDLETIME_SLOTS);
+    for (uint32_t i = 0; i < slots && gaps->length < IDLETIME_GAPS_BATCH;
+         i++) {
+        read_slot(gaps, &gaps->track[i], &fg->line[i], &fg->page[i], now_ns);
+    }
+    sort(gaps->batch, gaps->length);
+    for (uint32_t i = 0; i < gaps->length; i++) {
+        merge(gaps, gaps->batch[i]);
+    }
+}
+
+void idletime_gaps_dead(IdletimeGaps *gaps, uint32_t index)
+{
+    IdletimeTrack *track = &gaps->track[index % IDLETIME_SLOTS];
+
+    if (track->busy) {
+        track->busy = false;
+        union_idle(gaps, gaps->now_ns);
+        gaps->whole_from_ns = gaps->now_ns + 1;
+    }
+}
+
+int64_t idletime_gaps_idle(const IdletimeGaps *gaps, int64_t now_ns)
+{
+    bool open = !gaps->busy && gaps->idle_since_ns <= now_ns;
+
+    return gaps->idle_ns + (open ? now_ns - gaps->idle_since_ns : 0);
+}

@@ -1,0 +1,391 @@
+/*
+ * Idletime learner: the interval that sets itself.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ *
+ * THE PROBLEM
+ *
+ * A preemption interval saves all collisions of a burst but the first.  How
+ * long should it be?  A longer one wastes idle time, and the first request
+ * after each long gap meets the background whatever the interval is.  What
+ * counts is something else: given that the foreground has been idle for t,
+ * what will a background request that starts now cost?
+ *
+ *   foreground  ## ## ##                      ## ## ##
+ *   interval            bb bb bb bb bb bb bb b#b ## ##     one collision
+ *   learned          bb bb bb bb bb bb bb bb  ## ## ##     starts sooner, and
+ *                                                          stops in time
+ *
+ * WHAT THE OPERATOR SAYS
+ *
+ * A budget: the mean of the foreground's request times may grow by so much.
+ *
+ * THE STEPS, a file each, all of them pure
+ *
+ *   gaps.c       rings of all foreground slots -> idle gaps of their union
+ *   histogram.c  gaps -> distribution, forgetting
+ *   law.c        distribution -> c(t), the expected delay of a start at age t
+ *   window.c     c(t), budget -> ages at which background may start
+ *   cycle.c      the same on a second clock: time since the last burst began
+ *   cost.c       collisions -> what they cost all foreground requests
+ *   switch.c     gaps that ours used, and left alone -> what a seek back costs
+ *   budget.c     measured cost -> credit, brake
+ *   channels.c   own service times -> is it one server or many?
+ *   size.c       own service times by size -> size of pieces
+ *   spare.c      idle time -> last second, minute, hour, forecast
+ *   learner.c    joins them; notices when the workload changes
+ *   permit.c     may a request start now?
+ *
+ * PREDICTED AND MEASURED
+ *
+ * The windows say which starts are cheap.  They may be wrong.  So they never
+ * say how much is spent: each collision's cost is measured, the credit pays
+ * it, and without credit only what is expected to cost next to nothing may
+ * start.  A wrong prediction costs the background throughput, not the
+ * foreground its budget.  Low credit makes the windows smaller, high credit
+ * larger, so that in the mean what is earned is spent.
+ *
+ * A WORKED NUMBER
+ *
+ * Disk of 5 ms, bursts of six requests every 100 ms, pauses of 49 to 91 ms
+ * with equal probability, budget 3 %.  A burst has 30 ms of requests, so a gap
+ * may cost 0.9 ms.  Up to age 44 a start costs nothing.  Later it costs
+ * d^2 / 2(91 - t): 0.3 ms at 49, 0.6 ms at 70.  The foreground that returns
+ * while we go on finds us in service, halfway on average: 2.5 ms.  So we may
+ * go on until 36 % of the gaps are over, that is to age 64: on average 61 ms
+ * of the 70, twelve requests of the thirteen that a clairvoyant would start.
+ *
+ * WHO IS DELAYED, AND WHO NEVER IS
+ *
+ * As in core.c: the foreground is asked nothing.  Background waits for its
+ * window, and its deadline (max_hold_ns) holds as ever; a promotion takes no
+ * credit and is in the promotions.
+ *
+ * LIMITS
+ *
+ * Gaps are taken as independent of each other, but for the burst structure
+ * that shows in their lengths.  For memoryless arrivals no age is better than
+ * another: there the credit decides, and every scheduler has the same price.
+ * A rare foreground makes a small budget: 3 % of one request a minute is
+ * nothing, so after a second of idleness credit grows by itself, a collision
+ * in 15 s.  The cost of other processes is what they say it is.
+ *
+ * READING query-idletime
+ *
+ *   cyclic            the clock of cycle.c is in force, else that of a gap
+ *   windows           begin to end by that clock.  Begin is the interval in
+ *                     force; an end is where the foreground is expected back
+ *   slowdown-percent  what the foreground has really paid; below the budget
+ *   credit-us         at 0 the budget is used up: background is held by it
+ *                     (waits.budget grows); near credit-max-us the workload
+ *                     leaves nothing more to be had for the budget
+ *   delay-factor      1: one request at a time waits; more: those behind it
+ *                     in the queue wait as well
+ */
+#include "qemu/osdep.h"
+#include "idletime/learner/learner.h"
+#include "idletime/core/recent.h"
+
+/* Less is no distribution. */
+#define READY_GAPS          24
+/*
+ * Long memory for precision, short memory to notice a change: with bursts of
+ * six requests these are 170 and 8 bursts.
+ */
+static const IdletimeHalfLife slow_life = { 1024, 120e9 };
+static const IdletimeHalfLife fast_life = { 48, 2e9 };
+/*
+ * The short memory explains what comes better than the long one by a factor
+ * of e^8 = 3,000 in total: the workload has changed.
+ */
+#define DOUBT_MAX           8
+/* Gaps that differ by a quarter of a service time leave room for the same. */
+#define ALIKE               0.25
+/* Foreground time per gap is averaged over so many gaps. */
+#define REQUEST_MEMORY      256
+/* Windows are built anew after 1/16 more gaps, or this time; 200 us each. */
+#define BUILD_PART          16
+#define BUILD_MIN_NS        (50 * 1000 * 1000LL)
+#define BUILD_MAX_NS        (1000 * 1000 * 1000LL)
+
+void idletime_learner_init(IdletimeLearner *l, int64_t since_ns)
+{
+    memset(l, 0, sizeof(*l));
+    idletime_gaps_init(&l->gaps, since_ns);
+    idletime_histogram_init(&l->slow);
+    idletime_histogram_init(&l->fast);
+    idletime_cycle_init(&l->cycle);
+    idletime_budget_init(&l->budget);
+    idletime_channels_init(&l->channels);
+    idletime_spare_init(&l->spare);
+    l->gap_ns = MAX(since_ns, 0);
+    l->start_ns = INT64_MIN;
+    l->done_ns = INT64_MIN;
+    l->arrival_ns = INT64_MAX;
+}
+
+/* ---- gaps */
+
+static double logarithm(double x)
+{
+    union { double d; uint64_t u; } v = { x };
+    int exponent = (int)(v.u >> 52) - 1023;
+    double m, y;
+
+    v.u = (v.u & 0xfffffffffffffULL) | 0x3ff0000000000000ULL;
+    m = v.d;
+    y = (m - 1) / (m + 1);
+    /* ln m = 2 artanh y, y at most 1/3: 1e-4. */
+    return exponent * 0.69314718 + 2 * y * (1 + y * y * (1 / 3.0 +
+                                                        y * y / 5.0));
+}
+
+/*
+ * Page's cumulative sum test (E. Page, Biometrika 1954) of the short against
+ * the long memory, each judged by what it said before it saw the gap.
+ */
+static void doubt(IdletimeLearner *l, int64_t gap_ns)
+{
+    int64_t alike_ns = ALIKE * l->sizes.any.mean_ns;
+    double evidence =
+        logarithm(idletime_histogram_near(&l->fast, gap_ns, alike_ns) /
+                  idletime_histogram_near(&l->slow, gap_ns, alike_ns));
+
+    l->doubt = MAX(l->doubt + evidence, 0);
+    if (l->doubt > DOUBT_MAX) {
+        l->slow = l->fast;
+        l->doubt = 0;
+        l->changes++;
+        l->built_gaps = 0;
+        idletime_cycle_init(&l->cycle);
+        idletime_cost_doubt(&l->cost);
+        idletime_seek_doubt(&l->switching);
+    }
+}
+
+static void note_gap(IdletimeLearner *l, const IdletimeGap *gap)
+{
+    int64_t length_ns = gap->end_ns - gap->begin_ns;
+    int64_t since_ns = gap->end_ns - l->gap_ns;
+
+    if (l->built_gaps) {
+        idletime_cycle_note(&l->cycle, gap, &l->windows,
+                            l->request_ns / MAX(l->request_gaps, 1));
+    }
+    doubt(l, length_ns);
+    idletime_histogram_add(&l->slow, slow_life, length_ns, since_ns);
+    idletime_histogram_add(&l->fast, fast_life, length_ns, since_ns);
+    l->gap_ns = gap->end_ns;
+    l->gap_count++;
+}
+
+static void note_requests(IdletimeLearner *l, double request_ns, double gaps)
+{
+    l->request_ns += request_ns;
+    l->request_gaps += gaps;
+    idletime_recent_limit(&l->request_ns, &l->request_gaps, REQUEST_MEMORY);
+}
+
+/* ---- windows */
+
+bool idletime_learner_ready(const IdletimeLearner *l)
+{
+    return l->gap_count >= READY_GAPS && idletime_service_known(&l->sizes);
+}
+
+static bool build_is_due(const IdletimeLearner *l, int64_t now_ns)
+{
+    if (!idletime_learner_ready(l)) {
+        return false;
+    }
+    if (!l->built_gaps) {
+        return true;
+    }
+    return now_ns - l->built_ns >= BUILD_MAX_NS ||
+           (now_ns - l->built_ns >= BUILD_MIN_NS &&
+            l->gap_count - l->built_gaps >=
+            idletime_histogram_count(&l->slow) / BUILD_PART);
+}
+
+static void build(IdletimeLearner *l, const IdletimeGoal *goal, int64_t now_ns)
+{
+    IdletimeService service = idletime_service_any(&l->sizes);
+    double factor = idletime_cost_factor(&l->cost);
+    /* In units of the first request's delay, as the windows count. */
+    double request_ns = l->request_ns / MAX(l->request_gaps, 1) / factor;
+    IdletimeTerms terms = {
+        .budget_ns = goal->share * request_ns,
+        .haste = idletime_budget_haste(&l->budget),
+        .request_ns = request_ns,
+        .switch_ns = l->switching.cost_ns / factor,
+    };
+
+    idletime_windows_build(&l->windows, &l->slow, service, NULL, &terms);
+    idletime_cycle_build(&l->cycle, &l->slow, &l->windows, &terms);
+    terms.haste = 1;
+    idletime_service_choose(&l->sizes, &l->windows, goal->max_bytes, &terms,
+                          now_ns);
+    l->built_gaps = l->gap_count;
+    l->built_ns = now_ns;
+}
+
+/* ---- looks */
+
+/* When was the foreground idle first from @at_ns on?  INT64_MAX: not yet. */
+static int64_t idle_from(const IdletimeGaps *gaps, int64_t at_ns)
+{
+    for (uint32_t i = 0; i < gaps->count; i++) {
+        if (gaps->gap[i].begin_ns >= at_ns) {
+            return gaps->gap[i].begin_ns;
+        }
+    }
+    return !gaps->busy && gaps->idle_since_ns >= at_ns ? gaps->idle_since_ns :
+           INT64_MAX;
+}
+
+/* The busy period that ours has delayed is over: now its cost can be told. */
+static double settle(IdletimeLearner *l)
+{
+    IdletimeCollision c = l->collision;
+    int64_t idle_ns = idle_from(&l->gaps, c.arrival_ns);
+
+    if (!c.open || idle_ns == INT64_MAX) {
+        return 0;
+    }
+    l->collision.open = false;
+    return idletime_cost_collision(&l->cost, c.end_ns - c.arrival_ns,
+                                   MAX(idle_ns - c.end_ns, 0));
+}
+
+uint64_t idletime_learner_read(IdletimeLearner *l, const IdletimeFgBoard *fg,
+                               uint32_t slots, int64_t now_ns)
+{
+    uint64_t overruns = l->gaps.overruns;
+    double cost_ns;
+
+    idletime_gaps_look(&l->gaps, fg, slots, now_ns);
+    if (l->gaps.overruns != overruns) {
+        idletime_cycle_lost(&l->cycle);
+    }
+    for (uint32_t i = 0; i < l->gaps.count; i++) {
+        note_gap(l, &l->gaps.gap[i]);
+        if (l->gaps.gap[i].end_ns > l->start_ns) {
+            l->arrival_ns = MIN(l->arrival_ns, l->gaps.gap[i].end_ns);
+        }
+    }
+    cost_ns = settle(l) + l->owed_ns;
+    l->owed_ns = 0;
+    return cost_ns;
+}
+
+/* What came before them costs the foreground something, too. */
+static void note_turn(IdletimeLearner *l, const IdletimeTotals *totals,
+                      const IdletimeSpan *span, double cost_ns)
+{
+    IdletimeTurn turn = {
+        .started = totals->bg_started - MIN(l->bg_started, totals->bg_started),
+        .own = l->own_started,
+        .cost_ns = cost_ns,
+        .settled = totals->fg_in_service <= 1 && !totals->bg_in_service &&
+                   !l->collision.open,
+    };
+
+    l->owed_ns += idletime_seek_look(&l->switching, span, &turn,
+                                       l->sizes.any.mean_ns);
+    l->own_started = 0;
+}
+
+static void note_span(IdletimeLearner *l, const IdletimeTotals *totals,
+                      double done, double request_ns, double cost_ns)
+{
+    IdletimeSpan span = {
+        .done = done,
+        .request_ns = request_ns,
+        .busy_ns = l->gaps.busy_ns - l->busy_ns,
+        .background = totals->bg_in_service ||
+                      totals->bg_started != l->bg_started,
+        .quiet = totals->quiet && !l->collision.open,
+    };
+
+    idletime_cost_look(&l->cost, &span, l->sizes.any.mean_ns);
+    if (idletime_channels_limit(&l->channels) == 1) {
+        note_turn(l, totals, &span, cost_ns);
+    }
+    l->busy_ns = l->gaps.busy_ns;
+    l->bg_started = totals->bg_started;
+}
+
+void idletime_learner_look(IdletimeLearner *l, const IdletimeGoal *goal,
+                           const IdletimeTotals *totals, int64_t now_ns)
+{
+    double done = l->budget.done, request_ns = l->budget.request_ns;
+    double cost_ns = l->budget.cost_ns;
+
+    idletime_budget_look(&l->budget, goal->share, l->sizes.any.mean_ns *
+                         idletime_cost_factor(&l->cost), totals,
+                         l->gaps.busy ? 0 : now_ns - l->gaps.idle_since_ns,
+                         now_ns);
+    done = l->budget.done - done;
+    request_ns = l->budget.request_ns - request_ns;
+    cost_ns = l->budget.cost_ns - cost_ns;
+    note_span(l, totals, done, request_ns, cost_ns);
+    note_requests(l, request_ns - cost_ns, l->gaps.count);
+    idletime_channels_fg(&l->channels, done, request_ns, goal->share);
+    idletime_channels_earn(&l->channels, goal->share * request_ns);
+    idletime_spare_look(&l->spare, idletime_gaps_idle(&l->gaps, now_ns),
+                        now_ns);
+    if (build_is_due(l, now_ns)) {
+        build(l, goal, now_ns);
+    }
+}
+
+/* ---- own requests */
+
+void idletime_learner_started(IdletimeLearner *l, int64_t now_ns)
+{
+    l->start_ns = now_ns;
+    l->arrival_ns = INT64_MAX;
+    l->own_started++;
+}
+
+/*
+ * Until when did ours keep the resource busy?  A host that is stalled sees it
+ * complete later; that is not our fault, all of its requests would wait.
+ */
+static int64_t believed_end(const IdletimeLearner *l,
+                            const IdletimeServed *served, int64_t now_ns)
+{
+    return served->since_ns +
+           (int64_t)idletime_service_believed(&l->sizes, served->bytes,
+                                            now_ns - served->since_ns);
+}
+
+/* Those in service at a time are one collision: the last to end counts. */
+static void note_collision(IdletimeLearner *l, int64_t end_ns)
+{
+    if (!l->collision.open) {
+        l->collision.arrival_ns = l->arrival_ns;
+    }
+    l->collision.end_ns = end_ns;
+    l->collision.open = true;
+}
+
+void idletime_learner_done(IdletimeLearner *l, const IdletimeServed *served,
+                           int64_t now_ns)
+{
+    double took_ns = now_ns - served->since_ns;
+    int64_t end_ns = believed_end(l, served, now_ns);
+    bool parallel;
+
+    l->done_ns = now_ns;
+    idletime_channels_note(&l->channels, served->beside + 1, took_ns);
+    parallel = idletime_channels_limit(&l->channels) > 1;
+    if (!served->fg_idle && !parallel) {
+        return;
+    }
+    idletime_service_note(&l->sizes, served->bytes, took_ns);
+    if (!parallel && idletime_service_known(&l->sizes) &&
+        l->arrival_ns < end_ns && l->arrival_ns > served->since_ns) {
+        note_collision(l, end_ns);
+    }
+}

@@ -1,0 +1,125 @@
+/*
+ * Idletime learner: the interval that sets itself.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ *
+ * One for each resource and process that has background participants there.
+ * Facts go in (what a look at the boards saw, own starts and completions),
+ * a permit comes out.  Pure: no clock, lock, timer, allocation or I/O.
+ */
+#ifndef IDLETIME_LEARNER_H
+#define IDLETIME_LEARNER_H
+
+#include "idletime/learner/budget.h"
+#include "idletime/learner/channels.h"
+#include "idletime/learner/cost.h"
+#include "idletime/learner/cycle.h"
+#include "idletime/learner/gaps.h"
+#include "idletime/learner/service.h"
+#include "idletime/learner/spare.h"
+#include "idletime/learner/seek.h"
+
+/* What the operator wants. */
+typedef struct IdletimeGoal {
+    double share;               /* the budget: 0.05 is 5 % */
+    int64_t interval_ns;        /* in force until enough is known */
+    uint64_t max_bytes;         /* of a piece */
+} IdletimeGoal;
+
+typedef struct IdletimeAdmission {
+    bool learned;               /* else the goal's interval is in force */
+    int64_t interval_ns;        /* age at which background may start first */
+    int64_t closed_until_ns;    /* no start before; INT64_MIN: open */
+    bool beside;                /* start although foreground is in service */
+    uint32_t max_inflight;      /* background in service at most */
+} IdletimeAdmission;
+
+/* Ours was in service from before a foreground arrival until @end_ns. */
+typedef struct IdletimeCollision {
+    bool open;                  /* the foreground has not been idle since */
+    int64_t arrival_ns, end_ns;
+} IdletimeCollision;
+
+typedef struct IdletimeLearner {
+    IdletimeGaps gaps;
+    IdletimeHistogram slow, fast;
+    double doubt;               /* evidence that slow is out of date, nats */
+    int64_t gap_ns;             /* when the last gap ended */
+    uint64_t gap_count, changes;
+    double request_ns, request_gaps;    /* foreground time a gap, decaying */
+    int64_t busy_ns;            /* of the gaps, at the last look */
+
+    IdletimeServiceTimes sizes;
+
+    IdletimeWindows windows;
+    IdletimeCycle cycle;
+    uint64_t built_gaps;        /* gap_count of the windows */
+    int64_t built_ns;
+
+    IdletimeBudget budget;
+    IdletimeCost cost;
+    IdletimeCollision collision;        /* the last one */
+    IdletimeSeek switching;
+    uint64_t bg_started;        /* at the last look */
+    uint32_t own_started;       /* since then */
+    double owed_ns;             /* probes, returns: not published yet */
+    IdletimeChannels channels;
+    IdletimeSpare spare;
+    int64_t start_ns;           /* own last start */
+    int64_t done_ns;            /* own last completion, not yet asked after */
+    int64_t arrival_ns;         /* first foreground arrival after it */
+} IdletimeLearner;
+
+/** idletime_learner_init: what happened before @since_ns teaches nothing. */
+void idletime_learner_init(IdletimeLearner *l, int64_t since_ns);
+
+/**
+ * idletime_learner_read: learn what the rings say of the foreground.
+ * @fg: the board; @slots: of it in use
+ * Returns what collisions, probes and returns of the foreground have cost, in
+ * ns, as far as that can be told by now: to be published on the background
+ * board before idletime_learner_look() sums it.
+ */
+uint64_t idletime_learner_read(IdletimeLearner *l, const IdletimeFgBoard *fg,
+                               uint32_t slots, int64_t now_ns);
+
+/** idletime_learner_look: learn from sums of the same moment. */
+void idletime_learner_look(IdletimeLearner *l, const IdletimeGoal *goal,
+                           const IdletimeTotals *totals, int64_t now_ns);
+
+/* What the permit is asked for. */
+typedef struct IdletimeQuestion {
+    uint32_t bytes;             /* of the request */
+    uint32_t fg_requests;       /* foreground requests in service */
+    uint32_t bg_in_service;
+    int64_t fg_last_ns;         /* last foreground event */
+    int64_t now_ns;
+} IdletimeQuestion;
+
+/** idletime_learner_admit: may a request start now? */
+IdletimeAdmission idletime_learner_admit(IdletimeLearner *l,
+                                       const IdletimeGoal *goal,
+                                       const IdletimeQuestion *q);
+
+/** idletime_learner_started: one of ours was issued. */
+void idletime_learner_started(IdletimeLearner *l, int64_t now_ns);
+
+/* One of ours that has completed. */
+typedef struct IdletimeServed {
+    uint32_t bytes;
+    uint32_t beside;            /* others in service when it started */
+    bool fg_idle;               /* no foreground among these */
+    int64_t since_ns;
+} IdletimeServed;
+
+/** idletime_learner_done: one of ours completed; before it, a look then. */
+void idletime_learner_done(IdletimeLearner *l, const IdletimeServed *served,
+                           int64_t now_ns);
+
+/** idletime_learner_interval: in force; @safe_ns until enough is known. */
+int64_t idletime_learner_interval(const IdletimeLearner *l, int64_t safe_ns);
+
+/** idletime_learner_ready: is enough known? */
+bool idletime_learner_ready(const IdletimeLearner *l);
+
+#endif

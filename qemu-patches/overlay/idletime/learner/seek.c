@@ -1,0 +1,212 @@
+/*
+ * Idletime switch: what it costs the foreground that ours had the resource.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ *
+ * THE WAY BACK
+ *
+ *   foreground  ######.....................#####    the arm stays where it is
+ *   foreground  ######..               ....######--   ours took it elsewhere
+ *   ours                ################
+ *
+ * Nobody waits behind a request of ours, and still the first one after them
+ * takes longer.  That is paid once for each gap in which ours ran, however
+ * many they were; so the budget has to buy a gap, before it buys starts in it.
+ *
+ * HOW IT IS TOLD
+ *
+ * Foreground requests come after other foreground, after a pause in which
+ * nothing ran, or after ours; in each case
+ *
+ *   excess = their time in service - requests * time of one after foreground
+ *
+ * summed until at most one is in service, less what collisions have cost
+ * (cost.c).
+ * More after ours than after foreground is a suspicion only: what begins a
+ * burst may always take longer.  So now and then, by lot, a gap is left alone
+ * that would have been used.  The cost is the difference between both, as soon
+ * as it is more than chance and more than an eighth of a service time: less is
+ * a host that wakes up.
+ *
+ * LIMITS
+ *
+ * Several processes learn the same from the same sums, and draw the same lot,
+ * by the time at which the gap began.  Each pays for its share of a gap's
+ * starts.  What all say that they have cost is a sum, in which their returns
+ * are: each takes its own opinion for that of all.  If these differ, the rest
+ * shows as excess, so that together they pay what it was.
+ */
+#include "qemu/osdep.h"
+#include "idletime/learner/seek.h"
+#include "idletime/core/recent.h"
+
+/* Memory: returns, and requests after foreground. */
+#define RETURNS_MAX         256
+#define NEAR_MAX            2048
+/* Less is no mean. */
+#define PAUSES_MIN          8
+#define PAUSES_ENOUGH       32
+#define RETURNS_MIN         8
+#define NEAR_MIN            16
+/* After a change so much is left. */
+#define DOUBT               4
+/* More than chance: in standard errors; and in service times. */
+#define ERRORS              2
+#define WORTH               0.125
+/* A request waited for ten services?  The host was elsewhere. */
+#define NOISE               10
+/*
+ * One gap in so many is left alone: at first, until that is enough to tell, if
+ * it costs, if it does not.
+ */
+#define AWAY_FIRST          2
+#define AWAY_TELLING        4
+#define AWAY_COSTS          16
+#define AWAY_FREE           64
+
+/* ---- sums */
+
+static void note(IdletimeReturns *r, double excess_ns)
+{
+    double off = excess_ns - r->mean_ns;
+    double part;
+
+    r->count = MIN(r->count + 1, RETURNS_MAX);
+    part = 1 / r->count;
+    r->mean_ns += part * off;
+    r->square += part * (off * (excess_ns - r->mean_ns) - r->square);
+}
+
+static double error2(const IdletimeReturns *r)
+{
+    return r->square / MAX(r->count - 1, 1);
+}
+
+/* By more than chance, and worth it. */
+static bool more(double excess_ns, double square, double service_ns)
+{
+    return excess_ns > WORTH * service_ns &&
+           excess_ns * excess_ns > ERRORS * ERRORS * square;
+}
+
+static void note_near(IdletimeSeek *s)
+{
+    s->near_done += s->done;
+    s->near_ns += s->request_ns;
+    idletime_recent_limit(&s->near_ns, &s->near_done, NEAR_MAX);
+}
+
+static double excess(const IdletimeSeek *s, double known_ns,
+                     double service_ns)
+{
+    double each_ns = s->near_done >= NEAR_MIN ? s->near_ns / s->near_done :
+                     service_ns;
+    double most_ns = NOISE * service_ns * s->done;
+    double excess_ns = s->request_ns - s->done * each_ns - known_ns;
+
+    return MIN(MAX(excess_ns, -most_ns), most_ns);
+}
+
+static void judge(IdletimeSeek *s, double service_ns)
+{
+    double cost_ns = s->bg.mean_ns - s->pause.mean_ns;
+
+    s->cost_ns = s->pause.count >= PAUSES_MIN && s->bg.count >= RETURNS_MIN &&
+                 more(cost_ns, error2(&s->bg) + error2(&s->pause),
+                      service_ns) ? cost_ns : 0;
+}
+
+/* ---- gaps left alone */
+
+static bool suspicious(const IdletimeSeek *s, double service_ns)
+{
+    return s->bg.count >= RETURNS_MIN &&
+           (s->near_done < NEAR_MIN ||
+            more(s->bg.mean_ns, error2(&s->bg), service_ns));
+}
+
+static uint32_t away_every(const IdletimeSeek *s)
+{
+    /* With nothing to compare it is no suspicion, and no hurry. */
+    return s->near_done < NEAR_MIN ? AWAY_COSTS :
+           s->pause.count < PAUSES_MIN ? AWAY_FIRST :
+           s->cost_ns > 0 ? AWAY_COSTS :
+           s->pause.count < PAUSES_ENOUGH ? AWAY_TELLING : AWAY_FREE;
+}
+
+/* By lot, that it may not beat with the foreground (Knuth's hash). */
+static bool one_in(uint64_t gap, uint32_t n)
+{
+    return (gap * 0x9e3779b97f4a7c15ULL >> 32) % n == 0;
+}
+
+static void begin(IdletimeSeek *s, IdletimeBefore before)
+{
+    s->before = before;
+    s->done = s->request_ns = s->started = s->own = 0;
+    s->drawn = false;
+}
+
+bool idletime_seek_away(IdletimeSeek *s, double service_ns, uint64_t gap)
+{
+    if (s->before == IDLETIME_BEFORE_FG && !s->drawn &&
+        suspicious(s, service_ns)) {
+        s->drawn = true;
+        if (one_in(gap, away_every(s))) {
+            begin(s, IDLETIME_BEFORE_PAUSE);
+        }
+    }
+    return s->before == IDLETIME_BEFORE_PAUSE;
+}
+
+/* ---- looks */
+
+/* The foreground is back, and its first requests are served. */
+static double end(IdletimeSeek *s, double service_ns)
+{
+    if (s->before == IDLETIME_BEFORE_PAUSE) {
+        note(&s->pause, excess(s, 0, service_ns));
+        judge(s, service_ns);
+        return 0;
+    }
+    note(&s->bg, excess(s, s->said_ns - s->charged_ns, service_ns));
+    judge(s, service_ns);
+    s->said_ns = 0;
+    s->charged_ns = s->cost_ns;
+    return s->started > 0 ? s->cost_ns * MIN(s->own / s->started, 1) : 0;
+}
+
+double idletime_seek_look(IdletimeSeek *s, const IdletimeSpan *span,
+                            const IdletimeTurn *turn, double service_ns)
+{
+    double cost_ns = 0;
+
+    if (span->background && s->before != IDLETIME_BEFORE_BG) {
+        begin(s, IDLETIME_BEFORE_BG);
+    }
+    s->started += turn->started;
+    s->own += turn->own;
+    s->said_ns += turn->cost_ns;
+    s->done += span->done;
+    s->request_ns += span->request_ns;
+    if (s->before == IDLETIME_BEFORE_FG && s->done > 0) {
+        note_near(s);
+        begin(s, IDLETIME_BEFORE_FG);
+    } else if (turn->settled && s->done > 0) {
+        cost_ns = end(s, service_ns);
+        begin(s, IDLETIME_BEFORE_FG);
+    }
+    return cost_ns;
+}
+
+void idletime_seek_doubt(IdletimeSeek *s)
+{
+    idletime_recent_limit(&s->near_ns, &s->near_done, NEAR_MIN);
+    s->pause.count = MIN(s->pause.count, DOUBT);
+    s->bg.count = MIN(s->bg.count, DOUBT);
+}
+
+double idletime_seek_price(const IdletimeSeek *s)
+{
+    return s->before == IDLETIME_BEFORE_BG ? 0 : s->cost_ns;
+}

@@ -1,0 +1,216 @@
+/*
+ * What a seek back costs, told from gaps that were used and gaps that were
+ * left alone, against a disk that is known.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ */
+#include "test.h"
+#include "idletime/learner/seek.h"
+
+#define SERVICE (15.0 * MS)
+#define PROCESSES_MAX 8
+
+/* Bursts, one request after the other; the background runs in each gap. */
+typedef struct Disk {
+    int requests;               /* of a burst; 0: six */
+    double back_ns;             /* more after background */
+    double first_ns;            /* more after any pause */
+    double delay_ns;            /* collision of every second return */
+    double spread;              /* of service times */
+    int processes;              /* of the background: an equal share each */
+} Disk;
+
+typedef struct Result {
+    double paid_ns, true_ns;    /* for returns */
+    int used, alone;            /* gaps */
+    IdletimeSeek s[PROCESSES_MAX];
+} Result;
+
+static double service(const Disk *d, uint64_t *random)
+{
+    return SERVICE * (1 + d->spread * (2 * test_uniform(random) - 1));
+}
+
+/* One look of everybody; what they publish is seen at the next one. */
+static double look(const Disk *d, Result *r, IdletimeSpan span, bool ran,
+                   double *said_ns)
+{
+    double paid_ns = 0;
+
+    for (int i = 0; i < d->processes; i++) {
+        IdletimeTurn turn = {
+            .started = ran ? d->processes : 0, .own = ran,
+            .cost_ns = *said_ns, .settled = !ran,
+        };
+
+        paid_ns += idletime_seek_look(&r->s[i], &span, &turn, SERVICE);
+    }
+    *said_ns = paid_ns;
+    return paid_ns;
+}
+
+static void burst(const Disk *d, Result *r, bool ran, bool alone, int n,
+                  uint64_t *random, double *said_ns)
+{
+    double delay_ns = ran && n % 2 ? d->delay_ns : 0;
+
+    for (int i = 0; i < (d->requests ? d->requests : 6); i++) {
+        IdletimeSpan span = { .done = 1, .quiet = true };
+
+        span.request_ns = service(d, random) +
+                          (i == 0 ? d->first_ns + delay_ns : 0) +
+                          (i == 0 && !alone ? d->back_ns : 0);
+        if (i == 0) {
+            *said_ns += delay_ns;
+        }
+        r->paid_ns += look(d, r, span, false, said_ns);
+    }
+}
+
+static Result run(const Disk *d, int gaps)
+{
+    uint64_t random = test_seed();
+    Result r = { 0 };
+    double said_ns = 0;
+
+    for (int n = 0; n < gaps; n++) {
+        uint64_t gap = n * 400LL * MS + test_range(&random, 0, MS);
+        bool alone = false;
+
+        for (int i = 0; i < d->processes; i++) {
+            /* All draw the same lot. */
+            bool away = idletime_seek_away(&r.s[i], SERVICE, gap);
+
+            g_assert_true(i == 0 || away == alone);
+            alone = away;
+        }
+        r.used += !alone;
+        r.alone += alone;
+        r.true_ns += alone ? 0 : d->back_ns;
+        if (!alone) {
+            IdletimeSpan span = { .background = true };
+
+            look(d, &r, span, true, &said_ns);
+        }
+        burst(d, &r, !alone, alone, n, &random, &said_ns);
+    }
+    return r;
+}
+
+static void test_seek(void)
+{
+    Disk d = { .back_ns = 9 * MS, .spread = 0.3, .processes = 1 };
+    Result r = run(&d, 4000);
+
+    g_assert_cmpfloat(r.paid_ns / r.true_ns, >, 0.85);
+    g_assert_cmpfloat(r.paid_ns / r.true_ns, <, 1.15);
+    /* A sixteenth is left alone, and more at the beginning. */
+    g_assert_cmpint(r.alone, <, 4000 / 10);
+    /* It is found within the first hundred gaps. */
+    r = run(&d, 100);
+    g_assert_cmpfloat(r.s[0].cost_ns, >, 4 * MS);
+}
+
+/* The first start in a gap is paid, those after it are free. */
+static void test_price(void)
+{
+    IdletimeSeek s = { .cost_ns = 9 * MS };
+    IdletimeSpan span = { .background = true };
+
+    g_assert_cmpfloat(idletime_seek_price(&s), ==, 9 * MS);
+    idletime_seek_look(&s, &span, &(IdletimeTurn) { .started = 1, .own = 1 },
+                         SERVICE);
+    g_assert_cmpfloat(idletime_seek_price(&s), ==, 0);
+}
+
+/* What begins a burst takes longer whatever we do: we do not pay for that. */
+static void test_first_is_slow(void)
+{
+    Disk d = { .first_ns = 9 * MS, .spread = 0.3, .processes = 1 };
+    Result r = run(&d, 4000);
+
+    g_assert_cmpfloat(r.paid_ns, <, 4000 * 0.05 * SERVICE);
+    g_assert_cmpint(r.alone, <, 4000 / 20);
+}
+
+/* No arm, and a host that needs a moment to wake up: no gap is left alone. */
+static void test_fixed(void)
+{
+    Disk d = { .first_ns = MS / 2, .spread = 0.1, .processes = 1 };
+    Result r = run(&d, 1000);
+
+    g_assert_cmpfloat(r.paid_ns, ==, 0);
+    g_assert_cmpint(r.alone, ==, 0);
+}
+
+/*
+ * Single requests: there is none after foreground to compare with.  A gap in
+ * sixteen is left alone, and no more; an arm is found all the same.
+ */
+static void test_single(void)
+{
+    Disk d = { .requests = 1, .spread = 0.1, .processes = 1 };
+    Result r = run(&d, 1000);
+
+    g_assert_cmpfloat(r.paid_ns, <, 1000 * 0.02 * SERVICE);
+    g_assert_cmpint(r.alone, <, 1000 / 10);
+    d.back_ns = 9 * MS;
+    r = run(&d, 1000);
+    g_assert_cmpfloat(r.paid_ns / r.true_ns, >, 0.7);
+    g_assert_cmpfloat(r.paid_ns / r.true_ns, <, 1.1);
+    g_assert_cmpint(r.alone, <, 1000 / 10);
+}
+
+/* Collisions are paid where they are seen. */
+static void test_collisions(void)
+{
+    Disk d = { .delay_ns = 10 * MS, .spread = 0.1, .processes = 1 };
+    Result r = run(&d, 1000);
+
+    g_assert_cmpfloat(r.paid_ns, ==, 0);
+    d.back_ns = 9 * MS;
+    r = run(&d, 1000);
+    g_assert_cmpfloat(r.paid_ns / r.true_ns, >, 0.8);
+    g_assert_cmpfloat(r.paid_ns / r.true_ns, <, 1.2);
+}
+
+/* Eight processes that see the same pay once, together. */
+static void test_processes(void)
+{
+    Disk d = { .back_ns = 9 * MS, .delay_ns = 10 * MS, .spread = 0.3,
+               .processes = PROCESSES_MAX };
+    Result r = run(&d, 4000);
+
+    g_assert_cmpfloat(r.paid_ns / r.true_ns, >, 0.8);
+    g_assert_cmpfloat(r.paid_ns / r.true_ns, <, 1.2);
+}
+
+/* After a change it has to be proven anew. */
+static void test_doubt(void)
+{
+    Disk d = { .back_ns = 9 * MS, .spread = 0.3, .processes = 1 };
+    Result r = run(&d, 400);
+    IdletimeSpan span = { .background = true };
+
+    g_assert_cmpfloat(r.s[0].cost_ns, >, 6 * MS);
+    idletime_seek_doubt(&r.s[0]);
+    idletime_seek_look(&r.s[0], &span, &(IdletimeTurn) { .started = 1,
+                         .own = 1 }, SERVICE);
+    span = (IdletimeSpan) { .done = 1, .request_ns = SERVICE, .quiet = true };
+    g_assert_cmpfloat(idletime_seek_look(&r.s[0], &span, &(IdletimeTurn) {
+                      .settled = true }, SERVICE), ==, 0);
+}
+
+int main(int argc, char **argv)
+{
+    g_test_init(&argc, &argv, NULL);
+    g_test_add_func("/switch/seek", test_seek);
+    g_test_add_func("/switch/price", test_price);
+    g_test_add_func("/switch/first-is-slow", test_first_is_slow);
+    g_test_add_func("/switch/fixed", test_fixed);
+    g_test_add_func("/switch/single", test_single);
+    g_test_add_func("/switch/collisions", test_collisions);
+    g_test_add_func("/switch/processes", test_processes);
+    g_test_add_func("/switch/doubt", test_doubt);
+    return g_test_run();
+}
