@@ -1,5 +1,5 @@
 /*
- * Arena: turns among background participants, and waking them.
+ * Arena: turns among background participants.
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  */
@@ -260,46 +260,6 @@ static void test_overdue_in_service(void)
     arena_remove(&arena);
 }
 
-/* Sleeps until it is woken, as often as it is told. */
-static int sleeper(ChildEnd *end, void *data)
-{
-    IdletimeSleep sleep = { 0 };
-    Peer peer;
-
-    peer_join(&peer, data, "sleeper");
-    end_tell(end, 'r');
-    while (sleep.seen < 100) {
-        if (!idletime_bg_sleep(&peer.scan, &sleep, 60000)) {
-            return 1;
-        }
-        end_tell(end, 'w');
-    }
-    return sleep.seen == 100 ? 0 : 2;
-}
-
-static void test_wake(void)
-{
-    Arena arena = arena_new();
-    Child child = child_start(sleeper, &arena);
-    IdletimeSleep sleep = { 0 };
-    Peer peer;
-
-    g_assert_cmpint(child_hear(&child), ==, 'r');
-    peer_join(&peer, &arena, "waker");
-    for (int i = 0; i < 100; i++) {
-        idletime_bg_wake(&peer.scan, 0);
-        g_assert_cmpint(child_hear(&child), ==, 'w');
-    }
-    g_assert_cmpint(child_exit_status(&child), ==, 0);
-    /* Awake already: returns at once.  Then nobody wakes: time out. */
-    idletime_bg_wake(&peer.scan, peer.slot.index);
-    g_assert_true(idletime_bg_sleep(&peer.scan, &sleep, 60000));
-    g_assert_false(idletime_bg_sleep(&peer.scan, &sleep, 1));
-    idletime_bg_wake(&peer.scan, IDLETIME_SLOTS);
-    peer_leave(&peer);
-    arena_remove(&arena);
-}
-
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
@@ -310,6 +270,5 @@ int main(int argc, char **argv)
     g_test_add_func("/turns/other-interval", test_other_interval);
     g_test_add_func("/turns/overdue", test_overdue);
     g_test_add_func("/turns/overdue-in-service", test_overdue_in_service);
-    g_test_add_func("/turns/wake", test_wake);
     return g_test_run();
 }
