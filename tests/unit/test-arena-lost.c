@@ -214,6 +214,28 @@ static void test_scribbled(void)
     arena_remove(&arena);
 }
 
+/* The guard knows a board from its first byte to its last. */
+static void test_guard_bounds(void)
+{
+    Arena arena = arena_new();
+    Peer peer;
+    uint8_t *map;
+
+    peer_join(&peer, &arena, "peer");
+    map = peer.bg.map;
+    g_assert_false(idletime_arena_sigbus(map - 1));
+    g_assert_false(idletime_arena_sigbus(NULL));
+    g_assert_true(idletime_board_intact(&peer.bg, false));
+    g_assert_true(idletime_arena_sigbus(map + peer.bg.size - 1));
+    /* It is zeroed memory now. */
+    g_assert_false(idletime_board_intact(&peer.bg, false));
+    g_assert_true(idletime_board_intact(&peer.fg, false));
+    g_assert_true(idletime_arena_sigbus(map));
+    peer_leave(&peer);
+    g_assert_false(idletime_arena_sigbus(map));
+    arena_remove(&arena);
+}
+
 /* A board that was never opened may be closed: no foreign file or guard. */
 static void test_close_unopened(void)
 {
@@ -239,6 +261,7 @@ int main(int argc, char **argv)
                     test_claim_after_replacement);
     g_test_add_func("/lost/read-only", test_read_only);
     g_test_add_func("/lost/scribbled", test_scribbled);
+    g_test_add_func("/lost/guard-bounds", test_guard_bounds);
     g_test_add_func("/lost/close-unopened", test_close_unopened);
     return g_test_run();
 }
