@@ -191,6 +191,9 @@ static void test_background_totals(void)
     totals = idletime_scan_background(&peer[0].scan);
     g_assert_cmpuint(totals.started, ==, 1 + 2 + 3);
     g_assert_cmpuint(totals.cost_ns, ==, 10 + 11 + 12 + 100);
+    /* What lies behind the last slot that was ever claimed is no slot. */
+    idletime_bg_board(&peer[0].bg)->line[3].started = 1000;
+    g_assert_cmpuint(idletime_scan_background(&peer[0].scan).started, ==, 6);
     peer_leave(&peer[1]);
     totals = idletime_scan_background(&peer[0].scan);
     g_assert_cmpuint(totals.started, ==, 1 + 3);
@@ -322,6 +325,16 @@ static void test_first_of_three(void)
         g_assert_cmpint(first(&peer[0], SEC - 1), ==, slot[2]);
         g_assert_cmpint(first(&peer[0], SEC), ==, slot[0]);
         g_assert_cmpint(first(&peer[0], 4 * SEC), ==, slot[0]);
+        for (int i = 0; i < 3; i++) {
+            IdletimeView view = idletime_scan(&peer[slot[i]].scan, &rule,
+                                              SEC - 1);
+
+            g_assert_cmpint(view.others_first, ==, i != 2);
+            g_assert_false(view.overdue_first);
+            view = idletime_scan(&peer[slot[i]].scan, &rule, SEC);
+            g_assert_cmpint(view.others_first, ==, i != 0);
+            g_assert_cmpint(view.overdue_first, ==, i != 0);
+        }
         idletime_bg_leave(&peer[slot[0]].scan);
         g_assert_cmpint(first(&peer[0], 4 * SEC), ==, slot[1]);
         idletime_bg_leave(&peer[slot[1]].scan);

@@ -295,11 +295,20 @@ static void test_two_openings(void)
         g_assert_cmpint(idletime_slot_alive(&a.bg, i), ==, i < 2);
         g_assert_cmpint(idletime_slot_alive(&b.bg, i), ==, i < 2);
     }
+    /* Given back: the other one sees it, and may have it. */
+    idletime_slot_release(&a.bg, &a.slot);
+    g_assert_false(idletime_slot_alive(&b.bg, 0));
+    idletime_slot_release(&b.bg, &b.slot);
+    b.slot = must_claim(&b.bg, "b");
+    g_assert_cmpuint(b.slot.index, ==, 0);
+    g_assert_true(idletime_slot_alive(&a.bg, 0));
+    a.slot = must_claim(&a.bg, "a");
+    g_assert_cmpuint(a.slot.index, ==, 1);
     /* Closed without a word, as by a crash: its slot is free. */
     idletime_board_close(&a.fg);
     idletime_board_close(&a.bg);
     idletime_arena_close(&a.open);
-    g_assert_false(idletime_slot_alive(&b.bg, 0));
+    g_assert_false(idletime_slot_alive(&b.bg, 1));
     peer_leave(&b);
     arena_remove(&arena);
 }

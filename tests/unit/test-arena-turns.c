@@ -121,7 +121,7 @@ static void test_skip_deaf(void)
     }
     g_assert_cmpint(turn(&peer[2], 0), ==, 2);
     g_assert_false(idletime_scan(&peer[2].scan, &rule, 0).others_first);
-    /* For 20 ms; then it is given its turn once more, and 40 ms the next time. */
+    /* For 20 ms; then it has its turn once more, and 40 ms the next time. */
     g_assert_cmpint(turn(&peer[2], 20 * MS - 1), ==, 2);
     g_assert_cmpint(turn(&peer[2], 20 * MS), ==, 0);
     idletime_scan_skip(&peer[2].scan, 0, 20 * MS);

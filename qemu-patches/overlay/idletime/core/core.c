@@ -196,7 +196,7 @@ static IdletimeVerdict decide(const IdletimeRule *rule,
                               const IdletimeView *view, int64_t now_ns)
 {
     int64_t allowed_ns = idletime_time_add(last_foreground(view, now_ns),
-                                  rule->interval_ns);
+                                           rule->interval_ns);
     int64_t look_ns = rule->interval_ns > IDLETIME_LOOK_MIN_NS ?
                       rule->interval_ns : IDLETIME_LOOK_MIN_NS;
 
@@ -205,7 +205,8 @@ static IdletimeVerdict decide(const IdletimeRule *rule,
                           idletime_time_add(now_ns, IDLETIME_LOOK_ARENA_NS));
     }
     if (view->fg_in_service && !view->beside) {
-        return wait_until(IDLETIME_WAIT_FOREGROUND, idletime_time_add(now_ns, look_ns));
+        return wait_until(IDLETIME_WAIT_FOREGROUND,
+                          idletime_time_add(now_ns, look_ns));
     }
     if (now_ns < allowed_ns && !view->beside) {
         return wait_until(IDLETIME_WAIT_INTERVAL, allowed_ns);
@@ -258,8 +259,8 @@ static void note_waiting(IdletimeCore *core)
 
 int64_t idletime_core_due_ns(const IdletimeRule *rule, int64_t held_since_ns)
 {
-    return rule->max_hold_ns ? idletime_time_add(held_since_ns, rule->max_hold_ns) :
-                               INT64_MAX;
+    return rule->max_hold_ns ?
+           idletime_time_add(held_since_ns, rule->max_hold_ns) : INT64_MAX;
 }
 
 IdletimeVerdict idletime_core_ask(IdletimeCore *core, const IdletimeRule *rule,
