@@ -87,7 +87,7 @@ static IdletimeBoards *find_boards(IdletimeResource *res)
     IdletimeBoards *boards = idletime_boards_new();
     IdletimeError err;
 
-    if (idletime_arena_create(res->path, &err) &&
+    if (idletime_arena_reopen(&boards->arena, &res->boards->arena, &err) &&
         idletime_boards_map(res, boards, IDLETIME_BOARD_FOREGROUND, false,
                             NULL)) {
         return boards;

@@ -4,7 +4,7 @@
  * SPDX-License-Identifier: GPL-2.0-or-later
  */
 #include "qemu/osdep.h"
-#include "idletime/arena/arena.h"
+#include "idletime/arena/guard.h"
 #include "idletime/gate/sigbus.h"
 #include "hw/core/cpu.h"
 #include <sys/syscall.h>

@@ -234,11 +234,7 @@ static void setting_set(Object *obj, Visitor *v, const char *name,
 
 IdletimeBoards *idletime_boards_new(void)
 {
-    IdletimeBoards *boards = g_new0(IdletimeBoards, 1);
-
-    boards->fg_write.fd = boards->fg_read.fd = boards->bg.fd = -1;
-    boards->fg_write.guard = boards->fg_read.guard = boards->bg.guard = -1;
-    return boards;
+    return g_new0(IdletimeBoards, 1);
 }
 
 void idletime_boards_free(IdletimeBoards *boards)
@@ -247,6 +243,7 @@ void idletime_boards_free(IdletimeBoards *boards)
         idletime_board_close(&boards->fg_write);
         idletime_board_close(&boards->fg_read);
         idletime_board_close(&boards->bg);
+        idletime_arena_close(&boards->arena);
         g_free(boards);
     }
 }
@@ -261,7 +258,7 @@ IdletimeBoard *idletime_boards_map(const IdletimeResource *res,
     IdletimeError err;
 
     if (!board->map &&
-        !idletime_board_open(board, res->path, kind, writable, &err)) {
+        !idletime_board_open(board, &boards->arena, kind, writable, &err)) {
         error_setg(errp, "idletime-resource '%s': %s",
                    idletime_resource_id(res), err.text);
         return NULL;
@@ -311,7 +308,7 @@ static void idletime_resource_complete(UserCreatable *uc, Error **errp)
                    "directory of the arena, such as /run/idletime/sda");
         return;
     }
-    if (!idletime_arena_create(res->path, &err)) {
+    if (!idletime_arena_open(&res->boards->arena, res->path, &err)) {
         error_setg(errp, "idletime-resource '%s': %s",
                    idletime_resource_id(res), err.text);
         return;

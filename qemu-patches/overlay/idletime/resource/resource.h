@@ -6,7 +6,8 @@
 #ifndef IDLETIME_RESOURCE_H
 #define IDLETIME_RESOURCE_H
 
-#include "idletime/arena/arena.h"
+#include "idletime/arena/board.h"
+#include "idletime/core/core.h"
 #include "idletime/learner/learner.h"
 #include "idletime/uplink/interval.h"
 #include "qemu/queue.h"
@@ -38,6 +39,7 @@ typedef enum IdletimeSetting {
  * (attach.c), participants move from one set to the next, each in its thread.
  */
 typedef struct IdletimeBoards {
+    IdletimeArena arena;
     IdletimeBoard fg_write;     /* each is mapped at its first use */
     IdletimeBoard fg_read;
     IdletimeBoard bg;
