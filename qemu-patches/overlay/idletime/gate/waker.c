@@ -41,6 +41,7 @@ static void *waker_run(void *opaque)
         now = idletime_bg_wait(&waker->scan, seen, WAKER_TIMEOUT_MS);
         if (now != seen) {
             seen = now;
+            qatomic_set(&waker->woken, true);
             event_notifier_set(&waker->notifier);
         }
         seen = follow_order(waker, seen);
