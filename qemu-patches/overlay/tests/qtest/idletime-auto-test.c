@@ -239,6 +239,39 @@ static void test_cap(void)
     machine_free(m);
 }
 
+/*
+ * Who may not start by its budget is in nobody's way, although it is its turn:
+ * the one of the other process has received more service.
+ */
+static void test_leaves_turn(void)
+{
+    TestDisk *fg, *bg, *other;
+    TestMachine *m = machine_pair("auto=on,budget-percent=3", &fg, &bg);
+    TestRequest *r, *o;
+
+    other = machine_background(m, "");
+    disk_pause_read(other, "O");
+    o = disk_read(other);
+    machine_step_us(other->m, 150 * MS);
+    disk_resume(other, "O");
+    request_ok(o);
+    machine_step_us(m, 150 * MS);
+    teach(fg, bg, 20);
+    burst(fg);
+    machine_step_us(m, 67 * MS);
+    r = disk_read(bg);
+    assert_held(bg, 1);
+    g_assert_cmpint(disk_number(bg, "waits.budget"), >, 0);
+    machine_step_to(other->m, m);
+    request_ok(disk_read(other));
+    g_assert_cmpint(disk_number(other, "waits.turn"), ==, 0);
+    assert_held(bg, 1);
+    machine_step_us(m, 60 * MS);
+    request_ok(r);
+    machine_free(other->m);
+    machine_free(m);
+}
+
 /* A background disk in a thread of its own, on a backend that takes no time. */
 static TestMachine *threaded(TestDisk **bg)
 {
@@ -306,6 +339,7 @@ int main(int argc, char **argv)
     qtest_add_func("idletime/auto/off-again", test_off_again);
     qtest_add_func("idletime/auto/shadow", test_shadow);
     qtest_add_func("idletime/auto/cap", test_cap);
+    qtest_add_func("idletime/auto/leaves-turn", test_leaves_turn);
     qtest_add_func("idletime/auto/switch-under-load", test_switch_under_load);
     return g_test_run();
 }
