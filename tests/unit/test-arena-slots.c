@@ -5,7 +5,6 @@
  */
 #include "test.h"
 #include <signal.h>
-#include <sys/resource.h>
 
 static const IdletimeRule rule = { 20 * MS, 5 * SEC, 1 };
 
@@ -163,21 +162,18 @@ static void test_full(void)
 {
     Arena arena = arena_new();
     g_autofree char *path = arena_file(&arena, "background");
-    IdletimeBoard board = must_open(&arena, IDLETIME_BOARD_BACKGROUND, true);
+    IdletimeArena open = must_enter(&arena);
+    IdletimeBoard board = must_open(&open, IDLETIME_BOARD_BACKGROUND, true);
     g_autofree IdletimeSlot *slot = g_new(IdletimeSlot, IDLETIME_SLOTS + 1);
     IdletimeError err = { "" };
-    struct rlimit limit;
 
-    g_assert_cmpint(getrlimit(RLIMIT_NOFILE, &limit), ==, 0);
-    limit.rlim_cur = MIN(limit.rlim_max, 4096);
-    g_assert_cmpint(setrlimit(RLIMIT_NOFILE, &limit), ==, 0);
     for (int i = 0; i < IDLETIME_SLOTS; i++) {
         g_assert_true(idletime_slot_claim(&board, &slot[i], "x", &err));
         g_assert_cmpuint(slot[i].index, ==, i);
     }
     g_assert_false(idletime_slot_claim(&board, &slot[IDLETIME_SLOTS], "x",
                                        &err));
-    g_assert_cmpint(slot[IDLETIME_SLOTS].fd, ==, -1);
+    g_assert_false(slot[IDLETIME_SLOTS].claimed);
     g_assert_nonnull(strstr(err.text, "1024"));
     g_assert_nonnull(strstr(err.text, path));
     /* One leaves, one fits. */
@@ -188,12 +184,14 @@ static void test_full(void)
         idletime_slot_release(&board, &slot[i]);
     }
     idletime_board_close(&board);
+    idletime_arena_close(&open);
     arena_remove(&arena);
 }
 
 static int claim_slots(ChildEnd *end, void *data)
 {
-    IdletimeBoard board = must_open(data, IDLETIME_BOARD_FOREGROUND, true);
+    IdletimeArena open = must_enter(data);
+    IdletimeBoard board = must_open(&open, IDLETIME_BOARD_FOREGROUND, true);
     IdletimeSlot slot;
     IdletimeError err;
 

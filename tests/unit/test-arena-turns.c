@@ -263,25 +263,25 @@ static void test_overdue_in_service(void)
 /* Sleeps until it is woken, as often as it is told. */
 static int sleeper(ChildEnd *end, void *data)
 {
-    uint32_t seen = 0, wakes = 0;
+    IdletimeSleep sleep = { 0 };
     Peer peer;
 
     peer_join(&peer, data, "sleeper");
     end_tell(end, 'r');
-    while (wakes < 100) {
-        uint32_t now = idletime_bg_wait(&peer.scan, seen, 60000);
-
-        wakes += now - seen;
-        seen = now;
+    while (sleep.seen < 100) {
+        if (!idletime_bg_sleep(&peer.scan, &sleep, 60000)) {
+            return 1;
+        }
         end_tell(end, 'w');
     }
-    return wakes == 100 ? 0 : 1;
+    return sleep.seen == 100 ? 0 : 2;
 }
 
 static void test_wake(void)
 {
     Arena arena = arena_new();
     Child child = child_start(sleeper, &arena);
+    IdletimeSleep sleep = { 0 };
     Peer peer;
 
     g_assert_cmpint(child_hear(&child), ==, 'r');
@@ -291,10 +291,10 @@ static void test_wake(void)
         g_assert_cmpint(child_hear(&child), ==, 'w');
     }
     g_assert_cmpint(child_exit_status(&child), ==, 0);
-    /* Awake already: returns at once.  Time out: returns what was seen. */
+    /* Awake already: returns at once.  Then nobody wakes: time out. */
     idletime_bg_wake(&peer.scan, peer.slot.index);
-    g_assert_cmpuint(idletime_bg_wait(&peer.scan, 0, 60000), ==, 1);
-    g_assert_cmpuint(idletime_bg_wait(&peer.scan, 1, 1), ==, 1);
+    g_assert_true(idletime_bg_sleep(&peer.scan, &sleep, 60000));
+    g_assert_false(idletime_bg_sleep(&peer.scan, &sleep, 1));
     idletime_bg_wake(&peer.scan, IDLETIME_SLOTS);
     peer_leave(&peer);
     arena_remove(&arena);

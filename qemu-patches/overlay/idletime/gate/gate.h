@@ -11,6 +11,11 @@
 #define IDLETIME_GATE_H
 
 #include "block/aio-wait.h"
+#include "idletime/arena/foreground.h"
+#include "idletime/arena/look.h"
+#include "idletime/arena/slot.h"
+#include "idletime/arena/tokens.h"
+#include "idletime/arena/turns.h"
 #include "idletime/resource/resource.h"
 #include "idletime/gate/sigbus.h"
 #include "idletime/gate/waker.h"

@@ -41,16 +41,14 @@ static bool move_gate(IdletimeGate *gate, IdletimeBoards *boards, Error **errp)
 /* Boards that are whole, made anew if they are gone; NULL: not yet. */
 static IdletimeBoards *find_boards(IdletimeResource *res)
 {
-    IdletimeBoards *boards = idletime_boards_new(idletime_resource_id(res),
-                                                 res->path);
-    IdletimeError err;
+    IdletimeBoards *boards = idletime_boards_renew(res->boards);
 
-    if (idletime_arena_create(res->path, &err) &&
-        idletime_boards_map(boards, IDLETIME_BOARD_FOREGROUND, false, NULL)) {
-        return boards;
+    if (boards && !idletime_boards_map(boards, IDLETIME_BOARD_FOREGROUND,
+                                       false, NULL)) {
+        idletime_boards_free(boards);
+        return NULL;
     }
-    idletime_boards_free(boards);
-    return NULL;
+    return boards;
 }
 
 /*

@@ -12,7 +12,7 @@
 #include "idletime/gate/gate.h"
 #include "trace.h"
 
-static const IdletimeGateSlots no_slots = { .fg.fd = -1, .bg.fd = -1 };
+static const IdletimeGateSlots no_slots;
 
 /* ---- claims */
 

@@ -7,7 +7,7 @@
 #define IDLETIME_WAKER_H
 
 #include "block/aio.h"
-#include "idletime/arena/arena.h"
+#include "idletime/arena/wake.h"
 #include "qemu/event_notifier.h"
 #include "qemu/thread.h"
 

@@ -8,14 +8,37 @@
 #include "qemu/main-loop.h"
 #include "idletime/resource/boards.h"
 
-IdletimeBoards *idletime_boards_new(const char *owner, const char *dir)
+static IdletimeBoards *boards_of(const char *owner)
 {
     IdletimeBoards *boards = g_new0(IdletimeBoards, 1);
 
     boards->owner = g_strdup(owner);
-    boards->dir = g_strdup(dir);
-    boards->fg_write.fd = boards->fg_read.fd = boards->bg.fd = -1;
-    boards->fg_write.guard = boards->fg_read.guard = boards->bg.guard = -1;
+    return boards;
+}
+
+IdletimeBoards *idletime_boards_new(const char *owner, const char *path,
+                                    Error **errp)
+{
+    IdletimeBoards *boards = boards_of(owner);
+    IdletimeError err;
+
+    if (!idletime_arena_open(&boards->arena, path, &err)) {
+        error_setg(errp, "idletime-resource '%s': %s", owner, err.text);
+        idletime_boards_free(boards);
+        return NULL;
+    }
+    return boards;
+}
+
+IdletimeBoards *idletime_boards_renew(const IdletimeBoards *lost)
+{
+    IdletimeBoards *boards = boards_of(lost->owner);
+    IdletimeError err;
+
+    if (!idletime_arena_reopen(&boards->arena, &lost->arena, &err)) {
+        idletime_boards_free(boards);
+        return NULL;
+    }
     return boards;
 }
 
@@ -25,8 +48,8 @@ void idletime_boards_free(IdletimeBoards *boards)
         idletime_board_close(&boards->fg_write);
         idletime_board_close(&boards->fg_read);
         idletime_board_close(&boards->bg);
+        idletime_arena_close(&boards->arena);
         g_free(boards->owner);
-        g_free(boards->dir);
         g_free(boards);
     }
 }
@@ -41,7 +64,7 @@ IdletimeBoard *idletime_boards_map(IdletimeBoards *boards,
 
     GLOBAL_STATE_CODE();
     if (!board->map &&
-        !idletime_board_open(board, boards->dir, kind, writable, &err)) {
+        !idletime_board_open(board, &boards->arena, kind, writable, &err)) {
         error_setg(errp, "idletime-resource '%s': %s", boards->owner,
                    err.text);
         return NULL;

@@ -6,7 +6,7 @@
 #ifndef IDLETIME_BOARDS_H
 #define IDLETIME_BOARDS_H
 
-#include "idletime/arena/arena.h"
+#include "idletime/arena/board.h"
 
 /*
  * Each is mapped at its first use.  When the arena is lost and found again
@@ -15,14 +15,20 @@
  */
 typedef struct IdletimeBoards {
     char *owner;                /* id of the resource, for messages */
-    char *dir;
+    IdletimeArena arena;
     IdletimeBoard fg_write;
     IdletimeBoard fg_read;
     IdletimeBoard bg;
 } IdletimeBoards;
 
-/** idletime_boards_new: of the arena in @dir; nothing is mapped yet. */
-IdletimeBoards *idletime_boards_new(const char *owner, const char *dir);
+/**
+ * idletime_boards_new: of the arena at @path, made where absent; all that
+ * mapping and claiming needs is open now.  Returns NULL with @errp set.
+ */
+IdletimeBoards *idletime_boards_new(const char *owner, const char *path,
+                                    Error **errp);
+/** idletime_boards_renew: of the arena that is now where @lost was; or NULL. */
+IdletimeBoards *idletime_boards_renew(const IdletimeBoards *lost);
 /** idletime_boards_free: nobody may use them any more; NULL is fine. */
 void idletime_boards_free(IdletimeBoards *boards);
 

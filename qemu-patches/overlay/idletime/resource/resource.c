@@ -28,7 +28,7 @@ const char *idletime_resource_id(const IdletimeResource *res)
 
 /* ---- devices */
 
-bool idletime_resource_join(IdletimeResource *res, IdletimeKind kind,
+bool idletime_resource_join(IdletimeResource *res, IdletimeResourceKind kind,
                             Error **errp)
 {
     static const char *const device[IDLETIME_KIND__MAX] = {
@@ -104,21 +104,17 @@ static bool check_unique(IdletimeResource *res, Error **errp)
 static void idletime_resource_complete(UserCreatable *uc, Error **errp)
 {
     IdletimeResource *res = IDLETIME_RESOURCE(uc);
-    IdletimeError err;
 
     if (!res->path || !*res->path) {
         error_setg(errp, "idletime-resource needs the property 'path': the "
                    "directory of the arena, such as /run/idletime/sda");
         return;
     }
-    if (!idletime_arena_create(res->path, &err)) {
-        error_setg(errp, "idletime-resource '%s': %s",
-                   idletime_resource_id(res), err.text);
-        return;
-    }
+    res->boards = idletime_boards_new(idletime_resource_id(res), res->path,
+                                      errp);
     /* Early: a bad board is an error here, not at the first device. */
-    res->boards = idletime_boards_new(idletime_resource_id(res), res->path);
-    if (!idletime_boards_map(res->boards, IDLETIME_BOARD_FOREGROUND, false,
+    if (!res->boards ||
+        !idletime_boards_map(res->boards, IDLETIME_BOARD_FOREGROUND, false,
                              errp) ||
         !check_unique(res, errp)) {
         return;

@@ -6,6 +6,7 @@
 #ifndef IDLETIME_RESOURCE_H
 #define IDLETIME_RESOURCE_H
 
+#include "idletime/core/core.h"
 #include "idletime/learner/learner.h"
 #include "idletime/resource/boards.h"
 #include "idletime/resource/settings.h"
@@ -28,7 +29,7 @@ struct IdletimeResource {
     char *path;
     int64_t setting[IDLETIME_SETTING__MAX];  /* any thread, qatomic */
     bool given[IDLETIME_SETTING__MAX];       /* set by the operator; likewise */
-    IdletimeKind kind;                       /* likewise */
+    IdletimeResourceKind kind;                       /* likewise */
 
     /* BQL: */
     bool complete;
@@ -103,13 +104,13 @@ void idletime_resource_set(IdletimeResource *res, IdletimeSetting setting,
  * of packets (uplink/interval.c).  Another kind is refused: @errp is set.
  * Context: BQL.
  */
-bool idletime_resource_join(IdletimeResource *res, IdletimeKind kind,
+bool idletime_resource_join(IdletimeResource *res, IdletimeResourceKind kind,
                             Error **errp);
 /**
  * idletime_resource_become: of another kind.  No device may use it.
  * Context: BQL; used by idletime_resource_join().
  */
-void idletime_resource_become(IdletimeResource *res, IdletimeKind kind);
+void idletime_resource_become(IdletimeResource *res, IdletimeResourceKind kind);
 /** idletime_resource_leave: Context: BQL. */
 void idletime_resource_leave(IdletimeResource *res);
 

@@ -127,7 +127,7 @@ void idletime_resource_set(IdletimeResource *res, IdletimeSetting setting,
     }
 }
 
-void idletime_resource_become(IdletimeResource *res, IdletimeKind kind)
+void idletime_resource_become(IdletimeResource *res, IdletimeResourceKind kind)
 {
     GLOBAL_STATE_CODE();
     assert(!res->users);

@@ -26,11 +26,11 @@ typedef enum IdletimeSetting {
 } IdletimeSetting;
 
 /* What a resource is; its first device says so. */
-typedef enum IdletimeKind {
+typedef enum IdletimeResourceKind {
     IDLETIME_KIND_DISK,
     IDLETIME_KIND_UPLINK,
     IDLETIME_KIND__MAX,
-} IdletimeKind;
+} IdletimeResourceKind;
 
 typedef struct IdletimeSettingInfo {
     const char *name;
