@@ -38,6 +38,7 @@ static void *waker_run(void *opaque)
     idletime_bg_sleep_begin(&waker->scan, &sleep);
     while (!qatomic_read(&waker->stop)) {
         if (idletime_bg_sleep(&waker->scan, &sleep, WAKER_TIMEOUT_MS)) {
+            qatomic_set(&waker->woken, true);
             event_notifier_set(&waker->notifier);
         }
         follow_order(waker, &sleep);

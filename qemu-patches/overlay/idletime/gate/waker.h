@@ -13,6 +13,7 @@
 
 typedef struct IdletimeWaker {
     EventNotifier notifier;     /* set when another participant woke us */
+    bool woken;                 /* qatomic: the same, for who polls */
     QemuThread thread;
     IdletimeScan scan;          /* the thread's own */
     IdletimeScan next_scan;     /* where to go on; valid while move is set */
