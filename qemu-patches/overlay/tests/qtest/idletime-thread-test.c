@@ -345,6 +345,55 @@ static void test_urge(const void *opaque)
     machine_free(m);
 }
 
+/* ---- adaptive polling */
+
+/* How often the thread has polled so far. */
+static unsigned polls(TestMachine *m)
+{
+    g_autofree char *path = g_strdup_printf("%s/log", m->dir);
+    g_autofree char *text = NULL;
+    const char *p;
+    unsigned n = 0;
+
+    g_assert_true(g_file_get_contents(path, &text, NULL, NULL));
+    for (p = text; (p = strstr(p, "run_poll_handlers_begin")); p++) {
+        n++;
+    }
+    return n;
+}
+
+static bool is_polled(TestDisk *d)
+{
+    unsigned before = polls(d->m);
+
+    for (int i = 0; i < 20; i++) {
+        request_ok(disk_read(d));
+    }
+    return polls(d->m) > before;
+}
+
+/* A background queue does not end the polling of a thread that it shares. */
+static void test_polling(void)
+{
+    const char *options = "iothread=io0,ioeventfd=on,idletime=" RESOURCE;
+    TestMachine *m = machine_new();
+    TestDisk *fg, *bg;
+
+    machine_args(m, "-object iothread,id=io0,poll-max-ns=1000000000");
+    machine_args(m, "-trace run_poll_handlers_begin -D %s/log", m->dir);
+    machine_resource(m, RESOURCE, "interval-us=0");
+    fg = machine_disk(m, "fg", options);
+    bg = machine_disk(m, "bg", options);
+    machine_start(m);
+    g_assert_true(is_polled(fg));
+    disk_set_class(bg, "background");
+    g_assert_true(is_polled(fg));
+    g_assert_true(is_polled(bg));
+    disk_set_class(bg, "foreground");
+    g_assert_true(is_polled(fg));
+    machine_free(m);
+}
+
 typedef struct ThreadTest {
     const char *name;
     void (*fn)(const void *opaque);
@@ -376,5 +425,6 @@ int main(int argc, char **argv)
             qtest_add_data_func(path, &thread_case[c], thread_test[t].fn);
         }
     }
+    qtest_add_func("idletime/thread/polling", test_polling);
     return g_test_run();
 }
