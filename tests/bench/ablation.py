@@ -19,10 +19,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.bench.simulate import GUESTS, SEEK, SSD, WORKLOADS
+from tests.bench.simulate import GUESTS, SEEK, WORKLOADS
 from tests.framework import paths
 
-SIM = paths.ROOT / "tests" / "sim"
+TESTS = paths.ROOT / "tests"
 OVERLAY = paths.ROOT / "qemu-patches" / "overlay"
 TRACE = str(paths.ROOT / "tests" / "bench" / "eval" / "mailserver.csv")
 BUDGETS = (1, 3, 10)
@@ -60,7 +60,6 @@ def _constant(name: str, file: str, line: str, value: str) -> Part:
 PARTS = (
     Part("cycle: second clock", (("cycle.c", "return c->built &&", "return false && c->built &&"),)),
     Part("seek: gaps used", (("seek.c", "    double cost_ns = 0;\n\n    if (span->background", "    double cost_ns = 0;\n\n    if (service_ns >= 0) {\n        return 0;\n    }\n    if (span->background"),)),
-    Part("service: size of pieces", (("service.c", "return s->chosen_ns ?", "return false && s->chosen_ns ?"),)),
     Part("service: believed times", (("service.c", "return c->count < KNOWN ?", "return c->count < KNOWN || true ?"),)),
     Part("service: turnaround", (("service.c", "MIN(ns, s->any.mean_ns)", "MIN(ns, 0)"),)),
     Part("delay: spread of services", (("delay.c", "if (off_ns < d.mean_ns / 16)", "if (off_ns >= 0)"),)),
@@ -71,8 +70,8 @@ PARTS = (
     Part("channels: starts spread", (("admission.c", "service.mean_ns / limit;", "0 * service.mean_ns / limit;"),)),
     Part("cost: those behind", (("cost.c", "double lost_ns = delay_ns * MAX(part * n, 1);", "double lost_ns = delay_ns + 0 * part * n;"),)),
     Part("cost: part of long periods", (("cost.c", "n < LONG ? 1 : part_lost(c)", "n < LONG || part_lost(c) >= 0 ? 1 : 1"),)),
-    _constant("window: harmless", "window.c", "#define HARMLESS            0.1", "0"),
-    _constant("window: exchange", "window.c", "#define BRINGS              0.1", "0"),
+    _constant("plan: harmless", "plan.c", "#define HARMLESS            0.1", "0"),
+    _constant("plan: exchange", "plan.c", "#define BRINGS              0.1", "0"),
     _constant("histogram: smoothing", "histogram.c", "#define SMOOTH_GAPS     8", "0"),
     _constant("delay: unseen gaps", "delay.c", "#define UNSEEN          0.5", "1e-6"),
     Part("budget: haste", (("budget.c", "#define HASTE_MIN           0.5\n", "#define HASTE_MIN 1\n"), ("budget.c", "#define HASTE_MAX           2\n", "#define HASTE_MAX 1\n"))),
@@ -84,18 +83,26 @@ PARTS = (
 )
 
 
-def _compile(name: str, edits: tuple[tuple[str, str, str], ...]) -> Path:
-    """A simulator with these edits."""
+def _edit(name: str, edits: tuple[tuple[str, str, str], ...]) -> Path:
+    """A copy of the simulator and what it is made of, with these edits."""
     root = paths.BUILD / "ablation" / "".join(c if c.isalnum() else "-" for c in name)
     shutil.rmtree(root, ignore_errors=True)
     shutil.copytree(OVERLAY / "idletime", root / "overlay" / "idletime")
+    shutil.copytree(TESTS / "sim", root / "tests" / "sim")
+    shutil.copytree(TESTS / "unit" / "include", root / "tests" / "unit" / "include")
+    shutil.copy(TESTS / "rooms.mk", root / "tests")
     for file, old, new in edits:
         path = root / "overlay" / "idletime" / "learner" / file
         text = path.read_text()
         if text.count(old) != 1:
             raise SystemExit(f"ablation: {file}: {text.count(old)} times {old!r}: adapt '{name}'")
         path.write_text(text.replace(old, new))
-    subprocess.run(["make", "-s", "-C", str(SIM), f"OVERLAY={root / 'overlay'}", f"BUILD={root}", "CFLAGS=-O2 -w"], check=True)
+    return root
+
+
+def _compile(root: Path) -> Path:
+    subprocess.run(["make", "-s", "-C", str(root / "tests" / "sim"), f"OVERLAY={root / 'overlay'}", f"BUILD={root}", "CFLAGS=-O2 -w"],
+                   check=True)
     return root / "idletime-sim"
 
 
@@ -181,8 +188,9 @@ def main() -> None:
     arguments = parser.parse_args()
     parts = [p for p in PARTS if not arguments.only or any(p.name.startswith(o) for o in arguments.only)]
     variants = [("whole", ()), *((p.name, p.edits) for p in parts)]
-    programs = {name: _compile(name, edits) for name, edits in variants}
+    roots = [_edit(*variant) for variant in variants]
     with ThreadPoolExecutor(arguments.jobs) as pool:
+        programs = dict(zip((name for name, _ in variants), pool.map(_compile, roots)))
         batches = pool.map(lambda v: _measure(v[0], programs[v[0]], arguments.seconds, arguments.seeds), variants)
         records = [record for batch in batches for record in batch]
     arguments.output.mkdir(parents=True, exist_ok=True)
