@@ -1,14 +1,11 @@
 /*
- * What background may cost: budget, channels and sizes, each against its
+ * What background may cost: budget, channels and service times, each against its
  * definition.
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  */
 #include "test.h"
 #include "idletime/learner/learner.h"
-#include <math.h>
-
-static const IdletimeHalfLife never = { 1e12, 1e24 };
 
 /* ---- budget */
 
@@ -270,65 +267,7 @@ static void test_channels_away_alone(void)
     g_assert_cmpuint(idletime_channels_limit(&c), ==, 15);
 }
 
-/* ---- sizes: 1 ms and 12 ms for 128 KiB */
-
-static void served_size(IdletimeServiceTimes *s, uint64_t bytes)
-{
-    idletime_service_note(s, bytes, MS + 12.0 * MS * bytes / 131072);
-}
-
-/* Ask for pieces as they are chosen, until the choice settles. */
-static uint64_t settled_piece(IdletimeServiceTimes *s, const IdletimeWindows *w,
-                              double budget_ns, double request_ns)
-{
-    const IdletimeTerms terms = { budget_ns, 1, request_ns, 0 };
-    int64_t now_ns = SEC;
-
-    memset(s, 0, sizeof(*s));
-    for (int i = 0; i < 40; i++, now_ns += 2 * SEC) {
-        for (int k = 0; k < 4; k++) {
-            served_size(s, idletime_service_piece(s, 131072));
-        }
-        idletime_service_choose(s, w, 131072, &terms, now_ns);
-        g_assert_cmpuint(idletime_service_piece(s, 131072), <=, 131072);
-        g_assert_cmpuint(idletime_service_piece(s, 131072), >=, 4096);
-    }
-    return idletime_service_piece(s, 131072);
-}
-
-static void test_sizes(void)
-{
-    uint64_t random = test_seed();
-    static IdletimeHistogram h;
-    static IdletimeWindows w;
-    IdletimeService d = { 13.0 * MS, 0, 0 };
-    IdletimeServiceTimes s;
-
-    /*
-     * Memoryless gaps of 3.3 ms, tight budget: the cost of a piece grows with
-     * the square of its time, bytes with the time less 1 ms.  Best is twice
-     * the 1 ms: 12 KiB; of the sizes that there are, 8 or 16.
-     */
-    idletime_histogram_init(&h);
-    for (int i = 0; i < 4000; i++) {
-        idletime_histogram_add(&h, never, -log(1 - test_uniform(&random)) *
-                               3.3 * MS, 0);
-    }
-    idletime_windows_build(&w, &h, d, NULL,
-                           &(IdletimeTerms) { 0.03 * MS, 1, 1.2 * MS, 0 });
-    g_assert_cmpuint(settled_piece(&s, &w, 0.03 * MS, 1.2 * MS), >=, 8192);
-    g_assert_cmpuint(settled_piece(&s, &w, 0.03 * MS, 1.2 * MS), <=, 16384);
-    /* Gaps of a second, exactly: nothing is gained by small pieces. */
-    idletime_histogram_init(&h);
-    for (int i = 0; i < 4000; i++) {
-        idletime_histogram_add(&h, never, 1000 * MS, 0);
-    }
-    idletime_windows_build(&w, &h, d, NULL,
-                           &(IdletimeTerms) { 0.03 * MS, 1, 1.2 * MS, 0 });
-    g_assert_cmpuint(settled_piece(&s, &w, 0.03 * MS, 1.2 * MS), ==, 131072);
-    /* The operator's bound holds. */
-    g_assert_cmpuint(idletime_service_piece(&s, 20480), ==, 20480);
-}
+/* ---- service times */
 
 /* A request in fifty meets a stalled host; then the device becomes slower. */
 static void test_stalls(void)
@@ -359,7 +298,7 @@ int main(int argc, char **argv)
     g_test_add_func("/budget/bucket", test_bucket);
     g_test_add_func("/budget/invariant", test_budget_invariant);
     g_test_add_func("/budget/brake", test_brake);
-    g_test_add_func("/sizes/stalls", test_stalls);
+    g_test_add_func("/service/stalls", test_stalls);
     g_test_add_func("/channels/servers", test_channels);
     g_test_add_func("/channels/one-level", test_channels_one_level);
     g_test_add_func("/channels/wall", test_channels_wall);
@@ -367,6 +306,5 @@ int main(int argc, char **argv)
     g_test_add_func("/channels/wall/false", test_channels_false_wall);
     g_test_add_func("/channels/away", test_channels_away);
     g_test_add_func("/channels/away/alone", test_channels_away_alone);
-    g_test_add_func("/sizes", test_sizes);
     return g_test_run();
 }

@@ -361,7 +361,10 @@ static int (*const do_bin[])(IdletimePlan *plan) = {
 int idletime_plan_step(IdletimePlan *plan, int work)
 {
     while (work > 0 && plan->stage != IDLETIME_PLAN_IDLE) {
-        work -= do_bin[plan->stage](plan);
+        int units = do_bin[plan->stage](plan);
+
+        work -= units;
+        plan->work += units;
     }
     return work;
 }

@@ -51,6 +51,7 @@ typedef struct IdletimeYield {
 typedef struct IdletimePlan {
     IdletimePlanStage stage;
     int bin;                    /* the stage's next */
+    uint64_t work;              /* units done, ever */
     IdletimeTerms terms;
     IdletimeBurst burst;        /* by_age NULL: ages are those of a gap */
     IdletimeHistogram gaps;
