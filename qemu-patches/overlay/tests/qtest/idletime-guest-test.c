@@ -280,7 +280,7 @@ static void test_ring_background(void)
 #define ADD_CASES(name, cases, fn)                                      \
     for (unsigned i = 0; i < ARRAY_SIZE(cases); i++) {                  \
         g_autofree char *p = g_strdup_printf("idletime/" name "-%u", i);\
-        qtest_add_data_func(p, &cases[i], fn);                          \
+        ring_data_test(p, &cases[i], fn);                          \
     }
 
 int main(int argc, char **argv)
@@ -288,16 +288,16 @@ int main(int argc, char **argv)
     g_test_init(&argc, &argv, NULL);
     ADD_CASES("guest/ioprio", ioprio_case, test_ioprio);
     ADD_CASES("guest/downward-only", ioprio_case, test_downward_only);
-    qtest_add_func("idletime/guest/foreground-device",
+    ring_test("idletime/guest/foreground-device",
                    test_foreground_device);
     ADD_CASES("guest/urge", urge_case, test_urge);
-    qtest_add_data_func("idletime/guest/urge-pieces-flush",
+    ring_data_test("idletime/guest/urge-pieces-flush",
                         GINT_TO_POINTER(1), test_urge_pieces);
-    qtest_add_data_func("idletime/guest/urge-pieces-journal", NULL,
+    ring_data_test("idletime/guest/urge-pieces-journal", NULL,
                         test_urge_pieces);
-    qtest_add_func("idletime/guest/urge-order", test_urge_order);
-    qtest_add_func("idletime/guest/urge-cap", test_urge_cap);
-    qtest_add_func("idletime/guest/ring", test_ring);
-    qtest_add_func("idletime/guest/ring-background", test_ring_background);
+    ring_test("idletime/guest/urge-order", test_urge_order);
+    ring_test("idletime/guest/urge-cap", test_urge_cap);
+    ring_test("idletime/guest/ring", test_ring);
+    ring_test("idletime/guest/ring-background", test_ring_background);
     return g_test_run();
 }

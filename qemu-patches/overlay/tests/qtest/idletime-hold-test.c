@@ -322,25 +322,25 @@ static void test_two_processes(void)
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
-    qtest_add_func("idletime/hold/idle", test_idle);
-    qtest_add_func("idletime/hold/interval", test_interval);
-    qtest_add_func("idletime/hold/late-arrival", test_late_arrival);
-    qtest_add_func("idletime/hold/restart", test_restart);
-    qtest_add_func("idletime/hold/interval-zero", test_interval_zero);
+    ring_test("idletime/hold/idle", test_idle);
+    ring_test("idletime/hold/interval", test_interval);
+    ring_test("idletime/hold/late-arrival", test_late_arrival);
+    ring_test("idletime/hold/restart", test_restart);
+    ring_test("idletime/hold/interval-zero", test_interval_zero);
     /* On a look of ours, and between two of them. */
-    qtest_add_data_func("idletime/hold/in-service-1s",
+    ring_data_test("idletime/hold/in-service-1s",
                         GINT_TO_POINTER(1000 * MS), test_in_service);
-    qtest_add_data_func("idletime/hold/in-service-33ms",
+    ring_data_test("idletime/hold/in-service-33ms",
                         GINT_TO_POINTER(33 * MS), test_in_service);
-    qtest_add_func("idletime/hold/deadline-in-service",
+    ring_test("idletime/hold/deadline-in-service",
                    test_deadline_in_service);
-    qtest_add_func("idletime/hold/deadline-busy", test_deadline_busy);
-    qtest_add_func("idletime/hold/deadline-each", test_deadline_each);
-    qtest_add_func("idletime/hold/no-deadline", test_no_deadline);
-    qtest_add_data_func("idletime/hold/cap-1", GINT_TO_POINTER(1), test_cap);
-    qtest_add_data_func("idletime/hold/cap-2", GINT_TO_POINTER(2), test_cap);
-    qtest_add_func("idletime/hold/cap-one-device", test_cap_one_device);
-    qtest_add_func("idletime/hold/order", test_order);
-    qtest_add_func("idletime/hold/two-processes", test_two_processes);
+    ring_test("idletime/hold/deadline-busy", test_deadline_busy);
+    ring_test("idletime/hold/deadline-each", test_deadline_each);
+    ring_test("idletime/hold/no-deadline", test_no_deadline);
+    ring_data_test("idletime/hold/cap-1", GINT_TO_POINTER(1), test_cap);
+    ring_data_test("idletime/hold/cap-2", GINT_TO_POINTER(2), test_cap);
+    ring_test("idletime/hold/cap-one-device", test_cap_one_device);
+    ring_test("idletime/hold/order", test_order);
+    ring_test("idletime/hold/two-processes", test_two_processes);
     return g_test_run();
 }

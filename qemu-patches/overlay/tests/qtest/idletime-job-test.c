@@ -162,7 +162,7 @@ static void test_half_way(void)
     TestDisk *bg;
 
     machine_resource(m, RESOURCE, "");
-    bg = machine_throttled(m, "bg", "idletime=" RESOURCE
+    bg = machine_throttled(m, "bg", TWO_A_SECOND, "idletime=" RESOURCE
                            ",idletime-class=background");
     machine_start(m);
     r = disk_write(bg, 0, MiB, 0x5a);
