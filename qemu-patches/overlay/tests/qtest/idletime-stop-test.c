@@ -198,7 +198,7 @@ static struct rlimit limit_files(TestMachine *m, rlim_t files)
 static void live_a_little(TestDisk *fg, TestDisk *bg)
 {
     TestMachine *m = bg->m;
-    TestRequest *r[HELD];
+    TestRequest *r[HELD], *large;
 
     hold_some(fg, bg, r);
     machine_step_us(m, INTERVAL_US);
@@ -213,7 +213,10 @@ static void live_a_little(TestDisk *fg, TestDisk *bg)
     disk_set_class(bg, "foreground");
     all_ok(r);
     disk_set_class(bg, "background");
-    request_ok(disk_write(bg, 0, MiB, 0x77));
+    large = disk_write(bg, 0, MiB, 0x77);
+    disk_await(bg, "held", 1);
+    machine_step_us(m, INTERVAL_US);
+    request_ok(large);
     g_assert_true(disk_holds(bg, 0, MiB, 0x77));
     disk_await(bg, "in-service", 0);
 }
