@@ -118,7 +118,8 @@ void disk_plug(TestDisk *d, const char *options)
                         " 'ioeventfd': %s, 'num-queues': %u%s%s%s}",
                         d->id, d->id, d->slot,
                         strstr(options, "iothread") ? "true" : "false",
-                        d->num_queues, d->form & RING_PACKED ? ", 'packed': true" : "",
+                        d->num_queues,
+                        d->form & RING_PACKED ? ", 'packed': true" : "",
                         *options ? ", " : "", options);
     QObject *object = qobject_from_json(json, &error_abort);
 

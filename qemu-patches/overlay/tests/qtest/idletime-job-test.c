@@ -174,7 +174,7 @@ static void test_drained_time(void)
                    " 'auto-finalize': false}", bg->id);
         await_job(bg, "BLOCK_JOB_READY");
         machine_step_us(m, INTERVAL_US - drained_us[i]);
-        machine_ok(m, "job-cancel", "{'id': 'job'}");
+        machine_ok(m, "block-job-cancel", "{'device': 'job'}");
         await_pending(bg);
         machine_step_us(m, drained_us[i]);
         sum_us += drained_us[i];

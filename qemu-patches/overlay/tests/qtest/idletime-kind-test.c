@@ -122,6 +122,30 @@ static void test_zone_append(void)
     machine_free(m);
 }
 
+/* In order, all of a queue would wait for one that is held. */
+static void test_in_order(void)
+{
+    const char *text = "property 'in_order' is 'on', but 'idletime' is 'r0': "
+                       "held requests would delay all behind them; use "
+                       "in_order=off, the default, or unset 'idletime'";
+    TestMachine *m = machine_new();
+
+    machine_resource(m, RESOURCE, "");
+    machine_args(m, "-blockdev driver=null-co,node-name=spare,"
+                 "read-zeroes=on");
+    machine_start(m);
+    machine_refused(m, text, "device_add",
+                    "{'driver': 'virtio-blk-pci', 'id': 'x',"
+                    " 'drive': 'spare', 'addr': '0x9', 'in_order': true,"
+                    " 'idletime': 'r0'}");
+    /* Refused, it has left nothing behind. */
+    machine_ok(m, "object-del", "{'id': 'r0'}");
+    machine_ok(m, "device_add",
+               "{'driver': 'virtio-blk-pci', 'id': 'x', 'drive': 'spare',"
+               " 'addr': '0x9', 'in_order': true}");
+    machine_free(m);
+}
+
 static void test_queues(void)
 {
     TestDisk *d;
@@ -262,6 +286,7 @@ int main(int argc, char **argv)
                    GUINT_TO_POINTER(VIRTIO_BLK_T_WRITE_ZEROES),
                    test_foreground_discard);
     ring_test("idletime/kind/zone-append", test_zone_append);
+    qtest_add_func("idletime/kind/in-order", test_in_order);
     ring_test("idletime/kind/queues", test_queues);
     ring_test("idletime/books/counters", test_counters);
     ring_test("idletime/books/collision-cost", test_collision_cost);

@@ -314,7 +314,7 @@ static void test_bus_master_half_way(void)
     machine_free(m);
 }
 
-/* The same for a driver that says so: DRIVER_OK goes by a write to the status register. */
+/* The same for a driver that clears DRIVER_OK in the status register. */
 static void test_driver_not_ok(void)
 {
     TestDisk *fg, *bg;

@@ -213,6 +213,7 @@ unsigned ring_returned(TestRing *ring)
     uint32_t id;
 
     while (ring_get(ring, &id)) {
+        continue;
     }
     return ring->returned;
 }
