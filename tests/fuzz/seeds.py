@@ -44,8 +44,7 @@ def foreground_line(in_service, last, started):
 
 
 def background_line(waiting, vtime, interval):
-    return struct.pack("<IIIIQqQQI", waiting, 0, 100, 0, vtime, interval, 0,
-                       0, 1)
+    return struct.pack("<IIQqQqQI", waiting, 0, vtime, interval, 0, 0, 0, 100)
 
 
 def arena_seeds():

@@ -194,13 +194,16 @@ static void replace(const Arena *arena, const char *name, int how)
 static void test_not_a_file(void)
 {
     static const char *const nothing[] = { NULL };
+    static const char *const no_file[] = { "is not a regular file", NULL };
+    static const char *const link[] = { "cannot open", NULL };
 
     for (const char *how = "dfs"; *how; how++) {
         Arena arena = arena_new();
 
         replace(&arena, "foreground", *how);
         /* A reader must not hang on a FIFO either. */
-        assert_refused(&arena, IDLETIME_BOARD_FOREGROUND, false, nothing);
+        assert_refused(&arena, IDLETIME_BOARD_FOREGROUND, false,
+                       *how == 's' ? link : no_file);
         assert_refused(&arena, IDLETIME_BOARD_FOREGROUND, true, nothing);
         arena_remove(&arena);
     }

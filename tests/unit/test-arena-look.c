@@ -342,6 +342,9 @@ static void test_first_of_three(void)
         idletime_bg_leave(&peer[slot[2]].scan);
         g_assert_cmpint(first(&peer[0], 4 * SEC), ==, -1);
     }
+    /* What lies behind the last slot that was ever claimed does not wait. */
+    idletime_bg_board(&peer[0].bg)->line[3].waiting = 1;
+    g_assert_cmpint(first(&peer[0], 4 * SEC), ==, -1);
     for (int i = 0; i < 3; i++) {
         peer_leave(&peer[i]);
     }

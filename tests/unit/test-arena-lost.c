@@ -218,6 +218,10 @@ static void test_scribbled(void)
 static void test_guard_bounds(void)
 {
     Arena arena = arena_new();
+    g_autofree char *path = arena_file(&arena, "foreground.alive");
+    IdletimeError err = { "" };
+    IdletimeArena open;
+    IdletimeBoard board;
     Peer peer;
     uint8_t *map;
 
@@ -231,6 +235,14 @@ static void test_guard_bounds(void)
     g_assert_false(idletime_board_intact(&peer.bg, false));
     g_assert_true(idletime_board_intact(&peer.fg, false));
     g_assert_true(idletime_arena_sigbus(map));
+    /* Another board that cannot be opened takes no guard away. */
+    g_assert_cmpint(unlink(path), ==, 0);
+    open = must_enter(&arena);
+    g_assert_false(idletime_board_open(&board, &open,
+                                       IDLETIME_BOARD_FOREGROUND, false,
+                                       &err));
+    idletime_arena_close(&open);
+    g_assert_true(idletime_arena_sigbus(peer.fg.map));
     peer_leave(&peer);
     g_assert_false(idletime_arena_sigbus(map));
     arena_remove(&arena);

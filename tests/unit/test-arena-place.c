@@ -302,6 +302,23 @@ static void test_moved_away(void)
     arena_remove(&arena);
 }
 
+/* Moved away, and another one made in its place: ours has a name, too. */
+static void test_another_in_its_place(void)
+{
+    Arena arena = arena_new();
+    IdletimeArena open;
+    Tenant tenant;
+
+    tenant_join(&tenant, &arena, "tenant");
+    g_assert_true(idletime_board_intact(&tenant.fg, true));
+    move_away(&arena);
+    open = must_enter(&arena);
+    g_assert_false(idletime_board_intact(&tenant.fg, true));
+    idletime_arena_close(&open);
+    tenant_leave(&tenant);
+    arena_remove(&arena);
+}
+
 /* Both the arena and what it was in are gone. */
 static void test_parents_are_made(void)
 {
@@ -391,8 +408,8 @@ static int open_descriptors(void)
 
 static void test_claims_open_nothing(void)
 {
-    Arena arena = arena_new();
     int before = open_descriptors();
+    Arena arena = arena_new();
     IdletimeArena open = must_enter(&arena);
     IdletimeBoard fg = must_open(&open, IDLETIME_BOARD_FOREGROUND, true);
     int opened = open_descriptors();
@@ -403,6 +420,8 @@ static void test_claims_open_nothing(void)
         g_assert_true(idletime_slot_alive(&fg, i));
     }
     g_assert_cmpint(open_descriptors(), ==, opened);
+    /* The root, two boards, two lock files each. */
+    g_assert_cmpint(opened, ==, before + 7);
     for (int i = 0; i < 50; i++) {
         idletime_slot_release(&fg, &slot[i]);
     }
@@ -476,6 +495,7 @@ int main(int argc, char **argv)
     g_test_add_func("/place/found-again", test_found_again);
     g_test_add_func("/place/lost-for-the-user", test_lost_for_the_user);
     g_test_add_func("/place/moved-away", test_moved_away);
+    g_test_add_func("/place/another-in-its-place", test_another_in_its_place);
     g_test_add_func("/place/parents-are-made", test_parents_are_made);
     g_test_add_func("/place/link", test_link);
     g_test_add_data_func("/place/lock-removed/lock", "foreground.lock",

@@ -272,6 +272,33 @@ static void test_all(void)
     arena_remove(&arena);
 }
 
+/* Each sees the tokens of its own cap: two are out, of one or of two. */
+static void test_smaller_cap(void)
+{
+    Arena arena = arena_new();
+    IdletimeRule two = { 0, 5 * SEC, 2 };
+    IdletimeGrant grant[2], none;
+    Peer peer;
+
+    peer_join(&peer, &arena, "peer");
+    for (int i = 0; i < 2; i++) {
+        g_assert_true(idletime_token_take(&peer.scan, &two, MS, &grant[i]));
+    }
+    g_assert_cmpuint(idletime_tokens_taken(&peer.scan, &two, MS), ==, 2);
+    g_assert_cmpuint(idletime_tokens_taken(&peer.scan, &one, MS), ==, 1);
+    g_assert_false(idletime_token_take(&peer.scan, &one, MS, &none));
+    /* The second token is none of the cap of one. */
+    idletime_token_give(&peer.scan, grant[0]);
+    g_assert_cmpuint(idletime_tokens_taken(&peer.scan, &one, MS), ==, 0);
+    g_assert_cmpuint(idletime_tokens_taken(&peer.scan, &two, MS), ==, 1);
+    /* Given twice, it is not taken from who has it now. */
+    g_assert_true(idletime_token_take(&peer.scan, &one, 2 * MS, &none));
+    idletime_token_give(&peer.scan, grant[0]);
+    g_assert_cmpuint(idletime_tokens_taken(&peer.scan, &one, 2 * MS), ==, 1);
+    peer_leave(&peer);
+    arena_remove(&arena);
+}
+
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
@@ -286,5 +313,6 @@ int main(int argc, char **argv)
     g_test_add_func("/tokens/jump", test_jump);
     g_test_add_func("/tokens/lease", test_lease);
     g_test_add_func("/tokens/all", test_all);
+    g_test_add_func("/tokens/smaller-cap", test_smaller_cap);
     return g_test_run();
 }

@@ -52,10 +52,12 @@ static void begin(Bench *bench)
     strcpy(bench->dir, access("/dev/shm", W_OK) ? "/tmp/idletime-XXXXXX" :
                                                   "/dev/shm/idletime-XXXXXX");
     micro_must(mkdtemp(bench->dir), bench->dir);
-    micro_must(idletime_arena_open(&bench->arena, bench->dir, &err), err.text);
+    micro_must(idletime_arena_open(&bench->arena, bench->dir, &err) &&
+               idletime_arena_open(&bench->reader, bench->dir, &err),
+               err.text);
     micro_must(idletime_board_open(&bench->fg, &bench->arena,
                                    IDLETIME_BOARD_FOREGROUND, true, &err) &&
-               idletime_board_open(&bench->fg_read, &bench->arena,
+               idletime_board_open(&bench->fg_read, &bench->reader,
                                    IDLETIME_BOARD_FOREGROUND, false, &err) &&
                idletime_board_open(&bench->bg, &bench->arena,
                                    IDLETIME_BOARD_BACKGROUND, true, &err),
@@ -82,6 +84,7 @@ static void end(Bench *bench)
     idletime_board_close(&bench->fg);
     idletime_board_close(&bench->fg_read);
     idletime_board_close(&bench->bg);
+    idletime_arena_close(&bench->reader);
     idletime_arena_close(&bench->arena);
 }
 

@@ -17,6 +17,7 @@
 typedef struct Bench {
     char dir[64];
     IdletimeArena arena;
+    IdletimeArena reader;       /* as another process: it asks who lives */
     IdletimeBoard fg, bg, fg_read;
     IdletimeSlot self;
     IdletimeScan scan;

@@ -9,7 +9,7 @@
  * participants, each in its own slot, and only read by the others.  The
  * background board belongs to the background participants.
  *
- *   directory.h    makes and opens the files of an arena
+ *   directory.h    makes (create.c) and opens the files of an arena
  *   board.h        maps a board, and tells whether it is still the right one
  *   guard.h        survives a board that is truncated while it is mapped
  *   slot.h         gives each participant a slot of its own; who lives?
