@@ -249,14 +249,14 @@ static void test_class_change(void)
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
-    qtest_add_func("idletime/net-guest/pass", test_pass);
-    qtest_add_func("idletime/net-guest/idle", test_idle);
-    qtest_add_func("idletime/net-guest/same-flow", test_same_flow);
-    qtest_add_func("idletime/net-guest/dscp-list", test_dscp_list);
-    qtest_add_func("idletime/net-guest/split", test_split);
-    qtest_add_func("idletime/net-guest/never-held", test_never_held);
-    qtest_add_func("idletime/net-guest/received", test_received);
-    qtest_add_func("idletime/net-guest/full", test_full);
-    qtest_add_func("idletime/net-guest/class-change", test_class_change);
+    nic_add("idletime/net-guest/pass", test_pass);
+    nic_add("idletime/net-guest/idle", test_idle);
+    nic_add("idletime/net-guest/same-flow", test_same_flow);
+    nic_add("idletime/net-guest/dscp-list", test_dscp_list);
+    nic_add("idletime/net-guest/split", test_split);
+    nic_add("idletime/net-guest/never-held", test_never_held);
+    nic_add("idletime/net-guest/received", test_received);
+    nic_add("idletime/net-guest/full", test_full);
+    nic_add("idletime/net-guest/class-change", test_class_change);
     return g_test_run();
 }

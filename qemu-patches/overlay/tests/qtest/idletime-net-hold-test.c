@@ -245,15 +245,15 @@ static void test_clock(void)
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
-    qtest_add_func("idletime/net-hold/idle", test_idle);
-    qtest_add_func("idletime/net-hold/interval", test_interval);
-    qtest_add_func("idletime/net-hold/standard", test_standard);
-    qtest_add_func("idletime/net-hold/auto", test_auto);
-    qtest_add_func("idletime/net-hold/received", test_received);
-    qtest_add_func("idletime/net-hold/deadline", test_deadline);
-    qtest_add_func("idletime/net-hold/class-change", test_class_change);
-    qtest_add_func("idletime/net-hold/clock", test_clock);
-    qtest_add_func("idletime/net-hold/foreground-bytes",
+    nic_add("idletime/net-hold/idle", test_idle);
+    nic_add("idletime/net-hold/interval", test_interval);
+    nic_add("idletime/net-hold/standard", test_standard);
+    nic_add("idletime/net-hold/auto", test_auto);
+    nic_add("idletime/net-hold/received", test_received);
+    nic_add("idletime/net-hold/deadline", test_deadline);
+    nic_add("idletime/net-hold/class-change", test_class_change);
+    nic_add("idletime/net-hold/clock", test_clock);
+    nic_add("idletime/net-hold/foreground-bytes",
                    test_foreground_bytes);
     return g_test_run();
 }

@@ -403,7 +403,7 @@ static void add_for_classes(const char *name, GTestDataFunc test)
         g_autofree char *path = g_strdup_printf("idletime/net-%s/%s", name,
                                                 class[i]);
 
-        qtest_add_data_func(path, class[i], test);
+        nic_add_data(path, class[i], test);
     }
 }
 
@@ -412,13 +412,13 @@ int main(int argc, char **argv)
     g_test_init(&argc, &argv, NULL);
     add_for_classes("stop/once", test_stop);
     add_for_classes("stop/100", test_stop_100);
-    qtest_add_func("idletime/net-stop/passed", test_stop_passed);
+    nic_add("idletime/net-stop/passed", test_stop_passed);
     add_for_classes("stop/kick", test_kick_while_stopped);
     for (unsigned i = 0; i < ARRAY_SIZE(reset_case); i++) {
         g_autofree char *path = g_strdup_printf("idletime/net-reset/%s",
                                                 reset_case[i].name);
 
-        qtest_add_data_func(path, &reset_case[i], test_reset);
+        nic_add_data(path, &reset_case[i], test_reset);
     }
     add_for_classes("link", test_link);
     add_for_classes("netdev-deleted", test_netdev_deleted);
@@ -427,11 +427,11 @@ int main(int argc, char **argv)
         g_autofree char *path = g_strdup_printf("idletime/net-move/%s",
                                                 move_case[i].name);
 
-        qtest_add_data_func(path, &move_case[i], test_move);
+        nic_add_data(path, &move_case[i], test_move);
     }
-    qtest_add_data_func("idletime/net-move/to-unpatched",
+    nic_add_data("idletime/net-move/to-unpatched",
                         GINT_TO_POINTER(true), test_move_unpatched);
-    qtest_add_data_func("idletime/net-move/from-unpatched",
+    nic_add_data("idletime/net-move/from-unpatched",
                         GINT_TO_POINTER(false), test_move_unpatched);
     return g_test_run();
 }

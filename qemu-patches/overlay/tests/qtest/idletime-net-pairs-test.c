@@ -11,7 +11,7 @@
 
 typedef struct TestPairs {
     TestNic *nic;
-    QVirtQueue *tx1;
+    TestRing tx1;
     QVirtQueue *ctrl;
     int watched;
 } TestPairs;
@@ -38,18 +38,13 @@ static void set_pairs(TestPairs *p, uint16_t pairs)
     nic_settle(p->nic->m);
 }
 
-static void send_on(TestPairs *p, QVirtQueue *tx, uint8_t dscp, uint16_t port)
+static void send_on(TestPairs *p, TestRing *tx, uint8_t dscp, uint16_t port)
 {
     uint8_t frame[NIC_HEADER + 64] = { 0 };
     TestPacket packet = { .dscp = dscp, .port = port };
     size_t size = NIC_HEADER + packet_make(&packet, frame + NIC_HEADER);
-    uint64_t addr = guest_alloc(&p->nic->m->alloc, size);
-    uint32_t head;
 
-    qtest_bufwrite(p->nic->m->qts, addr, frame, size);
-    head = qvirtqueue_add(p->nic->m->qts, tx, addr, size, false, false);
-    qvirtqueue_kick(p->nic->m->qts, &p->nic->pci->vdev, tx, head);
-    nic_settle(p->nic->m);
+    nic_send_on(p->nic, tx, frame, size, 0);
 }
 
 /* The source port of the next packet that left, or -1. */
@@ -77,7 +72,7 @@ static TestMachine *pairs_start(TestPairs *p, const char *options)
     close(tap[0]);
     close(tap[1]);
     pci = p->nic->pci;
-    p->tx1 = qvirtqueue_setup(&pci->vdev, &m->alloc, 3);
+    ring_setup(&p->tx1, m->qts, &pci->vdev, &m->alloc, 3);
     p->ctrl = qvirtqueue_setup(&pci->vdev, &m->alloc, CTRL_VQ);
     set_pairs(p, 2);
     return m;
@@ -85,7 +80,7 @@ static TestMachine *pairs_start(TestPairs *p, const char *options)
 
 static void pairs_done(TestMachine *m, TestPairs *p)
 {
-    qvirtqueue_cleanup(p->nic->pci->vdev.bus, p->tx1, &m->alloc);
+    qvirtqueue_cleanup(p->nic->pci->vdev.bus, p->tx1.vq, &m->alloc);
     qvirtqueue_cleanup(p->nic->pci->vdev.bus, p->ctrl, &m->alloc);
     tap_done(m, p->nic, p->watched);
 }
@@ -97,9 +92,9 @@ static void test_pairs(const void *opaque)
     TestPairs p;
     TestMachine *m = pairs_start(&p, options);
 
-    send_on(&p, p.nic->tx, 0, 1);
-    send_on(&p, p.tx1, DSCP_LE, 2);
-    send_on(&p, p.tx1, DSCP_LE, 3);
+    send_on(&p, &p.nic->tx, 0, 1);
+    send_on(&p, &p.tx1, DSCP_LE, 2);
+    send_on(&p, &p.tx1, DSCP_LE, 3);
     g_assert_cmpint(left(&p), ==, 1);
     g_assert_cmpint(left(&p), ==, -1);
     set_pairs(&p, 1);
@@ -120,10 +115,10 @@ static void test_two_queues(void)
     TestPairs p;
     TestMachine *m = pairs_start(&p, ",idletime-class=guest");
 
-    send_on(&p, p.nic->tx, 0, 1);
-    send_on(&p, p.tx1, DSCP_LE, 2);
+    send_on(&p, &p.nic->tx, 0, 1);
+    send_on(&p, &p.tx1, DSCP_LE, 2);
     machine_step_us(m, MS);
-    send_on(&p, p.nic->tx, DSCP_LE, 3);
+    send_on(&p, &p.nic->tx, DSCP_LE, 3);
     g_assert_cmpint(left(&p), ==, 1);
     g_assert_cmpint(left(&p), ==, -1);
     machine_step_us(m, INTERVAL_US - MS);
