@@ -219,12 +219,28 @@ static void queue_drop_ring(IdletimeNetQueue *nq)
     }
 }
 
+/*
+ * The ring is empty: the guest's next packet kicks.  virtio-net.c would drop
+ * what is left, and on a packed ring never listen again.
+ */
+static void queue_listen(VirtIONetQueue *q)
+{
+    if (q->tx_bh) {
+        qemu_bh_cancel(q->tx_bh);
+    } else {
+        timer_del(q->tx_timer);
+    }
+    q->tx_waiting = 0;
+    virtio_queue_set_notification(q->tx_vq, 1);
+}
+
 /* As a network device whose link is down, and as virtio-net.c does then. */
 static void queue_drop(IdletimeNetQueue *nq)
 {
     idletime_net_drop(nq, true);
     if (nq->left) {
         queue_drop_ring(nq);
+        queue_listen(nq->q);
     }
     virtio_notify(VIRTIO_DEVICE(nq->q->n), nq->q->tx_vq);
 }
