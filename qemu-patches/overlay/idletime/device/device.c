@@ -157,7 +157,8 @@ bool idletime_device_set(IdletimeDevice *dev, const IdletimeClass *class,
     g_autofree char *list = g_strdup(queues ?: dev->queues);
     g_autofree char *name = idletime_device_name(dev);
 
-    if (!idletime_queue_list_parse(list, dev->num_queues, listed, errp)) {
+    if (!idletime_queue_list_parse(list, dev->num_queues, listed, errp) ||
+        (dev->ops->check && !dev->ops->check(dev, device_class, list, errp))) {
         return false;
     }
     for (unsigned i = 0; i < dev->num_queues; i++) {

@@ -22,6 +22,12 @@ typedef struct IdletimeConf {
 } IdletimeConf;
 
 typedef struct IdletimeDeviceOps {
+    /**
+     * check: may the device be of @class, and its @queues ("" for none)
+     * background?  Optional.  Context: BQL.
+     */
+    bool (*check)(IdletimeDevice *dev, IdletimeClass class,
+                  const char *queues, Error **errp);
     /** reclassified: queue classes changed.  Context: BQL. */
     void (*reclassified)(IdletimeDevice *dev);
 } IdletimeDeviceOps;
