@@ -210,6 +210,8 @@ static QueueState state_of(const VirtIONet *n, uint8_t status, unsigned i)
  */
 static void queue_pause(IdletimeNetQueue *nq)
 {
+    NetClientState *peer = qemu_get_subqueue(nq->q->n->nic, nq->index)->peer;
+
     if (!nq->num_held) {
         return;
     }
@@ -218,6 +220,10 @@ static void queue_pause(IdletimeNetQueue *nq)
     virtio_queue_set_notification(nq->q->tx_vq, 0);
     nq->q->tx_waiting = 1;
     virtio_net_flush_tx(nq->q);
+    if (nq->num_held && peer) {
+        /* While the VM is stopped packets go through the backend's queue. */
+        qemu_flush_queued_packets(peer);
+    }
     if (nq->num_held) {
         idletime_net_drop(nq, true);
         virtio_notify(VIRTIO_DEVICE(nq->q->n), nq->q->tx_vq);

@@ -91,6 +91,7 @@ static VirtQueueElement *release_urged(IdletimeNetQueue *nq)
 {
     IdletimeNetPacket *held = idletime_net_first_urged(nq);
     IdletimeGate *gate = nq->owner->gate;
+    VirtQueueElement *elem;
 
     if (!held) {
         return NULL;
@@ -100,8 +101,11 @@ static VirtQueueElement *release_urged(IdletimeNetQueue *nq)
         idletime_gate_note_hold(gate, idletime_now_ns() - held->held_ns);
         held->promoted = false;
     }
-    return idletime_net_send_foreground(nq, idletime_net_take(nq, held,
-                                                              SIZE_MAX));
+    elem = idletime_net_take(nq, held, SIZE_MAX);
+    if (!nq->num_held) {
+        idletime_net_move(nq, IDLETIME_NET_NONE);
+    }
+    return idletime_net_send_foreground(nq, elem);
 }
 
 /* Each in its turn: the deadline is that of the first in line. */

@@ -118,6 +118,34 @@ static void test_stop_passed(void)
     done(m, fg, bg);
 }
 
+/*
+ * The backend takes nothing: what cannot go back into the ring is dropped, as
+ * is what waits in the backend.  Nothing is popped and not given back.
+ */
+static void test_stop_blocked(void)
+{
+    g_autofree uint8_t *large = g_malloc0(60000);
+    TestNic *fg, *bg;
+    TestMachine *m = pair("guest", &fg, &bg);
+    unsigned sent = 0;
+
+    packet_make(&(TestPacket) { .port = 2000 }, large);
+    hold_some(fg, bg);
+    do {
+        nic_send_raw(bg, large, 60000, 0);
+        sent++;
+    } while (nic_returned(bg) == sent);
+    machine_stop(m);
+    nic_settle(m);
+    g_assert_cmpint(nic_number(bg, "held"), ==, 0);
+    g_assert_cmpint(nic_number(bg, "dropped"), ==, HELD);
+    g_assert_cmpint(nic_returned(bg), ==, HELD + sent);
+    machine_cont(m);
+    nic_settle(m);
+    g_assert_cmpint(nic_returned(bg), ==, HELD + sent);
+    done(m, fg, bg);
+}
+
 static void test_kick_while_stopped(const void *class)
 {
     TestNic *fg, *bg;
@@ -224,9 +252,12 @@ static void test_netdev_deleted(const void *class)
     nic_settle(m);
     g_assert_cmpint(nic_number(bg, "dropped"), ==, HELD);
     g_assert_cmpint(nic_returned(bg), ==, HELD);
-    nic_send(bg, (TestPacket) { .dscp = DSCP_LE, .number = 9 });
-    step(m, LONG_US);
-    g_assert_cmpint(nic_returned(bg), ==, HELD + 1);
+    if (!nic_in_order()) {
+        /* virtqueue_drop_all() does not know that order. */
+        nic_send(bg, (TestPacket) { .dscp = DSCP_LE, .number = 9 });
+        step(m, LONG_US);
+        g_assert_cmpint(nic_returned(bg), ==, HELD + 1);
+    }
     done(m, fg, bg);
 }
 
@@ -412,7 +443,8 @@ int main(int argc, char **argv)
     g_test_init(&argc, &argv, NULL);
     add_for_classes("stop/once", test_stop);
     add_for_classes("stop/100", test_stop_100);
-    nic_add("idletime/net-stop/passed", test_stop_passed);
+    nic_add_of("idletime/net-stop/passed", false, test_stop_passed);
+    nic_add_of("idletime/net-stop/blocked", false, test_stop_blocked);
     add_for_classes("stop/kick", test_kick_while_stopped);
     for (unsigned i = 0; i < ARRAY_SIZE(reset_case); i++) {
         g_autofree char *path = g_strdup_printf("idletime/net-reset/%s",

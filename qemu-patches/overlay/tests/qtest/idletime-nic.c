@@ -52,20 +52,34 @@ static void run_kind_test(const void *opaque)
     present_kind = &one_descriptor;
 }
 
+static void add_one(const char *path, const RingKind *kind, KindTest t)
+{
+    g_autofree char *name = g_strdup_printf("%s/%s", path, kind->name);
+
+    t.kind = kind;
+    qtest_add_data_func_full(name, g_memdup2(&t, sizeof(t)), run_kind_test,
+                             g_free);
+}
+
 static void add(const char *path, KindTest t)
 {
     for (unsigned i = 0; i < ARRAY_SIZE(kinds); i++) {
-        g_autofree char *name = g_strdup_printf("%s/%s", path, kinds[i].name);
-
-        t.kind = &kinds[i];
-        qtest_add_data_func_full(name, g_memdup2(&t, sizeof(t)),
-                                 run_kind_test, g_free);
+        add_one(path, &kinds[i], t);
     }
 }
 
 void nic_add(const char *path, GTestFunc test)
 {
     add(path, (KindTest) { .test = test });
+}
+
+void nic_add_of(const char *path, bool in_order, GTestFunc test)
+{
+    for (unsigned i = 0; i < ARRAY_SIZE(kinds); i++) {
+        if (kinds[i].in_order == in_order) {
+            add_one(path, &kinds[i], (KindTest) { .test = test });
+        }
+    }
 }
 
 void nic_add_data(const char *path, const void *data, GTestDataFunc test)

@@ -98,9 +98,11 @@ void nic_set_class(TestNic *nic, const char *class);
 
 /**
  * nic_add, nic_add_data: add a test once for each kind of ring; the name of
- * the kind is added to @path.  nic_in_order(): is the present one such?
+ * the kind is added to @path.  nic_add_of: for those whose device gives
+ * packets back in order, or for the others.  nic_in_order: is it one such?
  */
 void nic_add(const char *path, GTestFunc test);
+void nic_add_of(const char *path, bool in_order, GTestFunc test);
 void nic_add_data(const char *path, const void *data, GTestDataFunc test);
 bool nic_in_order(void);
 
