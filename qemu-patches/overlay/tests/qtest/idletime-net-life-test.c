@@ -215,6 +215,34 @@ static void test_reset(const void *opaque)
     done(m, fg, bg);
 }
 
+/* struct virtio_pci_common_cfg: le16 queue_notify_data, le16 queue_reset */
+#define QUEUE_RESET     58
+#define TX              1
+
+/* The transmit queue alone; the flag that it waits goes with it. */
+static void test_queue_reset(const void *class)
+{
+    TestNic *fg, *bg;
+    TestMachine *m = pair(class, &fg, &bg);
+    QVirtioPCIDevice *pci;
+
+    hold_some(fg, bg);
+    pci = bg->pci;
+    pci->vdev.bus->queue_select(&pci->vdev, TX);
+    qpci_io_writew(pci->pdev, pci->bar,
+                   pci->common_cfg_offset + QUEUE_RESET, 1);
+    nic_settle(m);
+    g_assert_cmpint(nic_number(bg, "held"), ==, 0);
+    qvirtqueue_cleanup(pci->vdev.bus, bg->tx.vq, &m->alloc);
+    ring_setup(&bg->tx, m->qts, &pci->vdev, &m->alloc, TX);
+    step(m, LONG_US);
+    assert_none_left(bg);
+    nic_send(bg, (TestPacket) { .dscp = DSCP_LE, .number = 9 });
+    assert_left(bg, 9);
+    g_assert_cmpint(nic_returned(bg), ==, 1);
+    done(m, fg, bg);
+}
+
 /* ---- link */
 
 static void set_link(TestNic *nic, bool up)
@@ -230,7 +258,11 @@ static void test_link(const void *class)
     TestMachine *m = pair(class, &fg, &bg);
 
     hold_some(fg, bg);
+    /* Reading it clears it. */
+    bg->pci->vdev.bus->get_queue_isr_status(&bg->pci->vdev, bg->tx.vq);
     set_link(bg, false);
+    g_assert_true(bg->pci->vdev.bus->get_queue_isr_status(&bg->pci->vdev,
+                                                          bg->tx.vq));
     g_assert_cmpint(nic_number(bg, "held"), ==, 0);
     g_assert_cmpint(nic_number(bg, "dropped"), ==, HELD);
     g_assert_cmpint(nic_returned(bg), ==, HELD);
@@ -452,6 +484,7 @@ int main(int argc, char **argv)
 
         nic_add_data(path, &reset_case[i], test_reset);
     }
+    add_for_classes("queue-reset", test_queue_reset);
     add_for_classes("link", test_link);
     add_for_classes("netdev-deleted", test_netdev_deleted);
     add_for_classes("unplug", test_unplug);

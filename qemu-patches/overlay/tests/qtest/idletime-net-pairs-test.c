@@ -14,6 +14,7 @@ typedef struct TestPairs {
     TestRing tx1;
     QVirtQueue *ctrl;
     int watched;
+    int tap[2];             /* our descriptors of the queues */
 } TestPairs;
 
 static void set_pairs(TestPairs *p, uint16_t pairs)
@@ -69,8 +70,10 @@ static TestMachine *pairs_start(TestPairs *p, const char *options)
     p->watched = tap_watch("tap-idle");
     nic_resource(m, "max-hold-ms=0");
     p->nic = tap_nic(m, netdev, all, 1ull << VIRTIO_NET_F_CTRL_VQ);
-    close(tap[0]);
-    close(tap[1]);
+    for (int i = 0; i < 2; i++) {
+        p->tap[i] = fcntl(tap[i], F_DUPFD_CLOEXEC, 0);
+        close(tap[i]);
+    }
     pci = p->nic->pci;
     ring_setup(&p->tx1, m->qts, &pci->vdev, &m->alloc, 3);
     p->ctrl = qvirtqueue_setup(&pci->vdev, &m->alloc, CTRL_VQ);
@@ -80,6 +83,8 @@ static TestMachine *pairs_start(TestPairs *p, const char *options)
 
 static void pairs_done(TestMachine *m, TestPairs *p)
 {
+    close(p->tap[0]);
+    close(p->tap[1]);
     qvirtqueue_cleanup(p->nic->pci->vdev.bus, p->tx1.vq, &m->alloc);
     qvirtqueue_cleanup(p->nic->pci->vdev.bus, p->ctrl, &m->alloc);
     tap_done(m, p->nic, p->watched);
@@ -128,6 +133,36 @@ static void test_two_queues(void)
     pairs_done(m, &p);
 }
 
+/*
+ * The send buffer is the tap's, but a queue that is turned off keeps the one
+ * that it had.  When it is on again, its foreground meets the operator's.
+ */
+static void test_shared(void)
+{
+    TestPairs p;
+    TestMachine *m;
+
+    m = pairs_start(&p, ",idletime-class=guest");
+    tap_bridge("tap-idle");
+    uplink_hold(50);
+    send_on(&p, &p.nic->tx, DSCP_LE, 1);
+    send_on(&p, &p.nic->tx, DSCP_LE, 2);
+    g_assert_cmpint(left(&p), ==, 1);
+    g_assert_cmpint(left(&p), ==, 2);
+    g_assert_cmpint(tap_sndbuf(p.tap[0]), <, INT_MAX);
+    g_assert_cmpint(tap_sndbuf(p.tap[1]), <, INT_MAX);
+    set_pairs(&p, 1);
+    send_on(&p, &p.nic->tx, 0, 3);
+    g_assert_cmpint(left(&p), ==, 3);
+    set_pairs(&p, 2);
+    for (int port = 4; port < 7; port++) {
+        send_on(&p, &p.tx1, 0, port);
+        g_assert_cmpint(left(&p), ==, port);
+    }
+    uplink_drain();
+    pairs_done(m, &p);
+}
+
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
@@ -139,5 +174,8 @@ int main(int argc, char **argv)
     qtest_add_data_func("idletime/net-pairs/guest",
                         ",idletime-class=guest", test_pairs);
     qtest_add_func("idletime/net-pairs/two-queues", test_two_queues);
+    if (tap_bridge_possible()) {
+        qtest_add_func("idletime/net-pairs/shared", test_shared);
+    }
     return g_test_run();
 }
