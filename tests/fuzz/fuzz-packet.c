@@ -48,7 +48,7 @@ static void check_pieces(IdletimeCut *cut, size_t limit, size_t size)
         idletime_cut_next(cut, limit, &piece);
         CHECK(piece.payload_offset == next);
         CHECK(piece.payload_bytes > 0);
-        CHECK(piece.header_bytes <= cut->header_bytes + 8);
+        CHECK(piece.header_bytes == cut->header_bytes);
         CHECK(piece.payload_bytes <= cut->segment_bytes ||
               cut->kind == IDLETIME_CUT_WHOLE ||
               piece.header_bytes - cut->vnet_bytes + piece.payload_bytes <=

@@ -15,8 +15,8 @@
  * never polls writable, 4 and 5 do but wake nobody; that others may need more
  * is found by trying.
  *
- * We poll a descriptor of our own, so that the tap's own handlers stay as
- * they are.
+ * We poll descriptors of our own, so that the tap's own handlers stay as they
+ * are.
  */
 #include "qemu/osdep.h"
 #include "qemu/main-loop.h"
@@ -34,6 +34,8 @@
  */
 #define TRUE_SIZE           2304
 
+/* ---- the tap */
+
 static bool set_sndbuf(IdletimeTap *tap, int bytes)
 {
     if (tap->sndbuf != bytes) {
@@ -45,9 +47,9 @@ static bool set_sndbuf(IdletimeTap *tap, int bytes)
     return true;
 }
 
-bool idletime_tap_drained(const IdletimeTap *tap)
+static bool is_writable(int fd)
 {
-    struct pollfd poll_fd = { .fd = tap->fd, .events = POLLOUT };
+    struct pollfd poll_fd = { .fd = fd, .events = POLLOUT };
 
     return RETRY_ON_EINTR(poll(&poll_fd, 1, 0)) == 1 &&
            (poll_fd.revents & POLLOUT);
@@ -56,11 +58,11 @@ bool idletime_tap_drained(const IdletimeTap *tap)
 /* A tap that is down never polls writable: then the usual one is taken. */
 static void find_least(IdletimeTap *tap)
 {
-    if (!idletime_tap_drained(tap)) {
+    if (!is_writable(tap->fd)) {
         return;
     }
     for (int bytes = LEAST_SNDBUF; bytes <= LARGEST_TRY; bytes *= 2) {
-        if (set_sndbuf(tap, bytes) && idletime_tap_drained(tap)) {
+        if (set_sndbuf(tap, bytes) && is_writable(tap->fd)) {
             tap->least_sndbuf = bytes;
             break;
         }
@@ -68,13 +70,10 @@ static void find_least(IdletimeTap *tap)
     set_sndbuf(tap, tap->stock_sndbuf);
 }
 
-void idletime_tap_open(IdletimeTap *tap, NetClientState *peer,
-                       void (*drained)(void *opaque), void *opaque)
+void idletime_tap_open(IdletimeTap *tap, NetClientState *peer)
 {
-    *tap = (IdletimeTap) {
-        .fd = -1, .least_sndbuf = LEAST_SNDBUF,
-        .drained = drained, .opaque = opaque,
-    };
+    assert(bql_locked());
+    *tap = (IdletimeTap) { .fd = -1, .least_sndbuf = LEAST_SNDBUF };
     if (!peer || peer->info->type != NET_CLIENT_DRIVER_TAP) {
         return;
     }
@@ -93,59 +92,128 @@ void idletime_tap_open(IdletimeTap *tap, NetClientState *peer,
 
 void idletime_tap_close(IdletimeTap *tap)
 {
-    if (idletime_tap_is_open(tap)) {
-        idletime_tap_unwatch(tap);
+    assert(bql_locked());
+    if (tap->fd >= 0) {
+        idletime_tap_forget(tap);
         idletime_tap_free(tap);
         close(tap->fd);
         tap->fd = -1;
+        tap->sndbuf = tap->stock_sndbuf;
     }
+}
+
+/* ---- the bound */
+
+/* Half of it is where the tap polls writable: all but one have left. */
+static int bytes_of(const IdletimeTap *tap)
+{
+    int64_t least = MIN((int64_t)tap->least_sndbuf << tap->raised,
+                        LARGEST_TRY);
+
+    return MIN(least + 2LL * (tap->packets - 1) * TRUE_SIZE, INT_MAX);
 }
 
 void idletime_tap_bind(IdletimeTap *tap, unsigned packets)
 {
-    /* Half of it is where the tap polls writable: all but one have left. */
-    int64_t bytes = tap->least_sndbuf + 2LL * (packets - 1) * TRUE_SIZE;
-
-    if (idletime_tap_is_open(tap)) {
-        set_sndbuf(tap, MIN(bytes, INT_MAX));
+    if (tap->fd >= 0) {
+        tap->packets = packets;
+        set_sndbuf(tap, bytes_of(tap));
     }
 }
 
 void idletime_tap_free(IdletimeTap *tap)
 {
-    if (idletime_tap_is_open(tap)) {
+    if (tap->fd >= 0) {
+        tap->packets = 0;
         set_sndbuf(tap, tap->stock_sndbuf);
     }
 }
 
-static void tap_writable(void *opaque)
+void idletime_tap_forget(IdletimeTap *tap)
 {
-    IdletimeTap *tap = opaque;
-
-    idletime_tap_unwatch(tap);
-    tap->drained(tap->opaque);
-}
-
-void idletime_tap_watch(IdletimeTap *tap)
-{
-    if (idletime_tap_is_open(tap) && !tap->watched) {
-        qemu_set_fd_handler(tap->fd, NULL, tap_writable, tap);
-        tap->watched = true;
-    }
-}
-
-void idletime_tap_unwatch(IdletimeTap *tap)
-{
-    if (tap->watched) {
-        qemu_set_fd_handler(tap->fd, NULL, NULL, NULL);
-        tap->watched = false;
+    if (tap->fd >= 0) {
+        tap->sndbuf = -1;
     }
 }
 
 void idletime_tap_stalled(IdletimeTap *tap)
 {
-    if (idletime_tap_is_open(tap) && tap->sndbuf < LARGEST_TRY &&
-        set_sndbuf(tap, tap->sndbuf * 2)) {
-        tap->least_sndbuf = MIN(tap->least_sndbuf * 2, LARGEST_TRY);
+    if (tap->packets && bytes_of(tap) < LARGEST_TRY) {
+        tap->raised++;
+        set_sndbuf(tap, bytes_of(tap));
+    }
+}
+
+/* It drains with the raised bound.  Does it with a smaller one? */
+static void lower(IdletimeTapQueue *queue)
+{
+    IdletimeTap *tap = queue->tap;
+
+    while (tap->raised) {
+        tap->raised--;
+        set_sndbuf(tap, bytes_of(tap));
+        if (!is_writable(queue->fd)) {
+            tap->raised++;
+            set_sndbuf(tap, bytes_of(tap));
+            return;
+        }
+    }
+}
+
+/* ---- its queues */
+
+void idletime_tap_queue_open(IdletimeTapQueue *queue, IdletimeTap *tap,
+                             NetClientState *peer,
+                             void (*drained)(void *opaque), void *opaque)
+{
+    *queue = (IdletimeTapQueue) {
+        .tap = tap, .fd = -1, .drained = drained, .opaque = opaque,
+    };
+    if (tap->fd >= 0 && peer && peer->info->type == NET_CLIENT_DRIVER_TAP) {
+        queue->fd = fcntl(tap_get_fd(peer), F_DUPFD_CLOEXEC, 0);
+    }
+}
+
+void idletime_tap_queue_close(IdletimeTapQueue *queue)
+{
+    if (idletime_tap_is_open(queue)) {
+        idletime_tap_unwatch(queue);
+        close(queue->fd);
+        queue->fd = -1;
+    }
+}
+
+bool idletime_tap_drained(IdletimeTapQueue *queue)
+{
+    bool drained = is_writable(queue->fd);
+
+    if (drained && unlikely(queue->tap->raised) && queue->tap->packets) {
+        lower(queue);
+    }
+    return drained;
+}
+
+static void tap_writable(void *opaque)
+{
+    IdletimeTapQueue *queue = opaque;
+
+    assert(bql_locked());
+    idletime_tap_unwatch(queue);
+    queue->drained(queue->opaque);
+}
+
+void idletime_tap_watch(IdletimeTapQueue *queue)
+{
+    if (idletime_tap_is_open(queue) && !queue->watched) {
+        qemu_set_fd_handler(queue->fd, NULL, tap_writable, queue);
+        queue->watched = true;
+    }
+}
+
+void idletime_tap_unwatch(IdletimeTapQueue *queue)
+{
+    if (queue->watched) {
+        qemu_set_fd_handler(queue->fd, NULL, NULL, NULL);
+        queue->watched = false;
     }
 }

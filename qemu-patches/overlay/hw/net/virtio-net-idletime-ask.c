@@ -20,12 +20,6 @@
  */
 #define PASS_BYTES_PER_S    125000
 #define PASS_BYTES_MAX      2048
-/* Preamble, checksum and gap of a frame on Ethernet; its least size. */
-#define FRAME_EXTRA         24
-#define FRAME_LEAST         60
-
-/* A piece at least: one full frame. */
-#define PIECE_BYTES         1514
 
 /* ---- what it is */
 
@@ -60,8 +54,8 @@ bool idletime_net_is_full(const IdletimeNetQueue *nq)
 
 size_t idletime_net_piece_limit(const VirtIONetIdletime *it)
 {
-    return MIN(PIECE_BYTES, idletime_resource_get(it->dev.res,
-                                                  IDLETIME_MAX_REQUEST_BYTES));
+    return MIN(IDLETIME_FRAME_FULL,
+               idletime_resource_get(it->dev.res, IDLETIME_MAX_REQUEST_BYTES));
 }
 
 /* The deadline of what waits since @since_ns. */
@@ -74,51 +68,43 @@ static int64_t due_ns(const IdletimeNetQueue *nq, int64_t since_ns)
                      INT64_MAX;
 }
 
-static bool ask(IdletimeNetQueue *nq, int64_t since_ns, uint64_t bytes)
+static bool ask(IdletimeNetQueue *nq, uint64_t bytes)
 {
     IdletimeGate *gate = nq->owner->gate;
 
-    if (nq->refused || !idletime_net_is_first(nq) || !idletime_net_room(nq)) {
+    if (!idletime_net_is_first(nq) || !idletime_net_room(nq)) {
         return false;
     }
     gate->hold_max_ns = idletime_net_is_full(nq) ? HOLD_FULL_NS :
                                                    IDLETIME_NET_HOLD_NS;
-    if (idletime_net_link_busy(nq, due_ns(nq, since_ns))) {
-        return false;
-    }
-    nq->refused = !idletime_gate_ask(gate, since_ns, bytes, &nq->lease);
-    return !nq->refused;
+    return !idletime_net_link_busy(nq, due_ns(nq, nq->since_ns)) &&
+           idletime_gate_ask(gate, nq->since_ns, bytes, &nq->lease);
 }
 
 /*
  * What was refused may have been so for one of our own that has left unseen:
  * of fewer than the full number nobody has asked yet.
  */
-static bool ask_without(IdletimeNetQueue *nq, int64_t since_ns, uint64_t bytes)
+static bool ask_without(IdletimeNetQueue *nq, uint64_t bytes)
 {
     unsigned before = nq->in_service;
 
     idletime_net_settle(nq);
-    if (nq->in_service == before) {
-        return false;
-    }
-    nq->refused = false;
-    return ask(nq, since_ns, bytes);
+    return nq->in_service != before && ask(nq, bytes);
 }
 
 bool idletime_net_may_start(IdletimeNetQueue *nq, int64_t since_ns,
                             uint64_t bytes)
 {
-    IdletimeGate *gate = nq->owner->gate;
-
-    if (nq->head_ns != since_ns) {
-        idletime_net_wait(nq, since_ns);
-    }
-    if (!ask(nq, since_ns, bytes) && !ask_without(nq, since_ns, bytes)) {
+    idletime_net_first(nq, since_ns);
+    if (nq->state != IDLETIME_NET_ASKING) {
         return false;
     }
-    idletime_gate_note_hold(gate, idletime_now_ns() - since_ns);
-    nq->leased = true;
+    if (!ask(nq, bytes) && !ask_without(nq, bytes)) {
+        idletime_net_move(nq, IDLETIME_NET_REFUSED);
+        return false;
+    }
+    idletime_gate_note_hold(nq->owner->gate, idletime_now_ns() - since_ns);
     nq->leased_bytes = bytes;
     idletime_net_prepare(nq);
     return true;
@@ -126,7 +112,8 @@ bool idletime_net_may_start(IdletimeNetQueue *nq, int64_t since_ns,
 
 bool idletime_net_may_pass(VirtIONetIdletime *it, const IdletimePacket *packet)
 {
-    int64_t bytes = MAX(packet->bytes, FRAME_LEAST) + FRAME_EXTRA;
+    int64_t bytes = MAX(packet->bytes, IDLETIME_FRAME_LEAST) +
+                    IDLETIME_FRAME_EXTRA;
     int64_t now_ns = idletime_now_ns();
     int64_t earned = (now_ns - it->pass_ns) / 1000 *
                      PASS_BYTES_PER_S / 1000000;

@@ -52,8 +52,8 @@ static uint64_t bytes_of(const IdletimeNetQueue *nq,
 VirtQueueElement *idletime_net_send_foreground(IdletimeNetQueue *nq,
                                                VirtQueueElement *elem)
 {
-    if (unlikely(nq->owner->bound)) {
-        idletime_net_unbind(nq->owner);
+    if (unlikely(idletime_tap_is_bound(&nq->owner->tap))) {
+        idletime_tap_free(&nq->owner->tap);
     }
     post_foreground(nq->owner, bytes_of(nq, elem));
     return elem;
@@ -68,6 +68,7 @@ void idletime_net_received_slow(NetClientState *nc, const uint8_t *buf,
     struct iovec iov = { .iov_base = (void *)buf, .iov_len = size };
     IdletimePacket packet;
 
+    assert(bql_locked());
     if (class == IDLETIME_CLASS_GUEST) {
         idletime_packet_parse(&iov, 1, n->host_hdr_len, &packet);
         if (idletime_net_is_marked(it, &packet)) {

@@ -1,5 +1,5 @@
 /*
- * virtio-net: packets that were popped and wait, and queues that wait.
+ * virtio-net: packets that were popped and wait.
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
@@ -11,72 +11,10 @@
 #include "qemu/iov.h"
 #include "virtio-net-idletime-impl.h"
 
-/* ---- waiting */
-
-static bool waits(const IdletimeNetQueue *nq)
-{
-    return nq->head_ns != 0;
-}
-
-bool idletime_net_anything_waits(const VirtIONetIdletime *it)
-{
-    for (unsigned i = 0; i < it->dev.num_queues; i++) {
-        if (waits(&it->queue[i])) {
-            return true;
-        }
-    }
-    return false;
-}
-
-bool idletime_net_is_first(const IdletimeNetQueue *nq)
-{
-    const VirtIONetIdletime *it = nq->owner;
-
-    for (unsigned i = 0; i < it->dev.num_queues; i++) {
-        if (waits(&it->queue[i]) && it->queue[i].head_ns < nq->head_ns) {
-            return false;
-        }
-    }
-    return true;
-}
-
-/* The books show what is on lists, and the first one of a ring. */
-static unsigned held_now(const IdletimeNetQueue *nq)
-{
-    return MAX(nq->num_held, waits(nq));
-}
-
-void idletime_net_wait(IdletimeNetQueue *nq, int64_t head_ns)
-{
-    IdletimeGate *gate = nq->owner->gate;
-    unsigned before = held_now(nq);
-    bool waited = waits(nq);
-
-    nq->head_ns = head_ns;
-    idletime_stat_add(&gate->stats.held, (int64_t)held_now(nq) - before);
-    if (!waited) {
-        return;
-    }
-    if (!idletime_net_anything_waits(nq->owner)) {
-        idletime_gate_rest(gate);
-    } else if (nq->owner->dev.num_queues > 1) {
-        /* Another queue may be first now. */
-        idletime_gate_kick(gate);
-    }
-}
-
 /* ---- the list */
 
-static void set_num_held(IdletimeNetQueue *nq, unsigned num_held)
-{
-    unsigned before = held_now(nq);
-
-    nq->num_held = num_held;
-    idletime_stat_add(&nq->owner->gate->stats.held,
-                      (int64_t)held_now(nq) - before);
-}
-
-static IdletimeNetPacket *held_new(VirtQueueElement *elem,
+static IdletimeNetPacket *held_new(const IdletimeNetQueue *nq,
+                                   VirtQueueElement *elem,
                                    const IdletimePacket *packet)
 {
     IdletimeNetPacket *held = g_new0(IdletimeNetPacket, 1);
@@ -84,17 +22,17 @@ static IdletimeNetPacket *held_new(VirtQueueElement *elem,
     held->elem = elem;
     held->packet = *packet;
     held->held_ns = idletime_now_ns();
+    held->popped = nq->popped;
     return held;
 }
 
 void idletime_net_hold(IdletimeNetQueue *nq, VirtQueueElement *elem,
                        const IdletimePacket *packet)
 {
-    IdletimeNetPacket *held = held_new(elem, packet);
+    IdletimeNetPacket *held = held_new(nq, elem, packet);
 
     QSIMPLEQ_INSERT_TAIL(&nq->held, held, next);
-    set_num_held(nq, nq->num_held + 1);
-    nq->tail_run++;
+    idletime_net_set_num_held(nq, nq->num_held + 1);
 }
 
 static IdletimeNetPacket *held_last(IdletimeNetQueue *nq)
@@ -106,25 +44,18 @@ void idletime_net_hold_cut(IdletimeNetQueue *nq, VirtQueueElement *elem,
                            const IdletimePacket *packet,
                            const IdletimeCut *cut)
 {
-    IdletimeNetPacket *held = held_new(elem, packet);
+    IdletimeNetPacket *held = held_new(nq, elem, packet);
 
     held->cut = *cut;
     held->in_pieces = true;
     QSIMPLEQ_INSERT_HEAD(&nq->held, held, next);
-    set_num_held(nq, nq->num_held + 1);
+    idletime_net_set_num_held(nq, nq->num_held + 1);
 }
 
 static void held_remove(IdletimeNetQueue *nq, IdletimeNetPacket *held)
 {
-    unsigned behind = 0;
-
-    for (IdletimeNetPacket *p = held; (p = QSIMPLEQ_NEXT(p, next)); ) {
-        behind++;
-    }
     QSIMPLEQ_REMOVE(&nq->held, held, IdletimeNetPacket, next);
-    set_num_held(nq, nq->num_held - 1);
-    /* It makes a hole in the ring: the run is behind it. */
-    nq->tail_run = MIN(nq->tail_run, behind);
+    idletime_net_set_num_held(nq, nq->num_held - 1);
 }
 
 /* ---- sending */
@@ -248,15 +179,13 @@ void idletime_net_give_back(IdletimeNetQueue *nq)
 {
     IdletimeNetPacket *held;
 
-    while (nq->tail_run && (held = held_last(nq)) && !held->in_pieces &&
-           !held->urged) {
-        unsigned run = nq->tail_run;
-
+    while ((held = held_last(nq)) && held->popped == nq->popped &&
+           !held->in_pieces && !held->urged) {
         virtqueue_unpop(nq->q->tx_vq, held->elem, 0);
+        nq->popped--;
         held_remove(nq, held);
         g_free(held->elem);
         g_free(held);
-        nq->tail_run = run - 1;
     }
 }
 
@@ -285,5 +214,4 @@ void idletime_net_drop(IdletimeNetQueue *nq, bool push)
     while ((held = QSIMPLEQ_FIRST(&nq->held))) {
         drop_one(nq, held, push);
     }
-    nq->tail_run = 0;
 }

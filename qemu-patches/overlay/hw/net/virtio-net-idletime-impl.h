@@ -3,22 +3,55 @@
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
- * Context of all: BQL.
+ * Context of all: BQL.  Each file calls those above it and no other:
+ *
+ *   -state.c       what a queue waits for: one state machine
+ *   -held.c        packets that were popped and wait
+ *   -service.c     packets in the host's queues
+ *   -ask.c         what a packet is, and may it leave
+ *   -foreground.c  foreground packets are events
+ *   .c             from the ring to the backend
+ *   -life.c        realize, status, unrealize
+ *
+ * What has to go up (the link is free again) goes by the gate's callback.
  */
 #ifndef HW_NET_VIRTIO_NET_IDLETIME_IMPL_H
 #define HW_NET_VIRTIO_NET_IDLETIME_IMPL_H
 
+#include "qemu/main-loop.h"
 #include "hw/virtio/virtio-net.h"
 #include "idletime/packet/cut.h"
 #include "idletime/gate/stamp.h"
 #include "idletime/uplink/clock.h"
+#include "idletime/uplink/frame.h"
 #include "net/idletime-tap.h"
+
+/* See virtio-net-idletime-state.c. */
+typedef enum IdletimeNetState {
+    IDLETIME_NET_IDLE,
+    IDLETIME_NET_ASKING,
+    IDLETIME_NET_HELD,
+    IDLETIME_NET_PAUSED,
+    IDLETIME_NET_STATE__MAX,
+} IdletimeNetState;
+
+typedef enum IdletimeNetEvent {
+    IDLETIME_NET_FIRST,         /* a background packet is first in line */
+    IDLETIME_NET_REFUSED,       /* it may not leave; somebody will call */
+    IDLETIME_NET_CALLED,        /* gate, tap, timer or monitor */
+    IDLETIME_NET_NONE,          /* no background packet is in line */
+    IDLETIME_NET_PAUSE,         /* VM stopped, queue off, or link down */
+    IDLETIME_NET_RESUME,
+    IDLETIME_NET_RESET,
+    IDLETIME_NET_EVENT__MAX,
+} IdletimeNetEvent;
 
 /* A packet that was popped and waits, or is on its way in pieces. */
 typedef struct IdletimeNetPacket {
     VirtQueueElement *elem;
     IdletimePacket packet;
     int64_t held_ns;
+    uint64_t popped;            /* it was the queue's nth */
     bool urged;                 /* leaves as foreground, is not asked for */
     bool promoted;              /* because of this: */
     IdletimePromotion cause;
@@ -35,28 +68,24 @@ typedef struct IdletimeNetQueue {
     unsigned index;
 
     /* Waiting. */
+    IdletimeNetState state;
+    int64_t since_ns;           /* the first in line is that, if it waits */
+    uint64_t popped;            /* packets popped, less those put back */
     QSIMPLEQ_HEAD(, IdletimeNetPacket) held;
     unsigned num_held;
-    unsigned tail_run;          /* held ones that were popped last of all */
-    bool left;                  /* packets stay in the ring, it is not heard */
-    bool refused;               /* the gate said no and will call */
-    bool paused;                /* VM stopped, queue off, or link down */
-    int64_t head_ns;            /* since when the first one waits; 0: none */
 
-    /* Between pop and push. */
-    IdletimeNetPacket *piece_of; /* the element is a piece of it */
-    bool leased;
-    uint64_t leased_bytes;
+    /* The element between pop and push. */
+    IdletimeNetPacket *piece_of; /* it is a piece of this */
+    uint64_t leased_bytes;      /* 0: it needs no lease */
     IdletimeLease lease;
 
     /* Written to the backend, not known to have left; oldest first. */
     unsigned in_service;
     IdletimeLease service[IDLETIME_TOKENS];
     int64_t free_ns[IDLETIME_TOKENS]; /* by the clock: when it has left */
-    IdletimeTap tap;
+    IdletimeTapQueue tap;
     uint64_t unheld_bytes;      /* written since the tap held something */
-    bool by_clock;
-    int64_t link_busy_until_ns; /* by the clock, with foreground; 0: not */
+    int64_t busy_until_ns;      /* by the clock, with foreground; 0: not */
     QEMUTimer *service_timer;
 } IdletimeNetQueue;
 
@@ -66,8 +95,8 @@ struct VirtIONetIdletime {
     IdletimeGate *gate;         /* all queues run under the BQL: one gate */
     IdletimeNetQueue *queue;
     uint64_t dscp;              /* a bit for each background code point */
-    bool bound;                 /* a tap has our send buffer */
-    IdletimeUplinkClock link;          /* by the clock: the foreground's share */
+    IdletimeTap tap;
+    IdletimeUplinkClock uplink; /* by the clock: the foreground's share */
 
     /* What may pass the background without being asked for. */
     int64_t pass_ns;            /* when the allowance was counted last */
@@ -93,63 +122,30 @@ static inline IdletimeClass idletime_net_class(const IdletimeNetQueue *nq)
  */
 #define IDLETIME_NET_HOLD_NS (100 * 1000 * 1000LL)
 
-/* ---- decisions (virtio-net-idletime.c) */
+/* ---- what a queue waits for (-state.c) */
 
-/** idletime_net_pump: ask again for all queues that wait. */
-void idletime_net_pump(void *opaque);
+/** idletime_net_move: something happened to the queue. */
+void idletime_net_move(IdletimeNetQueue *nq, IdletimeNetEvent event);
 
-/** idletime_net_kick: look at the queue soon, as if the guest had kicked. */
-void idletime_net_kick(IdletimeNetQueue *nq);
+/** idletime_net_first: a packet is first in line since @since_ns. */
+void idletime_net_first(IdletimeNetQueue *nq, int64_t since_ns);
 
-/* ---- foreground (virtio-net-idletime-foreground.c) */
+/** idletime_net_waits: is a packet in line, in the ring or on the list? */
+static inline bool idletime_net_waits(const IdletimeNetQueue *nq)
+{
+    return nq->state == IDLETIME_NET_ASKING || nq->state == IDLETIME_NET_HELD;
+}
 
-/** idletime_net_calibrate: how long a tick is; takes 50 us. */
-void idletime_net_calibrate(VirtIONetIdletime *it);
+/** idletime_net_set_num_held: the list's length changes. */
+void idletime_net_set_num_held(IdletimeNetQueue *nq, unsigned num_held);
 
-/** idletime_net_send_foreground: post the event.  Returns @elem: send it. */
-VirtQueueElement *idletime_net_send_foreground(IdletimeNetQueue *nq,
-                                               VirtQueueElement *elem);
+/** idletime_net_anything_waits: does any queue of the device wait? */
+bool idletime_net_anything_waits(const VirtIONetIdletime *it);
 
-/* ---- what it is, and may it leave (virtio-net-idletime-ask.c) */
+/** idletime_net_is_first: does no other queue of the device wait longer? */
+bool idletime_net_is_first(const IdletimeNetQueue *nq);
 
-/**
- * idletime_net_is_malformed: nothing is behind the virtio-net header; the
- * stock path tells the guest.
- */
-bool idletime_net_is_malformed(const IdletimeNetQueue *nq,
-                               const VirtQueueElement *elem);
-
-/** idletime_net_parse: classify a packet as the guest gave it. */
-void idletime_net_parse(const IdletimeNetQueue *nq,
-                        const VirtQueueElement *elem,
-                        IdletimePacket *packet);
-
-/** idletime_net_is_marked: has it a code point that means background? */
-bool idletime_net_is_marked(const VirtIONetIdletime *it,
-                            const IdletimePacket *packet);
-
-/** idletime_net_is_full: are so many held that the ring is in danger? */
-bool idletime_net_is_full(const IdletimeNetQueue *nq);
-
-/** idletime_net_piece_limit: bytes that may leave at once. */
-size_t idletime_net_piece_limit(const VirtIONetIdletime *it);
-
-/**
- * idletime_net_may_start: may the first that waits, since @since_ns and of
- * @bytes, start now?  Then nq->lease is its lease; else the queue is pumped
- * when it is worth asking again.
- */
-bool idletime_net_may_start(IdletimeNetQueue *nq, int64_t since_ns,
-                            uint64_t bytes);
-
-/**
- * idletime_net_may_pass: an acknowledgement keeps a flow's clock going for
- * next to nothing; what passes is taken from the allowance.
- */
-bool idletime_net_may_pass(VirtIONetIdletime *it,
-                           const IdletimePacket *packet);
-
-/* ---- held packets (virtio-net-idletime-held.c) */
+/* ---- held packets (-held.c) */
 
 /** idletime_net_hold: @elem was popped and has to wait. */
 void idletime_net_hold(IdletimeNetQueue *nq, VirtQueueElement *elem,
@@ -193,26 +189,15 @@ void idletime_net_give_back(IdletimeNetQueue *nq);
  */
 void idletime_net_drop(IdletimeNetQueue *nq, bool push);
 
-/* ---- waiting (virtio-net-idletime-held.c) */
-
-/** idletime_net_wait: the first packet waits since @head_ns; 0: none does. */
-void idletime_net_wait(IdletimeNetQueue *nq, int64_t head_ns);
-
-/** idletime_net_anything_waits: does any queue of the device wait? */
-bool idletime_net_anything_waits(const VirtIONetIdletime *it);
-
-/** idletime_net_is_first: does no other queue of the device wait longer? */
-bool idletime_net_is_first(const IdletimeNetQueue *nq);
-
-/* ---- in service (virtio-net-idletime-service.c) */
+/* ---- in service (-service.c) */
 
 /** idletime_net_room: may this queue have one more packet in service? */
 bool idletime_net_room(IdletimeNetQueue *nq);
 
 /**
  * idletime_net_link_busy: by the clock: is the link still sending foreground?
- * If so, the queue is asked again when it will have, or at @due_ns, from which
- * on it does not matter.
+ * If so, the queue is called when it will have, or at @due_ns, from which on
+ * it does not matter.
  */
 bool idletime_net_link_busy(IdletimeNetQueue *nq, int64_t due_ns);
 
@@ -225,9 +210,6 @@ void idletime_net_serve(IdletimeNetQueue *nq);
 /** idletime_net_settle: no more will be written for now; wait for the rest. */
 void idletime_net_settle(IdletimeNetQueue *nq);
 
-/** idletime_net_unbind: foreground is about to be written. */
-void idletime_net_unbind(VirtIONetIdletime *it);
-
 /** idletime_net_leave: forget what is in service; its leases end. */
 void idletime_net_leave(IdletimeNetQueue *nq);
 
@@ -235,5 +217,67 @@ void idletime_net_leave(IdletimeNetQueue *nq);
 void idletime_net_drained(void *opaque);
 /** idletime_net_service_timer: for the timer. */
 void idletime_net_service_timer(void *opaque);
+
+/* ---- what it is, and may it leave (-ask.c) */
+
+/**
+ * idletime_net_is_malformed: nothing is behind the virtio-net header; the
+ * stock path tells the guest.
+ */
+bool idletime_net_is_malformed(const IdletimeNetQueue *nq,
+                               const VirtQueueElement *elem);
+
+/** idletime_net_parse: classify a packet as the guest gave it. */
+void idletime_net_parse(const IdletimeNetQueue *nq,
+                        const VirtQueueElement *elem,
+                        IdletimePacket *packet);
+
+/** idletime_net_is_marked: has it a code point that means background? */
+bool idletime_net_is_marked(const VirtIONetIdletime *it,
+                            const IdletimePacket *packet);
+
+/** idletime_net_is_full: are so many held that the ring is in danger? */
+bool idletime_net_is_full(const IdletimeNetQueue *nq);
+
+/** idletime_net_piece_limit: bytes that may leave at once. */
+size_t idletime_net_piece_limit(const VirtIONetIdletime *it);
+
+/**
+ * idletime_net_may_start: may the first in line, which is that since
+ * @since_ns and has @bytes, start now?  Then nq->lease is its lease; else the
+ * queue is called when it is worth asking again.
+ */
+bool idletime_net_may_start(IdletimeNetQueue *nq, int64_t since_ns,
+                            uint64_t bytes);
+
+/**
+ * idletime_net_may_pass: an acknowledgement keeps a flow's clock going for
+ * next to nothing; what passes is taken from the allowance.
+ */
+bool idletime_net_may_pass(VirtIONetIdletime *it,
+                           const IdletimePacket *packet);
+
+/* ---- foreground (-foreground.c) */
+
+/** idletime_net_calibrate: how long a tick is; takes 50 us. */
+void idletime_net_calibrate(VirtIONetIdletime *it);
+
+/** idletime_net_send_foreground: post the event.  Returns @elem: send it. */
+VirtQueueElement *idletime_net_send_foreground(IdletimeNetQueue *nq,
+                                               VirtQueueElement *elem);
+
+/* ---- from the ring to the backend (virtio-net-idletime.c) */
+
+/** idletime_net_pump: ask again for all queues that wait. */
+void idletime_net_pump(void *opaque);
+
+/** idletime_net_kick: look at the queue soon, as if the guest had kicked. */
+void idletime_net_kick(IdletimeNetQueue *nq);
+
+/**
+ * idletime_net_in_ring: do packets stay in the ring, which is not heard?
+ * They are asked for when the queue is called.
+ */
+bool idletime_net_in_ring(const IdletimeNetQueue *nq);
 
 #endif

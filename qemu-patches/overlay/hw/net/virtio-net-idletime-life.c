@@ -15,49 +15,47 @@
 
 /* ---- refusals */
 
-static const char *bypass_of(NetClientState *peer)
+/* What passes packets by QEMU, or NULL. */
+static const char *bypass_of(const VirtIONet *n)
 {
-    if (!peer) {
+    NetClientState *peer = n->nic_conf.peers.ncs[0];
+
+    if (!peer || !get_vhost_net(peer)) {
         return NULL;
     }
-    switch (peer->info->type) {
-    case NET_CLIENT_DRIVER_VHOST_USER:
-        return "vhost-user";
-    case NET_CLIENT_DRIVER_VHOST_VDPA:
-        return "vhost-vdpa";
-    default:
-        return get_vhost_net(peer) ? "vhost" : NULL;
-    }
+    return peer->info->type == NET_CLIENT_DRIVER_TAP ? "vhost" :
+           NetClientDriver_str(peer->info->type);
 }
 
-static bool check_bypass(VirtIONet *n, bool holds, Error **errp)
+/* Nothing is held of a device whose packets do not come by here. */
+static bool net_can_hold(IdletimeDevice *dev, IdletimeClass class,
+                      const char *queues, Error **errp)
 {
-    const IdletimeConf *conf = &n->net_conf.idletime.common;
-    NetClientState *peer = n->nic_conf.peers.ncs[0];
-    const char *bypass = bypass_of(peer);
+    const VirtIONet *n = container_of(dev, VirtIONetIdletime, dev)->n;
+    const char *bypass = bypass_of(n);
 
-    if (!bypass) {
-        return true;
-    }
-    if (holds) {
+    if (bypass && (*queues || class != IDLETIME_CLASS_FOREGROUND)) {
         error_setg(errp, "property '%s' is '%s', but netdev '%s' runs %s, "
                    "which passes packets by QEMU: use a tap with vhost=off "
                    "(libvirt: <driver name='qemu'/>)",
-                   conf->queues ? "idletime-background-queues" :
-                   "idletime-class", conf->queues ?: conf->class,
-                   peer->name, bypass);
+                   *queues ? "idletime-background-queues" : "idletime-class",
+                   *queues ? queues : IdletimeClass_str(class),
+                   n->nic_conf.peers.ncs[0]->name, bypass);
         return false;
     }
-    warn_report("netdev '%s' runs %s, which passes packets by QEMU: its "
-                "device posts no foreground events on idletime-resource '%s'",
-                peer->name, bypass, conf->resource);
     return true;
 }
 
-static bool holds(const IdletimeConf *conf)
+static void warn_of_bypass(const VirtIONet *n)
 {
-    return (conf->queues && *conf->queues) ||
-           (conf->class && !g_str_equal(conf->class, "foreground"));
+    const char *bypass = bypass_of(n);
+
+    if (bypass) {
+        warn_report("netdev '%s' runs %s, which passes packets by QEMU: its "
+                    "device posts no foreground events on idletime-resource "
+                    "'%s'", n->nic_conf.peers.ncs[0]->name, bypass,
+                    n->net_conf.idletime.common.resource);
+    }
 }
 
 static bool check_unset(const IdletimeNetConf *conf, Error **errp)
@@ -92,6 +90,7 @@ static void net_reclassified(IdletimeDevice *dev)
 
 static const IdletimeDeviceOps net_ops = {
     .kind = IDLETIME_KIND_UPLINK,
+    .can_hold = net_can_hold,
     .reclassified = net_reclassified,
 };
 
@@ -105,6 +104,7 @@ static void queues_init(VirtIONetIdletime *it)
     it->gate->hold_max_ns = IDLETIME_NET_HOLD_NS;
     idletime_net_calibrate(it);
     it->queue = g_new0(IdletimeNetQueue, it->dev.num_queues);
+    idletime_tap_open(&it->tap, n->nic_conf.peers.ncs[0]);
     for (unsigned i = 0; i < it->dev.num_queues; i++) {
         IdletimeNetQueue *nq = &it->queue[i];
 
@@ -112,17 +112,28 @@ static void queues_init(VirtIONetIdletime *it)
         nq->index = i;
         nq->q = &n->vqs[i];
         QSIMPLEQ_INIT(&nq->held);
-        idletime_tap_open(&nq->tap, n->nic_conf.peers.ncs[i],
-                          idletime_net_drained, nq);
+        idletime_tap_queue_open(&nq->tap, &it->tap,
+                                n->nic_conf.peers.ncs[i],
+                                idletime_net_drained, nq);
         nq->service_timer = timer_new_ns(idletime_clock(),
                                          idletime_net_service_timer, nq);
     }
 }
 
-static void queues_free(VirtIONetIdletime *it)
+/* Nothing is in service any more, and the tap is the operator's again. */
+static void tap_close(VirtIONetIdletime *it)
 {
     for (unsigned i = 0; i < it->dev.num_queues; i++) {
-        idletime_tap_close(&it->queue[i].tap);
+        idletime_net_leave(&it->queue[i]);
+        idletime_tap_queue_close(&it->queue[i].tap);
+    }
+    idletime_tap_close(&it->tap);
+}
+
+static void queues_free(VirtIONetIdletime *it)
+{
+    tap_close(it);
+    for (unsigned i = 0; i < it->dev.num_queues; i++) {
         timer_free(it->queue[i].service_timer);
     }
     g_free(it->queue);
@@ -154,11 +165,9 @@ bool idletime_net_realize(VirtIONet *n, Error **errp)
     const IdletimeNetConf *conf = &n->net_conf.idletime;
     VirtIONetIdletime *it;
 
+    assert(bql_locked());
     if (!conf->common.resource) {
         return check_unset(conf, errp);
-    }
-    if (!check_bypass(n, holds(&conf->common), errp)) {
-        return false;
     }
     it = g_new0(VirtIONetIdletime, 1);
     it->n = n;
@@ -167,6 +176,7 @@ bool idletime_net_realize(VirtIONet *n, Error **errp)
         g_free(it);
         return false;
     }
+    warn_of_bypass(n);
     n->idletime = it;
     return true;
 }
@@ -195,15 +205,28 @@ static QueueState state_of(const VirtIONet *n, uint8_t status, unsigned i)
 /*
  * What can goes back into the ring; the rest leaves now, as foreground.  At
  * most a quarter of a ring, and only where foreground packets passed it.
+ * What the backend does not take is dropped, as is what waits in the backend
+ * itself: the migration stream knows nothing but the ring.
  */
 static void queue_pause(IdletimeNetQueue *nq)
 {
+    NetClientState *peer = qemu_get_subqueue(nq->q->n->nic, nq->index)->peer;
+
+    if (!nq->num_held) {
+        return;
+    }
+    idletime_net_give_back(nq);
+    idletime_net_urge(nq, NULL, IDLETIME_PROMOTION_STOP);
+    virtio_queue_set_notification(nq->q->tx_vq, 0);
+    nq->q->tx_waiting = 1;
+    virtio_net_flush_tx(nq->q);
+    if (nq->num_held && peer) {
+        /* While the VM is stopped packets go through the backend's queue. */
+        qemu_flush_queued_packets(peer);
+    }
     if (nq->num_held) {
-        idletime_net_give_back(nq);
-        idletime_net_urge(nq, NULL, IDLETIME_PROMOTION_STOP);
-        virtio_queue_set_notification(nq->q->tx_vq, 0);
-        nq->q->tx_waiting = 1;
-        virtio_net_flush_tx(nq->q);
+        idletime_net_drop(nq, true);
+        virtio_notify(VIRTIO_DEVICE(nq->q->n), nq->q->tx_vq);
     }
 }
 
@@ -219,41 +242,75 @@ static void queue_drop_ring(IdletimeNetQueue *nq)
     }
 }
 
+/*
+ * The ring is empty: the guest's next packet kicks.  virtio-net.c would drop
+ * what is left, and on a packed ring never listen again.
+ */
+static void queue_listen(VirtIONetQueue *q)
+{
+    if (q->tx_bh) {
+        qemu_bh_cancel(q->tx_bh);
+    } else {
+        timer_del(q->tx_timer);
+    }
+    q->tx_waiting = 0;
+    virtio_queue_set_notification(q->tx_vq, 1);
+}
+
 /* As a network device whose link is down, and as virtio-net.c does then. */
-static void queue_drop(IdletimeNetQueue *nq)
+static void queue_drop(IdletimeNetQueue *nq, bool in_ring)
 {
     idletime_net_drop(nq, true);
-    if (nq->left) {
+    if (in_ring) {
         queue_drop_ring(nq);
+        queue_listen(nq->q);
     }
     virtio_notify(VIRTIO_DEVICE(nq->q->n), nq->q->tx_vq);
 }
 
 static void queue_follow(IdletimeNetQueue *nq, QueueState state)
 {
-    nq->paused = state != QUEUE_RUNS && state != QUEUE_RESET;
+    bool in_ring = idletime_net_in_ring(nq);
+
     if (state == QUEUE_RUNS) {
+        idletime_net_move(nq, IDLETIME_NET_RESUME);
         return;
     }
+    idletime_net_move(nq, state == QUEUE_RESET ? IDLETIME_NET_RESET :
+                                                 IDLETIME_NET_PAUSE);
     if (state == QUEUE_PAUSED) {
         queue_pause(nq);
-    } else if (state == QUEUE_LINK_DOWN && (nq->num_held || nq->left)) {
-        queue_drop(nq);
+    } else if (state == QUEUE_LINK_DOWN && (nq->num_held || in_ring)) {
+        queue_drop(nq, in_ring);
     } else if (state == QUEUE_RESET) {
         idletime_net_drop(nq, false);
     }
-    idletime_net_wait(nq, 0);
     idletime_net_settle(nq);
-    nq->left = nq->refused = false;
+}
+
+/* A deleted netdev is there until the NIC is unplugged, and sends nothing. */
+static void follow_peer(VirtIONetIdletime *it)
+{
+    if (it->n->nic->peer_deleted) {
+        tap_close(it);
+    } else {
+        /* Queues are attached and detached with a change of status. */
+        idletime_tap_forget(&it->tap);
+    }
 }
 
 void idletime_net_set_status(VirtIONet *n, uint8_t status)
 {
     VirtIONetIdletime *it = n->idletime;
 
-    for (unsigned i = 0; it && i < it->dev.num_queues; i++) {
+    if (!it) {
+        return;
+    }
+    assert(bql_locked());
+    for (unsigned i = 0; i < it->dev.num_queues; i++) {
         queue_follow(&it->queue[i], state_of(n, status, i));
     }
+    follow_peer(it);
 }
 
 void idletime_net_queue_reset(VirtIONet *n, unsigned index)
@@ -263,7 +320,7 @@ void idletime_net_queue_reset(VirtIONet *n, unsigned index)
 
     if (n->idletime && index % 2) {
         nq = &n->idletime->queue[index / 2];
-        if (nq->left) {
+        if (idletime_net_in_ring(nq)) {
             /* The flag that it is waited for goes with a bottom half. */
             idletime_net_kick(nq);
         }
@@ -278,11 +335,10 @@ static void queue_leave(IdletimeNetQueue *nq)
 {
     NetClientState *nc = qemu_get_subqueue(nq->q->n->nic, nq->index);
 
-    nq->paused = true;
+    idletime_net_move(nq, IDLETIME_NET_PAUSE);
     if (nc->peer) {
         qemu_flush_or_purge_queued_packets(nc->peer, true);
     }
-    idletime_net_leave(nq);
 }
 
 void idletime_net_unrealize(VirtIONet *n)

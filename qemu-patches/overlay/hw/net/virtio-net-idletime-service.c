@@ -23,10 +23,11 @@
  * once.  Then the clock takes over, with a warning.  We go on looking: a
  * packet that the buffer holds is the proof that it works.
  *
- * The send buffer is the tap's, not a queue's.  On a device that sends
- * foreground too, it is bound only while background is in service, and freed
- * before each foreground packet; after that the tap is writable when both
- * have left, so the background waits for its own foreground as well.
+ * The send buffer is the tap's, not a queue's: each look at a queue binds it to
+ * what that look wants to know.  On a device that sends foreground too, it is
+ * bound only while background is in service, and freed before each foreground
+ * packet; after that the tap is writable when both have left, so the background
+ * waits for its own foreground as well.
  */
 #include "qemu/osdep.h"
 #include "qemu/error-report.h"
@@ -49,8 +50,6 @@
 #define BURST_UNKNOWN       (1024 * 1024)
 /* Where the rate is not known a slow link is assumed: background pays. */
 #define RATE_UNKNOWN_BPS    10000000
-/* Preamble, checksum and gap of a frame on Ethernet. */
-#define FRAME_EXTRA         24
 
 static unsigned packet_bound(const VirtIONetIdletime *it)
 {
@@ -115,10 +114,10 @@ static bool is_full(const IdletimeNetQueue *nq)
     return nq->in_service >= packet_bound(nq->owner);
 }
 
-static void bind_to(IdletimeNetQueue *nq, unsigned packets)
+/* It has taken more than any link takes at once, and held nothing. */
+static bool holds_nothing(const IdletimeNetQueue *nq)
 {
-    idletime_tap_bind(&nq->tap, packets);
-    nq->owner->bound |= idletime_tap_is_open(&nq->tap);
+    return nq->unheld_bytes > burst_bytes(nq->owner);
 }
 
 /*
@@ -127,19 +126,20 @@ static void bind_to(IdletimeNetQueue *nq, unsigned packets)
  */
 static void end_what_left(IdletimeNetQueue *nq, uint64_t bytes)
 {
-    bool full = is_full(nq);
+    bool full = is_full(nq), by_clock = holds_nothing(nq);
 
-    bind_to(nq, full ? packet_bound(nq->owner) : 1);
+    idletime_tap_bind(&nq->owner->tap, full ? packet_bound(nq->owner) : 1);
     if (!idletime_tap_drained(&nq->tap)) {
         nq->unheld_bytes = 0;
-        nq->by_clock = false;
         return;
     }
     nq->unheld_bytes += bytes;
-    if (bytes && nq->unheld_bytes > burst_bytes(nq->owner) && !nq->by_clock) {
-        nq->by_clock = true;
+    if (by_clock) {
+        return;
+    }
+    if (holds_nothing(nq)) {
         warn_once(nq);
-    } else if (!nq->by_clock) {
+    } else {
         end_oldest(nq, full ? 1 : nq->in_service);
     }
 }
@@ -162,8 +162,10 @@ static void take_link(IdletimeNetQueue *nq, uint64_t bytes)
     VirtIONetIdletime *it = nq->owner;
 
     nq->free_ns[nq->in_service - 1] =
-        idletime_uplink_clock_take(&it->gate->scan, rate_bps(it) ?: RATE_UNKNOWN_BPS,
-                           bytes + FRAME_EXTRA, idletime_now_ns());
+        idletime_uplink_clock_take(&it->gate->scan,
+                                   rate_bps(it) ?: RATE_UNKNOWN_BPS,
+                                   bytes + IDLETIME_FRAME_EXTRA,
+                                   idletime_now_ns());
 }
 
 /* ---- both */
@@ -171,8 +173,8 @@ static void take_link(IdletimeNetQueue *nq, uint64_t bytes)
 static IdletimeServiceEnd service_of(const IdletimeNetQueue *nq)
 {
     if (idletime_tap_is_open(&nq->tap)) {
-        return nq->by_clock ? IDLETIME_SERVICE_END_CLOCK :
-                              IDLETIME_SERVICE_END_SEND_BUFFER;
+        return holds_nothing(nq) ? IDLETIME_SERVICE_END_CLOCK :
+                                   IDLETIME_SERVICE_END_SEND_BUFFER;
     }
     return rate_bps(nq->owner) ? IDLETIME_SERVICE_END_CLOCK :
                                  IDLETIME_SERVICE_END_COMPLETION;
@@ -181,8 +183,8 @@ static IdletimeServiceEnd service_of(const IdletimeNetQueue *nq)
 /* Nothing of ours is in service: only the foreground may be waited for. */
 static void watch_link(IdletimeNetQueue *nq)
 {
-    if (nq->link_busy_until_ns) {
-        timer_mod(nq->service_timer, nq->link_busy_until_ns);
+    if (nq->busy_until_ns) {
+        timer_mod(nq->service_timer, nq->busy_until_ns);
     } else {
         timer_del(nq->service_timer);
     }
@@ -212,25 +214,25 @@ bool idletime_net_link_busy(IdletimeNetQueue *nq, int64_t due_ns)
     int64_t now_ns = idletime_now_ns();
     int64_t free_ns;
 
-    nq->link_busy_until_ns = 0;
+    nq->busy_until_ns = 0;
     if (service_of(nq) != IDLETIME_SERVICE_END_CLOCK || !rate_bps(it)) {
         return false;
     }
     idletime_guard_thread();
-    free_ns = idletime_uplink_clock_foreground(&it->link, &it->gate->scan,
-                                       rate_bps(it), now_ns);
+    free_ns = idletime_uplink_clock_foreground(&it->uplink, &it->gate->scan,
+                                               rate_bps(it), now_ns);
     if (free_ns <= now_ns || due_ns <= now_ns) {
         return false;
     }
-    nq->link_busy_until_ns = MIN(free_ns, due_ns);
+    nq->busy_until_ns = MIN(free_ns, due_ns);
     watch(nq);
     return true;
 }
 
 void idletime_net_prepare(IdletimeNetQueue *nq)
 {
-    if (nq->in_service) {
-        bind_to(nq, packet_bound(nq->owner));
+    if (nq->in_service && idletime_tap_is_open(&nq->tap)) {
+        idletime_tap_bind(&nq->owner->tap, packet_bound(nq->owner));
     }
 }
 
@@ -256,13 +258,16 @@ void idletime_net_settle(IdletimeNetQueue *nq)
 
 void idletime_net_serve(IdletimeNetQueue *nq)
 {
+    uint64_t bytes = nq->leased_bytes;
+
+    nq->leased_bytes = 0;
     nq->free_ns[nq->in_service] = 0;
     nq->service[nq->in_service++] = nq->lease;
     if (service_of(nq) == IDLETIME_SERVICE_END_CLOCK) {
-        take_link(nq, nq->leased_bytes);
+        take_link(nq, bytes);
     }
     if (is_full(nq)) {
-        settle(nq, nq->leased_bytes);
+        settle(nq, bytes);
     }
 }
 
@@ -272,37 +277,30 @@ void idletime_net_drained(void *opaque)
 
     /* It may have been freed for foreground meanwhile: bind and look. */
     settle(nq, 0);
-    if (nq->head_ns && !is_full(nq)) {
+    if (idletime_net_waits(nq) && !is_full(nq)) {
         /* The next one is written, or idletime_net_settle() comes. */
         idletime_tap_unwatch(&nq->tap);
     }
-    idletime_net_pump(nq->owner);
+    idletime_gate_pump(nq->owner->gate);
 }
 
 void idletime_net_service_timer(void *opaque)
 {
     IdletimeNetQueue *nq = opaque;
 
-    nq->link_busy_until_ns = 0;
+    assert(bql_locked());
+    nq->busy_until_ns = 0;
     if (service_of(nq) == IDLETIME_SERVICE_END_SEND_BUFFER) {
-        idletime_tap_stalled(&nq->tap);
+        idletime_tap_stalled(&nq->owner->tap);
     }
     settle(nq, 0);
-    idletime_net_pump(nq->owner);
-}
-
-void idletime_net_unbind(VirtIONetIdletime *it)
-{
-    for (unsigned i = 0; i < it->dev.num_queues; i++) {
-        idletime_tap_free(&it->queue[i].tap);
-    }
-    it->bound = false;
+    idletime_gate_pump(nq->owner->gate);
 }
 
 void idletime_net_leave(IdletimeNetQueue *nq)
 {
     end_oldest(nq, nq->in_service);
-    nq->link_busy_until_ns = 0;
+    nq->busy_until_ns = 0;
     idletime_tap_unwatch(&nq->tap);
     timer_del(nq->service_timer);
 }

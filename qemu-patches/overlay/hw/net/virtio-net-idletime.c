@@ -19,6 +19,10 @@
  * foreground packets.  Where a flow has packets of both classes (its code
  * point changed), those that are held leave before its foreground packet, as
  * foreground.
+ *
+ * VIRTIO_F_IN_ORDER: the driver gets its packets back in the order of the
+ * ring, so foreground packets would come back only after those that are held.
+ * On such a queue what is held leaves as soon as foreground comes behind it.
  */
 #include "qemu/osdep.h"
 #include "hw/virtio/virtio-access.h"
@@ -27,7 +31,18 @@
 
 static VirtQueueElement *pop(IdletimeNetQueue *nq)
 {
-    return virtqueue_pop(nq->q->tx_vq, sizeof(VirtQueueElement));
+    VirtQueueElement *elem = virtqueue_pop(nq->q->tx_vq,
+                                           sizeof(VirtQueueElement));
+
+    nq->popped += elem != NULL;
+    return elem;
+}
+
+static void unpop(IdletimeNetQueue *nq, VirtQueueElement *elem)
+{
+    virtqueue_unpop(nq->q->tx_vq, elem, 0);
+    g_free(elem);
+    nq->popped--;
 }
 
 /* ---- background */
@@ -37,7 +52,6 @@ static void leave_in_ring(IdletimeNetQueue *nq)
 {
     virtio_queue_set_notification(nq->q->tx_vq, 0);
     nq->q->tx_waiting = 1;
-    nq->left = true;
 }
 
 static bool is_large(const IdletimeNetQueue *nq, const VirtQueueElement *elem,
@@ -77,6 +91,7 @@ static VirtQueueElement *release_urged(IdletimeNetQueue *nq)
 {
     IdletimeNetPacket *held = idletime_net_first_urged(nq);
     IdletimeGate *gate = nq->owner->gate;
+    VirtQueueElement *elem;
 
     if (!held) {
         return NULL;
@@ -86,8 +101,24 @@ static VirtQueueElement *release_urged(IdletimeNetQueue *nq)
         idletime_gate_note_hold(gate, idletime_now_ns() - held->held_ns);
         held->promoted = false;
     }
-    return idletime_net_send_foreground(nq, idletime_net_take(nq, held,
-                                                              SIZE_MAX));
+    elem = idletime_net_take(nq, held, SIZE_MAX);
+    if (!nq->num_held) {
+        idletime_net_move(nq, IDLETIME_NET_NONE);
+    }
+    return idletime_net_send_foreground(nq, elem);
+}
+
+/* Each in its turn: the deadline is that of the first in line. */
+static void next_in_line(IdletimeNetQueue *nq)
+{
+    IdletimeNetPacket *held = QSIMPLEQ_FIRST(&nq->held);
+
+    if (held) {
+        held->held_ns = idletime_now_ns();
+        idletime_net_first(nq, held->held_ns);
+    } else {
+        idletime_net_move(nq, IDLETIME_NET_NONE);
+    }
 }
 
 static VirtQueueElement *release_first(IdletimeNetQueue *nq)
@@ -100,12 +131,7 @@ static VirtQueueElement *release_first(IdletimeNetQueue *nq)
         return NULL;
     }
     elem = take(nq, held);
-    held = QSIMPLEQ_FIRST(&nq->held);
-    if (held) {
-        /* Each in its turn: the deadline is that of the first in line. */
-        held->held_ns = idletime_now_ns();
-    }
-    idletime_net_wait(nq, held ? held->held_ns : 0);
+    next_in_line(nq);
     return elem;
 }
 
@@ -117,7 +143,7 @@ static VirtQueueElement *start_background(IdletimeNetQueue *nq,
 {
     IdletimeCut cut;
 
-    idletime_net_wait(nq, 0);
+    idletime_net_move(nq, IDLETIME_NET_NONE);
     if (is_large(nq, elem, packet, &cut)) {
         idletime_net_hold_cut(nq, elem, packet, &cut);
         return idletime_net_take(nq, QSIMPLEQ_FIRST(&nq->held),
@@ -126,10 +152,31 @@ static VirtQueueElement *start_background(IdletimeNetQueue *nq,
     return elem;
 }
 
+/* The first of the ring, if it may leave. */
+static VirtQueueElement *ask_for(IdletimeNetQueue *nq, VirtQueueElement *elem)
+{
+    int64_t since_ns = idletime_net_waits(nq) ? nq->since_ns :
+                                                idletime_now_ns();
+    IdletimePacket packet;
+
+    idletime_net_parse(nq, elem, &packet);
+    if (idletime_net_is_malformed(nq, elem) ||
+        idletime_net_may_pass(nq->owner, &packet)) {
+        return elem;
+    }
+    if (idletime_net_may_start(nq, since_ns,
+                               MIN(packet.bytes,
+                                   idletime_net_piece_limit(nq->owner)))) {
+        return start_background(nq, elem, &packet);
+    }
+    unpop(nq, elem);
+    leave_in_ring(nq);
+    return NULL;
+}
+
 static VirtQueueElement *pop_background(IdletimeNetQueue *nq)
 {
     VirtQueueElement *elem = release_first(nq);
-    IdletimePacket packet;
 
     if (elem) {
         return elem;
@@ -140,24 +187,11 @@ static VirtQueueElement *pop_background(IdletimeNetQueue *nq)
     }
     elem = pop(nq);
     if (!elem) {
-        idletime_net_wait(nq, 0);
+        idletime_net_move(nq, IDLETIME_NET_NONE);
         idletime_net_settle(nq);
         return NULL;
     }
-    idletime_net_parse(nq, elem, &packet);
-    if (idletime_net_is_malformed(nq, elem) ||
-        idletime_net_may_pass(nq->owner, &packet)) {
-        return elem;
-    }
-    if (idletime_net_may_start(nq, nq->head_ns ?: idletime_now_ns(),
-                               MIN(packet.bytes,
-                                   idletime_net_piece_limit(nq->owner)))) {
-        return start_background(nq, elem, &packet);
-    }
-    virtqueue_unpop(nq->q->tx_vq, elem, 0);
-    g_free(elem);
-    leave_in_ring(nq);
-    return NULL;
+    return ask_for(nq, elem);
 }
 
 /* ---- a queue whose guest marks its packets */
@@ -170,7 +204,28 @@ static bool has_to_follow(const IdletimeNetQueue *nq,
            idletime_net_holds_flow(nq, packet->flow);
 }
 
+static bool is_in_order(const IdletimeNetQueue *nq)
+{
+    return virtio_vdev_has_feature(VIRTIO_DEVICE(nq->q->n),
+                                   VIRTIO_F_IN_ORDER);
+}
+
 /* Returns the element if it may leave now. */
+static VirtQueueElement *sort_foreground(IdletimeNetQueue *nq,
+                                         VirtQueueElement *elem,
+                                         const IdletimePacket *packet)
+{
+    if (has_to_follow(nq, packet)) {
+        idletime_net_follow(nq, elem, packet);
+        elem = NULL;
+    }
+    if (unlikely(nq->num_held) && is_in_order(nq)) {
+        idletime_net_urge(nq, NULL, IDLETIME_PROMOTION_RING);
+    }
+    return elem ? idletime_net_send_foreground(nq, elem) : NULL;
+}
+
+/* The same. */
 static VirtQueueElement *sort(IdletimeNetQueue *nq, VirtQueueElement *elem)
 {
     IdletimePacket packet;
@@ -180,11 +235,7 @@ static VirtQueueElement *sort(IdletimeNetQueue *nq, VirtQueueElement *elem)
         return elem;
     }
     if (!idletime_net_is_marked(nq->owner, &packet)) {
-        if (!has_to_follow(nq, &packet)) {
-            return idletime_net_send_foreground(nq, elem);
-        }
-        idletime_net_follow(nq, elem, &packet);
-        return NULL;
+        return sort_foreground(nq, elem, &packet);
     }
     if (packet.kind == IDLETIME_PACKET_BARE_ACK &&
         !idletime_net_holds_flow(nq, packet.flow) &&
@@ -214,11 +265,12 @@ static VirtQueueElement *pop_mixed(IdletimeNetQueue *nq)
             return NULL;
         }
         elem = sort(nq, elem);
-        /* The last one that fits: from here on the deadline is short. */
-        nq->refused &= !idletime_net_is_full(nq);
         if (elem) {
-            nq->tail_run = 0;
             return elem;
+        }
+        if (idletime_net_is_full(nq)) {
+            /* It was the last one that fits: now the deadline is short. */
+            idletime_net_move(nq, IDLETIME_NET_CALLED);
         }
     }
 }
@@ -242,9 +294,7 @@ static VirtQueueElement *pop_changed(IdletimeNetQueue *nq)
     if (elem) {
         return elem;
     }
-    if (nq->head_ns) {
-        idletime_net_wait(nq, 0);
-    }
+    idletime_net_move(nq, IDLETIME_NET_NONE);
     return pop_foreground(nq);
 }
 
@@ -264,21 +314,31 @@ VirtQueueElement *idletime_net_pop_slow(VirtIONetQueue *q)
     IdletimeNetQueue *nq = idletime_net_queue(q);
     IdletimeClass class = idletime_net_class(nq);
 
-    nq->left = false;
+    assert(bql_locked());
     if (likely(class == IDLETIME_CLASS_FOREGROUND)) {
-        return likely(!nq->num_held && !nq->head_ns) ? pop_foreground(nq) :
-                                                       pop_changed(nq);
+        return likely(!nq->num_held && !idletime_net_waits(nq)) ?
+               pop_foreground(nq) : pop_changed(nq);
     }
-    if (unlikely(nq->paused) || !VIRTIO_DEVICE(q->n)->vm_running) {
+    if (unlikely(nq->state == IDLETIME_NET_PAUSED)) {
         return pop_paused(nq);
     }
     return class == IDLETIME_CLASS_BACKGROUND ? pop_background(nq) :
                                                 pop_mixed(nq);
 }
 
+bool idletime_net_in_ring(const IdletimeNetQueue *nq)
+{
+    IdletimeClass class = idletime_net_class(nq);
+
+    return class != IDLETIME_CLASS_FOREGROUND &&
+           (nq->state == IDLETIME_NET_PAUSED ||
+            (idletime_net_waits(nq) && (class == IDLETIME_CLASS_BACKGROUND ||
+                                        idletime_net_is_full(nq))));
+}
+
 bool idletime_net_left_slow(VirtIONetQueue *q)
 {
-    return idletime_net_queue(q)->left;
+    return idletime_net_in_ring(idletime_net_queue(q));
 }
 
 void idletime_net_push_slow(VirtIONetQueue *q, VirtQueueElement *elem)
@@ -286,6 +346,7 @@ void idletime_net_push_slow(VirtIONetQueue *q, VirtQueueElement *elem)
     IdletimeNetQueue *nq = idletime_net_queue(q);
     VirtQueueElement *whole = elem;
 
+    assert(bql_locked());
     if (nq->piece_of) {
         whole = idletime_net_piece_sent(nq);
     }
@@ -296,8 +357,7 @@ void idletime_net_push_slow(VirtIONetQueue *q, VirtQueueElement *elem)
     if (whole != elem) {
         g_free(whole);
     }
-    if (nq->leased) {
-        nq->leased = false;
+    if (nq->leased_bytes) {
         idletime_net_serve(nq);
     }
 }
@@ -323,11 +383,12 @@ void idletime_net_pump(void *opaque)
 {
     VirtIONetIdletime *it = opaque;
 
+    assert(bql_locked());
     for (unsigned i = 0; i < it->dev.num_queues; i++) {
         IdletimeNetQueue *nq = &it->queue[i];
 
-        nq->refused = false;
-        if (!nq->paused && (nq->head_ns || nq->num_held || nq->left)) {
+        idletime_net_move(nq, IDLETIME_NET_CALLED);
+        if (idletime_net_waits(nq)) {
             idletime_net_kick(nq);
         }
     }

@@ -17,27 +17,78 @@
  *               length part is exchanged; the host completes it
  */
 #include "qemu/osdep.h"
-#include "idletime/packet/cut-impl.h"
+#include "idletime/packet/cut.h"
 #include <netinet/in.h>
 
+/* struct virtio_net_hdr */
+#define VNET_FLAGS              0
+#define VNET_GSO_TYPE           1
+#define VNET_GSO_SIZE           4
+#define VNET_CSUM_START         6
+#define VNET_BYTES              10
+#define FLAG_NEEDS_CSUM         1
+#define GSO_NONE                0
+#define GSO_TCPV4               1
+#define GSO_UDP                 3
+#define GSO_TCPV6               4
+#define GSO_UDP_L4              5
+#define GSO_ECN                 0x80
+
+#define IPV4_LENGTH             2
+#define IPV4_ID                 4
+#define IPV4_CHECKSUM           10
+#define IPV6_LENGTH             4
+#define IPV6_BYTES              40
+#define UDP_LENGTH              4
+#define UDP_CHECKSUM            6
 #define TCP_SEQUENCE            4
 #define TCP_FLAGS               13
 #define TCP_CHECKSUM            16
 #define TCP_FIN_PSH             0x09
 #define TCP_CWR                 0x80
 
+static uint16_t get16(const uint8_t *p)
+{
+    return p[0] << 8 | p[1];
+}
+
+static void put16(uint8_t *p, uint16_t v)
+{
+    p[0] = v >> 8;
+    p[1] = v;
+}
+
+/* The ones' complement sum of RFC 1071, of what was added up in 32 bits. */
+static uint16_t fold(uint32_t sum)
+{
+    sum = (sum >> 16) + (sum & 0xffff);
+    return (sum >> 16) + (sum & 0xffff);
+}
+
+/* The checksum of an IPv4 header of @bytes. */
+static void ipv4_checksum(uint8_t *ip, size_t bytes)
+{
+    uint32_t sum = 0;
+
+    put16(ip + IPV4_CHECKSUM, 0);
+    for (size_t i = 0; i < bytes; i += 2) {
+        sum += get16(ip + i);
+    }
+    put16(ip + IPV4_CHECKSUM, ~fold(sum));
+}
+
 static void add32(uint8_t *p, uint32_t n)
 {
-    uint32_t v = (uint32_t)idletime_get16(p) << 16 | idletime_get16(p + 2);
+    uint32_t v = (uint32_t)get16(p) << 16 | get16(p + 2);
 
     v += n;
-    idletime_put16(p, v >> 16);
-    idletime_put16(p + 2, v);
+    put16(p, v >> 16);
+    put16(p + 2, v);
 }
 
 static uint16_t get_vnet(const uint8_t *p, bool big_endian)
 {
-    return big_endian ? idletime_get16(p) : p[1] << 8 | p[0];
+    return big_endian ? get16(p) : p[1] << 8 | p[0];
 }
 
 static void copy_out(uint8_t *to, size_t bytes, const struct iovec *iov,
@@ -74,8 +125,8 @@ static size_t ip_length(const IdletimeCut *cut)
 {
     const uint8_t *ip = cut->header + cut->ip;
 
-    return cut->version == 4 ? idletime_get16(ip + IPV4_LENGTH) :
-           (size_t)idletime_get16(ip + IPV6_LENGTH) + IPV6_BYTES;
+    return cut->version == 4 ? get16(ip + IPV4_LENGTH) :
+           (size_t)get16(ip + IPV6_LENGTH) + IPV6_BYTES;
 }
 
 /* Do its headers agree with each other, so that segments can be made? */
@@ -85,15 +136,6 @@ static bool can_segment(const IdletimeCut *cut, const IdletimePacket *packet)
            get_vnet(cut->header + VNET_CSUM_START, cut->big_endian) ==
                packet->transport_offset &&
            ip_length(cut) == packet->bytes - packet->ip_offset;
-}
-
-static bool can_fragment(IdletimeCut *cut, const struct iovec *iov,
-                         unsigned count, const IdletimePacket *packet)
-{
-    return cut->header[VNET_GSO_TYPE] == GSO_UDP &&
-           cut->protocol == IPPROTO_UDP &&
-           ip_length(cut) == packet->bytes - packet->ip_offset &&
-           idletime_fragment_begin(cut, iov, count, packet);
 }
 
 /* Copies the headers; false where they are not understood. */
@@ -139,15 +181,14 @@ bool idletime_cut_begin(IdletimeCut *cut, const struct iovec *iov,
         .big_endian = big_endian,
     };
     copy_out(cut->header, vnet_bytes, iov, count);
-    if (cut->header[VNET_GSO_TYPE] == GSO_NONE || !packet->bytes) {
+    if (cut->header[VNET_GSO_TYPE] == GSO_NONE || !packet->bytes ||
+        (cut->header[VNET_GSO_TYPE] & ~GSO_ECN) == GSO_UDP) {
         return false;
     }
     if (!take_headers(cut, iov, count, packet)) {
         leave_whole(cut, packet);
     } else if (can_segment(cut, packet)) {
         return cut->payload_bytes > cut->segment_bytes;
-    } else if (can_fragment(cut, iov, count, packet)) {
-        return cut->payload_bytes + UDP_BYTES > cut->segment_bytes;
     } else {
         leave_whole(cut, packet);
     }
@@ -164,29 +205,20 @@ static uint32_t piece_payload(const IdletimeCut *cut, size_t limit)
     if (cut->kind == IDLETIME_CUT_WHOLE) {
         return cut->payload_bytes;
     }
-    if (cut->kind == IDLETIME_CUT_FRAGMENTS) {
-        return idletime_fragment_payload(cut);
-    }
     whole = room - room % cut->segment_bytes;
     return MIN(MAX(whole, cut->segment_bytes), idletime_cut_left(cut));
 }
 
-static uint16_t piece_headers(const IdletimeCut *cut)
-{
-    return cut->kind == IDLETIME_CUT_FRAGMENTS ?
-           idletime_fragment_headers(cut) : cut->header_bytes;
-}
-
 size_t idletime_cut_size(const IdletimeCut *cut, size_t limit)
 {
-    return piece_headers(cut) - cut->vnet_bytes + piece_payload(cut, limit);
+    return cut->header_bytes - cut->vnet_bytes + piece_payload(cut, limit);
 }
 
 /* The host is asked for nothing. */
 static void write_plain(uint8_t *vnet)
 {
     vnet[VNET_GSO_TYPE] = GSO_NONE;
-    idletime_put16(vnet + VNET_GSO_SIZE, 0);
+    put16(vnet + VNET_GSO_SIZE, 0);
 }
 
 static void write_vnet(const IdletimeCut *cut, uint8_t *vnet, uint32_t payload)
@@ -205,13 +237,13 @@ static void write_ip(const IdletimeCut *cut, uint8_t *ip, uint32_t payload)
     uint16_t length = cut->header_bytes - cut->ip + payload;
 
     if (cut->version == 6) {
-        idletime_put16(ip + IPV6_LENGTH, length - IPV6_BYTES);
+        put16(ip + IPV6_LENGTH, length - IPV6_BYTES);
         return;
     }
-    idletime_put16(ip + IPV4_LENGTH, length);
-    idletime_put16(ip + IPV4_ID, idletime_get16(ip + IPV4_ID) +
-                        cut->done_bytes / cut->segment_bytes);
-    idletime_ipv4_checksum(ip, header);
+    put16(ip + IPV4_LENGTH, length);
+    put16(ip + IPV4_ID,
+          get16(ip + IPV4_ID) + cut->done_bytes / cut->segment_bytes);
+    ipv4_checksum(ip, header);
 }
 
 /* Exchange the length in the sum of the pseudo header. */
@@ -220,17 +252,16 @@ static void write_checksum(const IdletimeCut *cut, uint8_t *field,
 {
     uint32_t header = cut->header_bytes - cut->transport;
     uint32_t old = header + cut->payload_bytes;
-    uint16_t taken = ~idletime_fold(old);
+    uint16_t taken = ~fold(old);
 
-    idletime_put16(field, idletime_fold(idletime_get16(field) + taken +
-                                        idletime_fold(header + payload)));
+    put16(field, fold(get16(field) + taken + fold(header + payload)));
 }
 
 static void write_transport(const IdletimeCut *cut, uint8_t *transport,
                             uint32_t payload)
 {
     if (cut->protocol == IPPROTO_UDP) {
-        idletime_put16(transport + UDP_LENGTH,
+        put16(transport + UDP_LENGTH,
               cut->header_bytes - cut->transport + payload);
         write_checksum(cut, transport + UDP_CHECKSUM, payload);
         return;
@@ -258,17 +289,12 @@ void idletime_cut_next(IdletimeCut *cut, size_t limit, IdletimePiece *piece)
     uint32_t payload = piece_payload(cut, limit);
 
     memcpy(piece->header, cut->header, cut->header_bytes);
-    piece->header_bytes = piece_headers(cut);
+    piece->header_bytes = cut->header_bytes;
     piece->payload_offset = cut->header_bytes + cut->done_bytes;
     piece->payload_bytes = payload;
-    switch (cut->kind) {
-    case IDLETIME_CUT_SEGMENTS:
+    if (cut->kind == IDLETIME_CUT_SEGMENTS) {
         write_segment(cut, piece->header, payload);
-        break;
-    case IDLETIME_CUT_FRAGMENTS:
-        idletime_fragment_write(cut, payload, piece->header);
-        break;
-    default:
+    } else {
         write_plain(piece->header);
     }
     cut->done_bytes += payload;

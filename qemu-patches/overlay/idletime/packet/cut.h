@@ -3,13 +3,13 @@
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
- * A guest with segmentation offload (TSO, USO, UFO) hands out up to 64 KiB as
- * one packet; a link of 100 Mbit/s is busy with that for 5.2 ms.  A cut takes
- * some of its segments at a time, each time with a copy of the headers; with
- * UFO, which is what guests of before 2018 do to large datagrams, it takes one
- * IP fragment at a time.  What asks for segmentation in a way that we do not
- * understand leaves as one frame that asks for none: links refuse that, as it
- * is longer than they take.
+ * A guest with segmentation offload (TSO, USO) hands out up to 64 KiB as one
+ * packet; a link of 100 Mbit/s is busy with that for 5.2 ms.  A cut takes some
+ * of its segments at a time, each time with a copy of the headers.  What asks
+ * for segmentation in a way that we do not understand leaves as one frame that
+ * asks for none: links refuse that, as it is longer than they take.  A large
+ * datagram that asks for IP fragments (UFO, which no Linux guest does since
+ * 4.14) is not cut: the host makes the fragments.
  *
  * Pure: no clock, lock, allocation or I/O.
  */
@@ -18,15 +18,11 @@
 
 #include "idletime/packet/packet.h"
 
-/*
- * Copies of the virtio-net header (at most 20 bytes) and all behind it, and
- * IPv6's fragment header.
- */
-#define IDLETIME_CUT_HEADERS    (20 + IDLETIME_PACKET_HEADERS + 8)
+/* Copies of the virtio-net header (at most 20 bytes) and all behind it. */
+#define IDLETIME_CUT_HEADERS    (20 + IDLETIME_PACKET_HEADERS)
 
 typedef enum IdletimeCutKind {
     IDLETIME_CUT_SEGMENTS,      /* of TCP or UDP */
-    IDLETIME_CUT_FRAGMENTS,     /* of IP */
     IDLETIME_CUT_WHOLE,         /* one frame, that asks for no segmentation */
 } IdletimeCutKind;
 
@@ -36,10 +32,9 @@ typedef struct IdletimeCut {
     uint16_t header_bytes;      /* of all headers, that one included */
     uint16_t ip;                /* offsets into header */
     uint16_t transport;
-    uint16_t segment_bytes;     /* payload of a segment; of IP in fragments */
+    uint16_t segment_bytes;     /* payload of a segment */
     uint32_t payload_bytes;
     uint32_t done_bytes;        /* of the payload */
-    uint32_t id;                /* of an IPv6 datagram's fragments */
     uint8_t kind;               /* IdletimeCutKind */
     uint8_t version;
     uint8_t protocol;
@@ -59,8 +54,8 @@ typedef struct IdletimePiece {
  * @iov, @count, @vnet_bytes: as for idletime_packet_parse()
  * @packet: what that found
  *
- * Returns false for what need not be cut: it asks for no segmentation, or has
- * one segment.
+ * Returns false for what is not cut: it asks for no segmentation, or for IP
+ * fragments, or has one segment.
  */
 bool idletime_cut_begin(IdletimeCut *cut, const struct iovec *iov,
                         unsigned count, size_t vnet_bytes, bool big_endian,
@@ -68,7 +63,7 @@ bool idletime_cut_begin(IdletimeCut *cut, const struct iovec *iov,
 
 /**
  * idletime_cut_next: the next piece of at most @limit bytes from the Ethernet
- * header on, but of one segment at least; of fragments just one.
+ * header on, but of one segment at least.
  * Call it while idletime_cut_left() is not 0.
  */
 void idletime_cut_next(IdletimeCut *cut, size_t limit, IdletimePiece *piece);

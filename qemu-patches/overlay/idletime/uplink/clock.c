@@ -1,10 +1,10 @@
 /*
- * Idletime uplink: when will the link have sent what it was given?
+ * Idletime uplink clock: when will the uplink have sent what it was given?
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
  * Where the host does not tell when a packet has left, its rate does: the
- * background board has the time at which the link will have sent what the
+ * background board has the time at which the uplink will have sent what the
  * background gave it, all processes together.  What the foreground gave it
  * each background process works out for itself, from the bytes on the
  * foreground board.
@@ -13,8 +13,8 @@
 #include "idletime/uplink/clock.h"
 
 /*
- * A timer comes late, and the link was idle meanwhile: so much of that may be
- * made up for.  Two full packets at 100 Mbit/s.
+ * A timer comes late, and the uplink was idle meanwhile: so much of that may
+ * be made up for.  Two full packets at 100 Mbit/s.
  */
 #define CREDIT_NS       (250 * 1000LL)
 /* A time further ahead is no queue of ours: it is scribbled. */
@@ -31,8 +31,9 @@ static int64_t cost_ns(uint64_t bytes, uint64_t rate_bps)
     return MIN(ns, AHEAD_MAX_NS);
 }
 
-int64_t idletime_uplink_clock_take(const IdletimeScan *scan, uint64_t rate_bps,
-                           uint64_t bytes, int64_t now_ns)
+int64_t idletime_uplink_clock_take(const IdletimeScan *scan,
+                                   uint64_t rate_bps, uint64_t bytes,
+                                   int64_t now_ns)
 {
     int64_t *clock = &idletime_bg_board(scan->bg)->header.uplink_free_ns;
     int64_t cost = cost_ns(bytes, rate_bps);
@@ -61,20 +62,21 @@ static uint64_t foreground_bytes(const IdletimeBoard *board)
     return bytes;
 }
 
-int64_t idletime_uplink_clock_foreground(IdletimeUplinkClock *link, const IdletimeScan *scan,
-                                 uint64_t rate_bps, int64_t now_ns)
+int64_t idletime_uplink_clock_foreground(IdletimeUplinkClock *clock,
+                                         const IdletimeScan *scan,
+                                         uint64_t rate_bps, int64_t now_ns)
 {
     uint64_t bytes = foreground_bytes(scan->fg);
     /* One that left takes its bytes along. */
-    uint64_t sent = link->look_ns && bytes > link->bytes ?
-                    bytes - link->bytes : 0;
+    uint64_t sent = clock->look_ns && bytes > clock->bytes ?
+                    bytes - clock->bytes : 0;
 
     if (sent) {
-        link->free_ns = MAX(link->free_ns, link->look_ns) +
+        clock->free_ns = MAX(clock->free_ns, clock->look_ns) +
                         cost_ns(sent, rate_bps);
-        link->free_ns = MIN(link->free_ns, now_ns + QUEUE_MAX_NS);
+        clock->free_ns = MIN(clock->free_ns, now_ns + QUEUE_MAX_NS);
     }
-    link->bytes = bytes;
-    link->look_ns = now_ns;
-    return link->free_ns;
+    clock->bytes = bytes;
+    clock->look_ns = now_ns;
+    return clock->free_ns;
 }

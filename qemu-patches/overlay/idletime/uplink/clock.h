@@ -1,5 +1,5 @@
 /*
- * Idletime uplink: when will the link have sent what it was given?
+ * Idletime uplink clock: when will the uplink have sent what it was given?
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
@@ -11,14 +11,15 @@
 #include "idletime/arena/scan.h"
 
 /**
- * idletime_uplink_clock_take: the link gets @bytes more of the background.
+ * idletime_uplink_clock_take: the uplink gets @bytes more of the background.
  * Returns the time at which it will have sent them; it may lie in the past,
  * by 250 us at most, where a late timer is made up for.
  */
-int64_t idletime_uplink_clock_take(const IdletimeScan *scan, uint64_t rate_bps,
-                           uint64_t bytes, int64_t now_ns);
+int64_t idletime_uplink_clock_take(const IdletimeScan *scan,
+                                   uint64_t rate_bps, uint64_t bytes,
+                                   int64_t now_ns);
 
-/* What is known of the foreground's share of a link; zero-initialise. */
+/* What is known of the foreground's share of an uplink; zero-initialise. */
 typedef struct IdletimeUplinkClock {
     uint64_t bytes;             /* of all foreground participants */
     int64_t look_ns;            /* when that was; 0: never */
@@ -27,10 +28,11 @@ typedef struct IdletimeUplinkClock {
 
 /**
  * idletime_uplink_clock_foreground: look at what the foreground sent.
- * Returns the time at which the link will have sent it, 100 ms ahead at most;
+ * Returns the time at which the uplink will have sent it, 100 ms ahead at most;
  * somewhat too early where it was sent long after the last look.
  */
-int64_t idletime_uplink_clock_foreground(IdletimeUplinkClock *link, const IdletimeScan *scan,
-                                 uint64_t rate_bps, int64_t now_ns);
+int64_t idletime_uplink_clock_foreground(IdletimeUplinkClock *clock,
+                                         const IdletimeScan *scan,
+                                         uint64_t rate_bps, int64_t now_ns);
 
 #endif

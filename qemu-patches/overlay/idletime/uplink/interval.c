@@ -20,6 +20,7 @@
  * and the time of a packet is that of our own which met no foreground.
  */
 #include "qemu/osdep.h"
+#include "idletime/uplink/frame.h"
 #include "idletime/uplink/interval.h"
 #include "idletime/core/recent.h"
 
@@ -32,9 +33,6 @@
 #define LEAST_NS        (2 * 1000 * 1000LL)
 /* A packet of 1 s: 12 kbit/s. */
 #define PACKET_MAX_NS   (1000 * 1000 * 1000LL)
-/* A full packet on Ethernet: with preamble, checksum and gap. */
-#define FULL_BYTES      1514
-#define FRAME_EXTRA     24
 /* A smaller one's time is not its bytes'. */
 #define BYTES_MIN       1000
 /* Less is no mean; memory. */
@@ -50,11 +48,13 @@ void idletime_uplink_note(IdletimeUplinkPackets *u, uint32_t bytes, uint32_t n,
         return;
     }
     idletime_recent_limit(&u->sum_ns, &u->count, MEMORY - 1);
-    u->sum_ns += each_ns * (FULL_BYTES + FRAME_EXTRA) / (bytes + FRAME_EXTRA);
+    u->sum_ns += each_ns * (IDLETIME_FRAME_FULL + IDLETIME_FRAME_EXTRA) /
+                 (bytes + IDLETIME_FRAME_EXTRA);
     u->count++;
 }
 
-int64_t idletime_uplink_interval(const IdletimeUplinkPackets *u, int64_t safe_ns)
+int64_t idletime_uplink_interval(const IdletimeUplinkPackets *u,
+                                 int64_t safe_ns)
 {
     return u->count < KNOWN ? safe_ns :
            MAX((int64_t)(PACKETS * u->sum_ns / u->count), LEAST_NS);

@@ -3,8 +3,8 @@
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  */
-#ifndef IDLETIME_UPLINK_H
-#define IDLETIME_UPLINK_H
+#ifndef IDLETIME_UPLINK_INTERVAL_H
+#define IDLETIME_UPLINK_INTERVAL_H
 
 /* Zeroed: nothing is known. */
 typedef struct IdletimeUplinkPackets {
@@ -22,6 +22,7 @@ void idletime_uplink_note(IdletimeUplinkPackets *u, uint32_t bytes, uint32_t n,
                           int64_t took_ns);
 
 /** idletime_uplink_interval: @safe_ns while too little is known. */
-int64_t idletime_uplink_interval(const IdletimeUplinkPackets *u, int64_t safe_ns);
+int64_t idletime_uplink_interval(const IdletimeUplinkPackets *u,
+                                 int64_t safe_ns);
 
 #endif

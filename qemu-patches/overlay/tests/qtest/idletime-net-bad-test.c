@@ -171,6 +171,7 @@ static bool has_vhost_user(void)
 static void test_bypass(void)
 {
     g_autofree char *path = NULL;
+    g_autofree char *class = NULL;
     Backend backend;
     TestNic *nic;
     TestMachine *m;
@@ -192,6 +193,17 @@ static void test_bypass(void)
     /* Foreground is fine; it is known to post no events. */
     machine_ok(m, "device_add", "{'driver': 'virtio-net-pci', 'id': 'v',"
                " 'netdev': 'user', 'idletime': 'r0'}");
+    machine_refused(m, BYPASS("idletime-class", "background", "user",
+                              "vhost-user"), "idletime-set",
+                    "{'device': 'v', 'class': 'background'}");
+    machine_refused(m, BYPASS("idletime-class", "guest", "user",
+                              "vhost-user"), "idletime-set",
+                    "{'device': 'v', 'class': 'guest'}");
+    machine_refused(m, BYPASS("idletime-background-queues", "0", "user",
+                              "vhost-user"), "idletime-set",
+                    "{'device': 'v', 'background-queues': '0'}");
+    class = machine_string(m, RESOURCE, "devices.1.class");
+    g_assert_cmpstr(class, ==, "foreground");
     nic_free(nic);
     machine_free(m);
     g_thread_join(backend.thread);

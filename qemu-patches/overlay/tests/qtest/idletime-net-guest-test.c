@@ -246,17 +246,44 @@ static void test_class_change(void)
     done(m, fg, vm);
 }
 
+/*
+ * Packets come back in the order of the ring: foreground would come back
+ * behind what is held, so that leaves too.
+ */
+static void test_in_order(void)
+{
+    TestNic *fg, *vm;
+    TestMachine *m = guest_pair("", GUEST, &fg, &vm);
+
+    plain(fg, 0);
+    background(vm, 1);
+    background(vm, 2);
+    assert_none_left(vm);
+    plain(vm, 3);
+    assert_left(vm, 3, 1, 2);
+    g_assert_cmpint(nic_returned(vm), ==, 3);
+    g_assert_cmpint(nic_number(vm, "promotions.ring"), ==, 2);
+    g_assert_cmpint(nic_number(vm, "held"), ==, 0);
+    /* Foreground of the same flow leaves behind them, as ever. */
+    background(vm, 4);
+    nic_send(vm, (TestPacket) { .number = 5 });
+    assert_left(vm, 4, 5);
+    g_assert_cmpint(nic_returned(vm), ==, 5);
+    done(m, fg, vm);
+}
+
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
-    qtest_add_func("idletime/net-guest/pass", test_pass);
-    qtest_add_func("idletime/net-guest/idle", test_idle);
-    qtest_add_func("idletime/net-guest/same-flow", test_same_flow);
-    qtest_add_func("idletime/net-guest/dscp-list", test_dscp_list);
-    qtest_add_func("idletime/net-guest/split", test_split);
-    qtest_add_func("idletime/net-guest/never-held", test_never_held);
-    qtest_add_func("idletime/net-guest/received", test_received);
-    qtest_add_func("idletime/net-guest/full", test_full);
-    qtest_add_func("idletime/net-guest/class-change", test_class_change);
+    nic_add_of("idletime/net-guest/pass", false, test_pass);
+    nic_add_of("idletime/net-guest/in-order", true, test_in_order);
+    nic_add("idletime/net-guest/idle", test_idle);
+    nic_add_of("idletime/net-guest/same-flow", false, test_same_flow);
+    nic_add_of("idletime/net-guest/dscp-list", false, test_dscp_list);
+    nic_add("idletime/net-guest/split", test_split);
+    nic_add("idletime/net-guest/never-held", test_never_held);
+    nic_add("idletime/net-guest/received", test_received);
+    nic_add_of("idletime/net-guest/full", false, test_full);
+    nic_add("idletime/net-guest/class-change", test_class_change);
     return g_test_run();
 }

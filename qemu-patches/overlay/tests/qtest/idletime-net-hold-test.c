@@ -6,6 +6,7 @@
  * Times in the comments are milliseconds after the last foreground event.
  */
 #include "qemu/osdep.h"
+#include "qemu/bswap.h"
 #include "idletime-nic.h"
 
 /* virtio-net-idletime-life.c */
@@ -218,6 +219,81 @@ static void test_foreground_bytes(void)
     done(m, fg, bg);
 }
 
+/* It leaves at its deadline though the link is still busy. */
+static void test_deadline_while_busy(void)
+{
+    TestNic *fg, *bg;
+    TestMachine *m = nic_pair("interval-us=0,rate-bps=800000,max-hold-ms=5",
+                              &fg, &bg);
+
+    number(bg, 0);
+    assert_left(bg, 0);
+    step(m, 700 - 250);
+    number(bg, 1);
+    assert_left(bg, 1);
+    step(m, 10 * MS);
+    /* 3 * 1042 bytes at 10 us: 31 ms since the last look, 10 ms ago. */
+    for (int i = 0; i < 3; i++) {
+        nic_send(fg, (TestPacket) { .payload = 1000 });
+    }
+    number(bg, 2);
+    step(m, 5 * MS - 1);
+    assert_none_left(bg);
+    g_assert_cmpint(nic_number(bg, "promotions.deadline"), ==, 0);
+    step(m, 1);
+    assert_left(bg, 2);
+    done(m, fg, bg);
+}
+
+/*
+ * What passes has 1 Mbit/s, saved up for 2048 bytes.  A short frame takes
+ * 60 + 24 bytes of it: 24 of them pass, and leave 32.
+ */
+#define PASS_FRAMES     24
+
+static void arp(TestNic *nic, uint32_t n)
+{
+    uint8_t frame[64];
+    size_t size = packet_make(&(TestPacket) { .number = n }, frame);
+
+    stw_be_p(frame + 12, 0x0806);
+    nic_send_raw(nic, frame, size, 0);
+}
+
+static void assert_pass(TestNic *nic, int frames)
+{
+    for (int i = 0; i < frames; i++) {
+        arp(nic, i);
+        g_assert_cmpint(nic_next(nic), ==, i);
+    }
+}
+
+static void test_allowance(void)
+{
+    TestNic *fg, *bg;
+    TestMachine *m = nic_pair("", &fg, &bg);
+
+    number(fg, 0);
+    assert_pass(bg, PASS_FRAMES);
+    g_assert_cmpint(nic_number(bg, "passed"), ==, PASS_FRAMES);
+    /* 52 more bytes are 416 us. */
+    step(m, 415);
+    arp(bg, 100);
+    assert_none_left(bg);
+    g_assert_cmpint(nic_number(bg, "held"), ==, 1);
+    step(m, INTERVAL_US);
+    assert_left(bg, 100);
+    /* It was longer, but no more is saved up. */
+    step(m, 1000 * MS);
+    number(fg, 0);
+    assert_pass(bg, PASS_FRAMES);
+    step(m, 416);
+    assert_pass(bg, 1);
+    arp(bg, 101);
+    assert_none_left(bg);
+    done(m, fg, bg);
+}
+
 /* Without a tap the rate tells when a packet has left. */
 static void test_clock(void)
 {
@@ -245,15 +321,18 @@ static void test_clock(void)
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
-    qtest_add_func("idletime/net-hold/idle", test_idle);
-    qtest_add_func("idletime/net-hold/interval", test_interval);
-    qtest_add_func("idletime/net-hold/standard", test_standard);
-    qtest_add_func("idletime/net-hold/auto", test_auto);
-    qtest_add_func("idletime/net-hold/received", test_received);
-    qtest_add_func("idletime/net-hold/deadline", test_deadline);
-    qtest_add_func("idletime/net-hold/class-change", test_class_change);
-    qtest_add_func("idletime/net-hold/clock", test_clock);
-    qtest_add_func("idletime/net-hold/foreground-bytes",
+    nic_add("idletime/net-hold/idle", test_idle);
+    nic_add("idletime/net-hold/interval", test_interval);
+    nic_add("idletime/net-hold/standard", test_standard);
+    nic_add("idletime/net-hold/auto", test_auto);
+    nic_add("idletime/net-hold/received", test_received);
+    nic_add("idletime/net-hold/deadline", test_deadline);
+    nic_add("idletime/net-hold/class-change", test_class_change);
+    nic_add("idletime/net-hold/clock", test_clock);
+    nic_add("idletime/net-hold/foreground-bytes",
                    test_foreground_bytes);
+    nic_add("idletime/net-hold/deadline-while-busy",
+            test_deadline_while_busy);
+    nic_add("idletime/net-hold/allowance", test_allowance);
     return g_test_run();
 }

@@ -11,9 +11,10 @@
 
 typedef struct TestPairs {
     TestNic *nic;
-    QVirtQueue *tx1;
+    TestRing tx1;
     QVirtQueue *ctrl;
     int watched;
+    int tap[2];             /* our descriptors of the queues */
 } TestPairs;
 
 static void set_pairs(TestPairs *p, uint16_t pairs)
@@ -38,18 +39,13 @@ static void set_pairs(TestPairs *p, uint16_t pairs)
     nic_settle(p->nic->m);
 }
 
-static void send_on(TestPairs *p, QVirtQueue *tx, uint8_t dscp, uint16_t port)
+static void send_on(TestPairs *p, TestRing *tx, uint8_t dscp, uint16_t port)
 {
     uint8_t frame[NIC_HEADER + 64] = { 0 };
     TestPacket packet = { .dscp = dscp, .port = port };
     size_t size = NIC_HEADER + packet_make(&packet, frame + NIC_HEADER);
-    uint64_t addr = guest_alloc(&p->nic->m->alloc, size);
-    uint32_t head;
 
-    qtest_bufwrite(p->nic->m->qts, addr, frame, size);
-    head = qvirtqueue_add(p->nic->m->qts, tx, addr, size, false, false);
-    qvirtqueue_kick(p->nic->m->qts, &p->nic->pci->vdev, tx, head);
-    nic_settle(p->nic->m);
+    nic_send_on(p->nic, tx, frame, size, 0);
 }
 
 /* The source port of the next packet that left, or -1. */
@@ -74,10 +70,12 @@ static TestMachine *pairs_start(TestPairs *p, const char *options)
     p->watched = tap_watch("tap-idle");
     nic_resource(m, "max-hold-ms=0");
     p->nic = tap_nic(m, netdev, all, 1ull << VIRTIO_NET_F_CTRL_VQ);
-    close(tap[0]);
-    close(tap[1]);
+    for (int i = 0; i < 2; i++) {
+        p->tap[i] = fcntl(tap[i], F_DUPFD_CLOEXEC, 0);
+        close(tap[i]);
+    }
     pci = p->nic->pci;
-    p->tx1 = qvirtqueue_setup(&pci->vdev, &m->alloc, 3);
+    ring_setup(&p->tx1, m->qts, &pci->vdev, &m->alloc, 3);
     p->ctrl = qvirtqueue_setup(&pci->vdev, &m->alloc, CTRL_VQ);
     set_pairs(p, 2);
     return m;
@@ -85,7 +83,9 @@ static TestMachine *pairs_start(TestPairs *p, const char *options)
 
 static void pairs_done(TestMachine *m, TestPairs *p)
 {
-    qvirtqueue_cleanup(p->nic->pci->vdev.bus, p->tx1, &m->alloc);
+    close(p->tap[0]);
+    close(p->tap[1]);
+    qvirtqueue_cleanup(p->nic->pci->vdev.bus, p->tx1.vq, &m->alloc);
     qvirtqueue_cleanup(p->nic->pci->vdev.bus, p->ctrl, &m->alloc);
     tap_done(m, p->nic, p->watched);
 }
@@ -97,9 +97,9 @@ static void test_pairs(const void *opaque)
     TestPairs p;
     TestMachine *m = pairs_start(&p, options);
 
-    send_on(&p, p.nic->tx, 0, 1);
-    send_on(&p, p.tx1, DSCP_LE, 2);
-    send_on(&p, p.tx1, DSCP_LE, 3);
+    send_on(&p, &p.nic->tx, 0, 1);
+    send_on(&p, &p.tx1, DSCP_LE, 2);
+    send_on(&p, &p.tx1, DSCP_LE, 3);
     g_assert_cmpint(left(&p), ==, 1);
     g_assert_cmpint(left(&p), ==, -1);
     set_pairs(&p, 1);
@@ -120,16 +120,52 @@ static void test_two_queues(void)
     TestPairs p;
     TestMachine *m = pairs_start(&p, ",idletime-class=guest");
 
-    send_on(&p, p.nic->tx, 0, 1);
-    send_on(&p, p.tx1, DSCP_LE, 2);
+    send_on(&p, &p.nic->tx, 0, 1);
+    send_on(&p, &p.tx1, DSCP_LE, 2);
     machine_step_us(m, MS);
-    send_on(&p, p.nic->tx, DSCP_LE, 3);
+    send_on(&p, &p.nic->tx, DSCP_LE, 3);
     g_assert_cmpint(left(&p), ==, 1);
     g_assert_cmpint(left(&p), ==, -1);
     machine_step_us(m, INTERVAL_US - MS);
     nic_settle(m);
     g_assert_cmpint(left(&p), ==, 2);
     g_assert_cmpint(left(&p), ==, 3);
+    pairs_done(m, &p);
+}
+
+/*
+ * The send buffer is the tap's, but a queue that is turned off keeps the one
+ * that it had.  When it is on again, its foreground meets the operator's.
+ */
+static void test_shared(void)
+{
+    int64_t end_us = g_get_monotonic_time() + 15 * G_USEC_PER_SEC;
+    TestPairs p;
+    TestMachine *m;
+
+    m = pairs_start(&p, ",idletime-class=guest");
+    tap_bridge("tap-idle");
+    uplink_hold(50);
+    send_on(&p, &p.nic->tx, DSCP_LE, 1);
+    send_on(&p, &p.nic->tx, DSCP_LE, 2);
+    g_assert_cmpint(left(&p), ==, 1);
+    g_assert_cmpint(left(&p), ==, 2);
+    g_assert_cmpint(tap_sndbuf(p.tap[0]), <, INT_MAX);
+    g_assert_cmpint(tap_sndbuf(p.tap[1]), <, INT_MAX);
+    set_pairs(&p, 1);
+    uplink_drain();
+    while (nic_number(p.nic, "in-service")) {
+        g_assert_cmpint(g_get_monotonic_time(), <, end_us);
+    }
+    send_on(&p, &p.nic->tx, 0, 3);
+    g_assert_cmpint(left(&p), ==, 3);
+    set_pairs(&p, 2);
+    uplink_hold(50);
+    for (int port = 4; port < 7; port++) {
+        send_on(&p, &p.tx1, 0, port);
+        g_assert_cmpint(left(&p), ==, port);
+    }
+    uplink_drain();
     pairs_done(m, &p);
 }
 
@@ -144,5 +180,8 @@ int main(int argc, char **argv)
     qtest_add_data_func("idletime/net-pairs/guest",
                         ",idletime-class=guest", test_pairs);
     qtest_add_func("idletime/net-pairs/two-queues", test_two_queues);
+    if (tap_bridge_possible()) {
+        qtest_add_func("idletime/net-pairs/shared", test_shared);
+    }
     return g_test_run();
 }

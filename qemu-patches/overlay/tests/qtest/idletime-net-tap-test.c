@@ -12,8 +12,6 @@
 #define SEGMENTS        10
 #define TSO_PAYLOAD     (SEGMENT * SEGMENTS)
 #define TCP_HEADERS     (ETHERNET + IP4 + 32)
-#define FRAGMENT        1480
-#define DATAGRAM        (3 * FRAGMENT - UDP)
 #define GUEST_FEATURES  ((1ull << VIRTIO_NET_F_CSUM) | \
                          (1ull << VIRTIO_NET_F_HOST_TSO4))
 
@@ -82,45 +80,6 @@ static void test_cut(void)
     g_assert_cmpint(tap_seen(watched, buffer, sizeof(buffer)), ==, 0);
     g_assert_cmpint(nic_number(nic, "pieces"), ==, SEGMENTS);
     g_assert_cmpint(nic_number(nic, "background.requests"), ==, SEGMENTS);
-    g_assert_cmpint(nic_returned(nic), ==, 1);
-    tap_done(m, nic, watched);
-}
-
-/* A large datagram of a guest with UFO, which was in Linux until 4.13. */
-static void send_datagram(TestNic *nic)
-{
-    size_t size = ETHERNET + IP4 + UDP + DATAGRAM;
-    g_autofree uint8_t *frame = g_malloc0(NIC_HEADER + size);
-    TestPacket packet = { .dscp = DSCP_LE, .payload = DATAGRAM };
-
-    packet_make(&packet, frame + NIC_HEADER);
-    frame[0] = VIRTIO_NET_HDR_F_NEEDS_CSUM;
-    frame[1] = VIRTIO_NET_HDR_GSO_UDP;
-    stw_le_p(frame + 2, ETHERNET + IP4 + UDP);
-    stw_le_p(frame + 4, FRAGMENT);
-    stw_le_p(frame + 6, ETHERNET + IP4);
-    stw_le_p(frame + 8, 6);
-    nic_send_whole(nic, frame, NIC_HEADER + size);
-}
-
-static void test_fragments(void)
-{
-    TestMachine *m = machine_new();
-    uint8_t buffer[4096];
-    int watched;
-    TestNic *nic = one_tap(m, "", &watched);
-
-    send_datagram(nic);
-    for (int i = 0; i < 3; i++) {
-        /* The offset in units of 8 bytes; more follow but for the last. */
-        g_assert_cmpint(tap_seen(watched, buffer, sizeof(buffer)), ==,
-                        ETHERNET + IP4 + FRAGMENT);
-        g_assert_cmphex(lduw_be_p(buffer + ETHERNET + 6), ==,
-                        i * FRAGMENT / 8 | (i < 2 ? 0x2000 : 0));
-    }
-    g_assert_cmpint(tap_seen(watched, buffer, sizeof(buffer)), ==, 0);
-    g_assert_cmpint(nic_number(nic, "pieces"), ==, 3);
-    g_assert_cmpint(nic_number(nic, "background.requests"), ==, 3);
     g_assert_cmpint(nic_returned(nic), ==, 1);
     tap_done(m, nic, watched);
 }
@@ -227,7 +186,6 @@ int main(int argc, char **argv)
         return 0;
     }
     qtest_add_func("idletime/net-tap/cut", test_cut);
-    qtest_add_func("idletime/net-tap/fragments", test_fragments);
     qtest_add_func("idletime/net-tap/clock", test_cut_by_clock);
     qtest_add_func("idletime/net-tap/share-of-two", test_share_of_two);
     qtest_add_func("idletime/net-tap/stop-half-way", test_stop_half_way);

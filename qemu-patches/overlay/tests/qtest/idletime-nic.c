@@ -15,6 +15,83 @@
 #define TX              1
 #define ETH_P_RARP      0x8035
 
+/* ---- kinds of rings */
+
+static const RingKind one_descriptor = { "", "" };
+
+static const RingKind kinds[] = {
+    { "split", "", .chained = true },
+    { "split-indirect", "", .chained = true, .indirect = true },
+    { "split-in-order", ",in_order=on", .chained = true, .in_order = true },
+    { "packed", ",packed=on", .chained = true },
+    { "packed-indirect", ",packed=on", .chained = true, .indirect = true },
+    { "packed-in-order", ",packed=on,in_order=on", .chained = true,
+      .in_order = true },
+};
+
+/* Of the test that runs. */
+static const RingKind *present_kind = &one_descriptor;
+
+typedef struct KindTest {
+    const RingKind *kind;
+    GTestFunc test;
+    GTestDataFunc data_test;
+    const void *data;
+} KindTest;
+
+static void run_kind_test(const void *opaque)
+{
+    const KindTest *t = opaque;
+
+    present_kind = t->kind;
+    if (t->test) {
+        t->test();
+    } else {
+        t->data_test(t->data);
+    }
+    present_kind = &one_descriptor;
+}
+
+static void add_one(const char *path, const RingKind *kind, KindTest t)
+{
+    g_autofree char *name = g_strdup_printf("%s/%s", path, kind->name);
+
+    t.kind = kind;
+    qtest_add_data_func_full(name, g_memdup2(&t, sizeof(t)), run_kind_test,
+                             g_free);
+}
+
+static void add(const char *path, KindTest t)
+{
+    for (unsigned i = 0; i < ARRAY_SIZE(kinds); i++) {
+        add_one(path, &kinds[i], t);
+    }
+}
+
+void nic_add(const char *path, GTestFunc test)
+{
+    add(path, (KindTest) { .test = test });
+}
+
+void nic_add_of(const char *path, bool in_order, GTestFunc test)
+{
+    for (unsigned i = 0; i < ARRAY_SIZE(kinds); i++) {
+        if (kinds[i].in_order == in_order) {
+            add_one(path, &kinds[i], (KindTest) { .test = test });
+        }
+    }
+}
+
+void nic_add_data(const char *path, const void *data, GTestDataFunc test)
+{
+    add(path, (KindTest) { .data_test = test, .data = data });
+}
+
+bool nic_in_order(void)
+{
+    return present_kind->in_order;
+}
+
 /* ---- machine */
 
 TestNic *machine_nic_on(TestMachine *m, const char *id, unsigned slot,
@@ -26,10 +103,11 @@ TestNic *machine_nic_on(TestMachine *m, const char *id, unsigned slot,
     nic->id = g_strdup(id);
     nic->slot = slot;
     nic->host = -1;
+    nic->kind = present_kind;
     machine_args(m, "-netdev %s,id=%s-net", netdev, id);
     machine_args(m, "-device virtio-net-pci,id=%s,netdev=%s-net,addr=0x%x,"
-                 "ioeventfd=off%s%s", id, id, nic->slot, *options ? "," : "",
-                 options);
+                 "ioeventfd=off%s%s%s", id, id, nic->slot,
+                 nic->kind->options, *options ? "," : "", options);
     return nic;
 }
 
@@ -82,16 +160,17 @@ TestMachine *nic_pair(const char *resource_options, TestNic **fg,
 
 void nic_forget(TestNic *nic)
 {
-    QVirtQueue *vq[] = { nic->rx, nic->tx };
+    TestRing *ring[] = { &nic->rx, &nic->tx };
 
-    for (unsigned i = 0; i < ARRAY_SIZE(vq); i++) {
-        if (vq[i] && nic->adopted) {
-            g_free(container_of(vq[i], QVirtQueuePCI, vq));
-        } else if (vq[i]) {
-            qvirtqueue_cleanup(nic->pci->vdev.bus, vq[i], &nic->m->alloc);
+    for (unsigned i = 0; i < ARRAY_SIZE(ring); i++) {
+        if (ring[i]->vq && nic->adopted) {
+            g_free(container_of(ring[i]->vq, QVirtQueuePCI, vq));
+        } else if (ring[i]->vq) {
+            qvirtqueue_cleanup(nic->pci->vdev.bus, ring[i]->vq,
+                               &nic->m->alloc);
         }
+        ring[i]->vq = NULL;
     }
-    nic->rx = nic->tx = NULL;
     if (nic->pci) {
         qvirtio_pci_destructor(&nic->pci->obj);
         g_free(nic->pci);
@@ -117,6 +196,9 @@ void nic_init(TestNic *nic)
                         (1ull << VIRTIO_RING_F_EVENT_IDX) |
                         (1ull << VIRTIO_NET_F_CTRL_VQ);
 
+    if (nic->kind->indirect) {
+        unwanted &= ~(1ull << VIRTIO_RING_F_INDIRECT_DESC);
+    }
     nic_forget(nic);
     nic->pci = virtio_pci_new(nic->m->bus, &address);
     g_assert_nonnull(nic->pci);
@@ -125,18 +207,21 @@ void nic_init(TestNic *nic)
     qvirtio_set_features(&nic->pci->vdev,
                          qvirtio_get_features(&nic->pci->vdev) &
                          ~(unwanted & ~nic->more_features));
-    nic->rx = qvirtqueue_setup(&nic->pci->vdev, &nic->m->alloc, 0);
-    nic->tx = qvirtqueue_setup(&nic->pci->vdev, &nic->m->alloc, TX);
+    ring_setup(&nic->rx, nic->m->qts, &nic->pci->vdev, &nic->m->alloc, 0);
+    ring_setup(&nic->tx, nic->m->qts, &nic->pci->vdev, &nic->m->alloc, TX);
     qvirtio_set_driver_ok(&nic->pci->vdev);
 }
 
-static QVirtQueue *adopt(TestNic *nic, QVirtQueue *from)
+static void adopt(TestNic *nic, TestRing *ring, const TestRing *from)
 {
-    QVirtQueuePCI *vq = g_memdup2(container_of(from, QVirtQueuePCI, vq),
+    QVirtQueuePCI *vq = g_memdup2(container_of(from->vq, QVirtQueuePCI, vq),
                                   sizeof(*vq));
 
     vq->vq.vdev = &nic->pci->vdev;
-    return &vq->vq;
+    *ring = *from;
+    ring->qts = nic->m->qts;
+    ring->alloc = &nic->m->alloc;
+    ring->vq = &vq->vq;
 }
 
 void nic_adopt(TestNic *nic, const TestNic *from)
@@ -144,8 +229,8 @@ void nic_adopt(TestNic *nic, const TestNic *from)
     nic->pci = g_memdup2(from->pci, sizeof(*from->pci));
     nic->pci->pdev = g_memdup2(from->pci->pdev, sizeof(*from->pci->pdev));
     nic->pci->pdev->bus = nic->m->bus;
-    nic->rx = adopt(nic, from->rx);
-    nic->tx = adopt(nic, from->tx);
+    adopt(nic, &nic->rx, &from->rx);
+    adopt(nic, &nic->tx, &from->tx);
     nic->adopted = true;
 }
 
@@ -209,42 +294,37 @@ size_t packet_make(const TestPacket *packet, uint8_t *buffer)
     return ETHERNET + IP4 + UDP + payload;
 }
 
+void nic_send_on(TestNic *nic, TestRing *ring, const void *data, size_t size,
+                 size_t split)
+{
+    uint64_t addr = guest_alloc(&nic->m->alloc, size);
+    g_autofree RingPart *part = g_new0(RingPart, size + 1);
+    size_t header = nic->kind->chained ? NIC_HEADER : 0;
+    unsigned n = 0;
+
+    qtest_bufwrite(nic->m->qts, addr, data, size);
+    for (size_t at = 0, step; at < size; at += step) {
+        step = split ?: at < header ? header : size;
+        step = MIN(step, size - at);
+        part[n++] = (RingPart) { .addr = addr + at, .size = step };
+    }
+    ring_send(ring, part, n);
+    nic_settle(nic->m);
+}
+
 void nic_send_whole(TestNic *nic, const void *data, size_t size)
 {
-    QTestState *qts = nic->m->qts;
-    uint64_t addr = guest_alloc(&nic->m->alloc, size);
-    uint32_t head;
-
-    qtest_bufwrite(qts, addr, data, size);
-    head = qvirtqueue_add(qts, nic->tx, addr, size, false, false);
-    qvirtqueue_kick(qts, &nic->pci->vdev, nic->tx, head);
-    nic_settle(nic->m);
+    nic_send_on(nic, &nic->tx, data, size, 0);
 }
 
 void nic_send_raw(TestNic *nic, const void *data, size_t size, size_t split)
 {
-    QTestState *qts = nic->m->qts;
-    uint64_t addr = guest_alloc(&nic->m->alloc, NIC_HEADER + size);
-    size_t total = NIC_HEADER + size;
-    size_t step = split ?: total;
-    uint32_t head = 0;
+    g_autofree uint8_t *whole = g_malloc0(NIC_HEADER + size);
 
-    if (nic->tx->num_free < total / step + 1) {
-        qvirtqueue_reset_pool(nic->tx);
-    }
-    qtest_memset(qts, addr, 0, NIC_HEADER);
     if (size) {
-        qtest_bufwrite(qts, addr + NIC_HEADER, data, size);
+        memcpy(whole + NIC_HEADER, data, size);
     }
-    for (size_t at = 0; at < total; at += step) {
-        uint32_t d = qvirtqueue_add(qts, nic->tx, addr + at,
-                                    MIN(step, total - at), false,
-                                    at + step < total);
-
-        head = at ? head : d;
-    }
-    qvirtqueue_kick(qts, &nic->pci->vdev, nic->tx, head);
-    nic_settle(nic->m);
+    nic_send_on(nic, &nic->tx, whole, NIC_HEADER + size, split);
 }
 
 void nic_send(TestNic *nic, TestPacket packet)
@@ -303,8 +383,7 @@ int64_t nic_next(TestNic *nic)
 
 unsigned nic_returned(TestNic *nic)
 {
-    /* The index is the second word of the used ring. */
-    return (uint16_t)qtest_readw(nic->m->qts, nic->tx->used + 2);
+    return ring_returned(&nic->tx);
 }
 
 /* ---- in */
@@ -314,16 +393,21 @@ void nic_receive(TestNic *nic, TestPacket packet)
     uint8_t buffer[2048];
     size_t size = packet_make(&packet, buffer);
     uint32_t length = cpu_to_be32(size);
-    uint64_t addr = guest_alloc(&nic->m->alloc, 2048);
-    uint32_t head = qvirtqueue_add(nic->m->qts, nic->rx, addr, 2048, true,
-                                   false);
+    RingPart part = {
+        .addr = guest_alloc(&nic->m->alloc, sizeof(buffer)),
+        .size = sizeof(buffer),
+        .written = true,
+    };
+    unsigned before = ring_returned(&nic->rx);
+    int64_t end_us = g_get_monotonic_time() + 15 * G_USEC_PER_SEC;
 
-    qvirtqueue_kick(nic->m->qts, &nic->pci->vdev, nic->rx, head);
+    ring_send(&nic->rx, &part, 1);
     g_assert_cmpint(write(nic->host, &length, sizeof(length)), ==,
                     sizeof(length));
     g_assert_cmpint(write(nic->host, buffer, size), ==, size);
-    qvirtio_wait_used_elem(nic->m->qts, &nic->pci->vdev, nic->rx, head, NULL,
-                           15 * G_USEC_PER_SEC);
+    while (ring_returned(&nic->rx) == before) {
+        g_assert_cmpint(g_get_monotonic_time(), <, end_us);
+    }
 }
 
 /* ---- monitor */

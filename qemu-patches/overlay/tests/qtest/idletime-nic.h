@@ -11,6 +11,7 @@
 #define IDLETIME_NIC_H
 
 #include "idletime-machine.h"
+#include "idletime-ring.h"
 #include "standard-headers/linux/virtio_net.h"
 
 #define NIC_HEADER      sizeof(struct virtio_net_hdr_mrg_rxbuf)
@@ -27,8 +28,9 @@ typedef struct TestNic {
     unsigned slot;
     int host;                   /* our end of the netdev */
     QVirtioPCIDevice *pci;
-    QVirtQueue *rx;
-    QVirtQueue *tx;
+    const RingKind *kind;
+    TestRing rx;
+    TestRing tx;
     uint64_t more_features;
     bool adopted;               /* its rings are of a migrated machine */
 } TestNic;
@@ -72,6 +74,9 @@ void nic_send(TestNic *nic, TestPacket packet);
 void nic_send_raw(TestNic *nic, const void *data, size_t size, size_t split);
 /** nic_send_whole: with a virtio-net header of the test's own. */
 void nic_send_whole(TestNic *nic, const void *data, size_t size);
+/** nic_send_on: the same on a ring of the test's choice, @split as above */
+void nic_send_on(TestNic *nic, TestRing *ring, const void *data, size_t size,
+                 size_t split);
 /** packet_make: Ethernet, IPv4, UDP.  Returns the size. */
 size_t packet_make(const TestPacket *packet, uint8_t *buffer);
 
@@ -88,6 +93,18 @@ int64_t nic_number(TestNic *nic, const char *member);
 /** nic_service: how the end of service is known. */
 char *nic_service(TestNic *nic);
 void nic_set_class(TestNic *nic, const char *class);
+
+/* ---- the same test on all kinds of rings */
+
+/**
+ * nic_add, nic_add_data: add a test once for each kind of ring; the name of
+ * the kind is added to @path.  nic_add_of: for those whose device gives
+ * packets back in order, or for the others.  nic_in_order: is it one such?
+ */
+void nic_add(const char *path, GTestFunc test);
+void nic_add_of(const char *path, bool in_order, GTestFunc test);
+void nic_add_data(const char *path, const void *data, GTestDataFunc test);
+bool nic_in_order(void);
 
 /* Exactly these left, in this order; end with -1. */
 #define assert_left(nic, ...)                                               \

@@ -59,6 +59,124 @@ size_t tap_seen(int fd, uint8_t *buffer, size_t size)
     return MAX(got, 0);
 }
 
+size_t tap_await(TestMachine *m, int watched, uint8_t *buffer, size_t size)
+{
+    int64_t end_us = g_get_monotonic_time() + 15 * G_USEC_PER_SEC;
+    size_t got;
+
+    while (!(got = tap_seen(watched, buffer, size))) {
+        g_assert_cmpint(g_get_monotonic_time(), <, end_us);
+        nic_settle(m);
+    }
+    return got;
+}
+
+int tap_sndbuf(int fd)
+{
+    int bytes;
+
+    ioctl_ok(fd, TUNGETSNDBUF, &bytes);
+    return bytes;
+}
+
+/* ---- an uplink that keeps what it gets */
+
+#define UPLINK "up0"
+
+/* Returns what it prints. */
+G_GNUC_PRINTF(1, 2)
+static char *run(const char *fmt, ...)
+{
+    g_autofree char *command = NULL;
+    g_autofree char *err = NULL;
+    char *out = NULL;
+    int status;
+    va_list ap;
+
+    va_start(ap, fmt);
+    command = g_strdup_vprintf(fmt, ap);
+    va_end(ap);
+    g_assert_true(g_spawn_command_line_sync(command, &out, &err, &status,
+                                            NULL));
+    if (status) {
+        g_error("%s: %s", command, err);
+    }
+    return out;
+}
+
+static void run_quiet(const char *command)
+{
+    g_free(run("%s", command));
+}
+
+/* The kernel makes a port of a bridge forward some time after it is up. */
+static void await_forwarding(const char *name)
+{
+    int64_t end_us = g_get_monotonic_time() + 15 * G_USEC_PER_SEC;
+    bool forwards = false;
+
+    while (!forwards) {
+        g_autofree char *out = run("bridge link show dev %s", name);
+
+        forwards = strstr(out, "state forwarding");
+        g_assert_cmpint(g_get_monotonic_time(), <, end_us);
+    }
+}
+
+static void write_setting(const char *path, const char *value)
+{
+    int fd = open(path, O_WRONLY);
+
+    if (fd >= 0) {
+        g_assert_cmpint(write(fd, value, 1), ==, 1);
+        close(fd);
+    }
+}
+
+void tap_bridge(const char *name)
+{
+    /* It would take packets out of the send buffer. */
+    write_setting("/proc/sys/net/bridge/bridge-nf-call-iptables", "0");
+    if (!if_nametoindex("bridge0")) {
+        /* Nor should the bridge send anything. */
+        run_quiet("ip link add bridge0 type bridge mcast_snooping 0");
+        run_quiet("ip link add " UPLINK " type veth peer name up1");
+        run_quiet("ip link set " UPLINK " master bridge0");
+        run_quiet("ip link set bridge0 up");
+        run_quiet("ip link set " UPLINK " up");
+        run_quiet("ip link set up1 up");
+        await_forwarding(UPLINK);
+    }
+    g_free(run("ip link set %s master bridge0", name));
+    await_forwarding(name);
+}
+
+void uplink_hold(unsigned bytes)
+{
+    /* Fifty bytes a second; the bucket has room for one packet. */
+    g_free(run("tc qdisc replace dev " UPLINK " root tbf rate 400bit "
+               "burst %u limit 1000000", bytes));
+}
+
+void uplink_drain(void)
+{
+    run_quiet("tc qdisc del dev " UPLINK " root");
+}
+
+bool tap_bridge_possible(void)
+{
+    g_autofree char *ip = g_find_program_in_path("ip");
+    g_autofree char *tc = g_find_program_in_path("tc");
+    g_autofree char *bridge = g_find_program_in_path("bridge");
+
+    if (!ip || !tc || !bridge) {
+        g_print("1..0 # SKIP no ip, tc and bridge: install iproute2\n");
+    }
+    return ip && tc && bridge;
+}
+
+/* ---- devices */
+
 TestNic *tap_nic(TestMachine *m, const char *netdev, const char *options,
                  uint64_t features)
 {
@@ -80,12 +198,7 @@ void tap_done(TestMachine *m, TestNic *nic, int watched)
 /* The host's own solicitations would be foreground of the device. */
 static void quiet_host(void)
 {
-    int fd = open("/proc/sys/net/ipv6/conf/default/disable_ipv6", O_WRONLY);
-
-    if (fd >= 0) {
-        g_assert_cmpint(write(fd, "1", 1), ==, 1);
-        close(fd);
-    }
+    write_setting("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
 }
 
 bool tap_possible(void)

@@ -29,6 +29,20 @@ size_t tap_seen(int watched, uint8_t *buffer, size_t size);
 /** tap_nic: start the machine with a device whose driver takes @features */
 TestNic *tap_nic(TestMachine *m, const char *netdev, const char *options,
                  uint64_t features);
+/**
+ * tap_bridge: @name and an uplink on a bridge; what is sent to the tap leaves
+ * by the uplink.  uplink_hold: after the next packet of @bytes the uplink
+ * keeps all that come; uplink_drain: they leave, and so do all others.
+ */
+void tap_bridge(const char *name);
+void uplink_hold(unsigned bytes);
+void uplink_drain(void);
+/** tap_bridge_possible: or a line that says why not */
+bool tap_bridge_possible(void);
+/** tap_sndbuf: in force for the queue @fd */
+int tap_sndbuf(int fd);
+/** tap_await: the size of the next packet, in real time; 15 s at most */
+size_t tap_await(TestMachine *m, int watched, uint8_t *buffer, size_t size);
 /** tap_done: the end of a test with one device */
 void tap_done(TestMachine *m, TestNic *nic, int watched);
 

@@ -71,9 +71,9 @@ static void test_hostile(void)
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
-    g_test_add_func("/uplink/rates", test_rates);
-    g_test_add_func("/uplink/unknown", test_unknown);
-    g_test_add_func("/uplink/change", test_change);
-    g_test_add_func("/uplink/hostile", test_hostile);
+    g_test_add_func("/uplink-interval/rates", test_rates);
+    g_test_add_func("/uplink-interval/unknown", test_unknown);
+    g_test_add_func("/uplink-interval/change", test_change);
+    g_test_add_func("/uplink-interval/hostile", test_hostile);
     return g_test_run();
 }
