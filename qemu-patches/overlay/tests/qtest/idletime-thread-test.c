@@ -126,22 +126,35 @@ static void test_deadline(const void *opaque)
     machine_free(m);
 }
 
+/* The throttle keeps the second piece until a drain. */
 static void test_pieces(const void *opaque)
 {
+    const ThreadCase *c = opaque;
+    g_autofree char *queues = g_strdup_printf("num-queues=%u", c->num_queues);
+    TestMachine *m = machine_new();
     TestDisk *fg, *bg;
-    TestMachine *m = threads(opaque, "max-request-bytes=65536", &fg, &bg);
     TestRequest *r;
 
-    disk_pause_write(bg, "A");
+    machine_args(m, "-object iothread,id=io0 -object iothread,id=io1");
+    machine_resource(m, RESOURCE, "max-request-bytes=65536");
+    fg = machine_disk(m, "fg", "idletime=" RESOURCE);
+    bg = machine_throttled(m, "bg", ONE_WRITE, queues);
+    machine_start(m);
+    disk_unplug(bg);
+    disk_plug(bg, c->options);
     r = disk_write(bg, 0, MiB, 0x5a);
+    disk_await(bg, "pieces", 2);
     disk_await(bg, "in-service", 1);
     foreground(fg);
-    disk_resume(bg, "A");
+    disk_let_go(bg);
     disk_await(bg, "held", 1);
     machine_step_us(m, INTERVAL_US - 1);
     g_usleep(PAUSE_US);
-    g_assert_cmpint(disk_number(bg, "pieces"), ==, 1);
+    g_assert_cmpint(disk_number(bg, "pieces"), ==, 2);
     machine_step_us(m, 1);
+    while (!request_done(r)) {
+        disk_let_go(bg);
+    }
     request_ok(r);
     g_assert_cmpint(disk_number(bg, "pieces"), ==, 16);
     g_assert_true(disk_holds(bg, 0, MiB, 0x5a));
@@ -285,7 +298,7 @@ static void test_class(const void *opaque)
 }
 
 /* A flush on one queue releases what is held on all, in every thread. */
-static void test_urge(const void *opaque)
+static void test_expedite(const void *opaque)
 {
     TestDisk *fg, *bg;
     TestMachine *m = threads(opaque, "interval-us=60000000,max-hold-ms=0",
@@ -324,7 +337,7 @@ static const ThreadTest thread_test[] = {
     { "unplug", test_unplug },
     { "drain", test_drain },
     { "class", test_class },
-    { "urge", test_urge },
+    { "expedite", test_expedite },
 };
 
 int main(int argc, char **argv)
