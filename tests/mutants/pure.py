@@ -1,0 +1,127 @@
+"""The pure rooms: their objects in one shared library, so that a mutant costs one compilation and one link."""
+
+from __future__ import annotations
+
+import hashlib
+import shlex
+import subprocess
+from functools import lru_cache
+from pathlib import Path
+
+from tests.framework import paths
+from tests.mutants import confine
+from tests.mutants.trial import GOLDEN, SANITIZED, UNIT, SetupError, Trial, digest, measured
+
+ROOMS = ("core", "arena", "learner", "packet", "uplink")
+OVERLAY = paths.ROOT / "qemu-patches" / "overlay"
+FOLDER = paths.BUILD / "mutants" / "pure"
+SIMULATOR = FOLDER / "sim" / "shared" / "idletime-sim"
+FLAVOUR = {UNIT: "plain", SANITIZED: "sanitized", GOLDEN: "plain"}
+# The same random numbers in each run; a sanitizer's finding ends the program.
+ENV = {"IDLETIME_SEED": "1", "ASAN_OPTIONS": "hard_rss_limit_mb=2000:detect_leaks=1"}
+
+
+def _make(room: str, *words: str) -> str:
+    fragment = {"unit": "unit.mk", "sim": "sim.mk"}[room]
+    build = FOLDER if room == "unit" else FOLDER / "sim"
+    argv = ["make", "-s", "-C", str(paths.ROOT / "tests" / room), "-f", f"../mutants/{fragment}", f"BUILD={build}",
+            f"ROOMS_LIBRARY={FOLDER}/plain", *words]
+    result = subprocess.run(argv, capture_output=True, text=True)
+    if result.returncode != 0:
+        raise SetupError(f"the tests do not build: {shlex.join(argv)}\n{result.stderr[-2000:]}")
+    return result.stdout.strip()
+
+
+def _symbols(path: Path, *options: str) -> set[str]:
+    text = subprocess.run(["nm", "-P", "--extern-only", *options, str(path)], capture_output=True, text=True, check=True).stdout
+    return {line.split()[0].split("@")[0] for line in text.splitlines() if line}
+
+
+class Pure:
+    """The unit tests, plain and with sanitizers, and the simulator's golden files."""
+
+    fingerprint = ""
+
+    def __init__(self) -> None:
+        self._command: dict[str, list[str]] = {}
+        self._all: list[Trial] = []
+
+    def files(self) -> list[str]:
+        return [str(path.relative_to(OVERLAY)) for room in ROOMS for path in sorted((OVERLAY / "idletime" / room).glob("*.c"))]
+
+    def prepare(self) -> None:
+        _make("unit", "-j2", "shared")
+        _make("sim", "shared")
+        for flavour in ("plain", "sanitized"):
+            self._command[flavour] = shlex.split(_make("unit", f"say-compile-{flavour}"))
+        programs = _make("unit", "say-programs").split()
+        cases = [line.split(maxsplit=1) for line in _make("sim", "say-cases").splitlines()]
+        parts = [FOLDER / "plain" / "librooms.so", *(FOLDER / flavour / "shared" / name for flavour in ("plain", "sanitized") for name in programs),
+                 SIMULATOR, *(self._golden(case[0]) for case in cases)]
+        self.fingerprint = hashlib.sha256("".join(map(digest, parts)).encode()).hexdigest()[:16]
+        trials = [Trial(stage, name, (str(FOLDER / FLAVOUR[stage] / "shared" / name), "--tap"), 0, ENV)
+                  for stage in (UNIT, SANITIZED) for name in programs]
+        trials += [Trial(GOLDEN, name, (str(SIMULATOR), *shlex.split("".join(options))), 0, ENV, self._golden(name))
+                   for name, *options in cases]
+        self._all = measured(trials, FOLDER / "baseline.json", self.fingerprint, self._without_mutant)
+
+    @staticmethod
+    def _golden(case: str) -> Path:
+        return paths.ROOT / "tests" / "sim" / "golden" / f"{case}.txt"
+
+    def _without_mutant(self, trial: Trial) -> confine.Result:
+        env = {**trial.env, "LD_LIBRARY_PATH": str(FOLDER / FLAVOUR[trial.stage])}
+        return confine.run(trial.argv, FOLDER, 600, env, trial.stage == SANITIZED)
+
+    def compile(self, file: str, text: str, target: Path, flavour: str = UNIT) -> bool:
+        # The same name for all, so that equal code gives equal objects.
+        argv = [*self._command[FLAVOUR[flavour]], "-x", "c", "-iquote", str((OVERLAY / file).parent), "-c", "-o", str(target), "-"]
+        return subprocess.run(argv, input=text.encode(), cwd=paths.ROOT / "tests" / "unit", capture_output=True).returncode == 0
+
+    def link(self, file: str, text: str, place: Path, stage: str) -> bool:
+        flavour = FLAVOUR[stage]
+        folder = place / flavour
+        if (folder / "librooms.so").exists():
+            return True
+        folder.mkdir(parents=True, exist_ok=True)
+        if not self.compile(file, text, folder / "mutant.o", stage):
+            return False
+        objects = [str(folder / "mutant.o" if path == self._object(file, flavour) else path)
+                   for path in (self._object(other, flavour) for other in self.files())]
+        argv = [*self._command[flavour], "-shared", "-Wl,-Bsymbolic", "-o", str(folder / "librooms.so"), *objects]
+        return subprocess.run(argv, cwd=paths.ROOT / "tests" / "unit", capture_output=True).returncode == 0
+
+    @staticmethod
+    def _object(file: str, flavour: str) -> Path:
+        return FOLDER / flavour / "rooms" / Path(file).relative_to("idletime").with_suffix(".o")
+
+    def env(self, place: Path, stage: str) -> dict[str, str]:
+        return {"LD_LIBRARY_PATH": str(place / FLAVOUR[stage])}
+
+    def trials(self, file: str) -> list[Trial]:
+        return sorted((t for t in self._all if file in self._reach(t.argv[0])),
+                      key=lambda t: (not self._is_named_after(t, file), t.seconds))
+
+    @staticmethod
+    def _is_named_after(trial: Trial, file: str) -> bool:
+        path = Path(file)
+        return any(word in trial.name for word in (path.stem, path.parent.name))
+
+    @lru_cache
+    def _reach(self, program: str) -> frozenset[str]:
+        """The files whose code the program can reach: from its undefined symbols through those of the objects."""
+        homes = self._homes()
+        found: set[str] = set()
+        wanted = _symbols(Path(program), "--dynamic", "--undefined-only")
+        while wanted:
+            new = {homes[name] for name in wanted if name in homes} - found
+            found |= new
+            wanted = set().union(*(_symbols(self._object(file, "plain"), "--undefined-only") for file in new))
+        return frozenset(found)
+
+    @lru_cache
+    def _homes(self) -> dict[str, str]:
+        homes: dict[str, str] = {}
+        for file in self.files():
+            homes.update(dict.fromkeys(_symbols(self._object(file, "plain"), "--defined-only"), file))
+        return homes

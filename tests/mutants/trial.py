@@ -1,0 +1,92 @@
+"""What judges a mutant: programs, each with the stage it belongs to."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Callable, Mapping, Protocol, Sequence
+
+from tests.mutants.confine import Result
+
+UNIT, SANITIZED, MACHINE, GOLDEN = "unit", "sanitized", "machine", "golden"
+STAGES = (UNIT, SANITIZED, MACHINE, GOLDEN)
+"""In the order in which they run. Who is only noticed by the last is "only golden", not killed."""
+
+
+class SetupError(RuntimeError):
+    """The tests cannot be run, or fail on the code as it is; the text says what to do."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One test program."""
+
+    stage: str
+    name: str
+    argv: tuple[str, ...]
+    seconds: float
+    """How long it takes on the code as it is."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    expected: Path | None = None
+    """What it has to print; None: its exit status tells."""
+
+    @property
+    def limit_seconds(self) -> float:
+        """Beyond it a mutant hangs; generous, since the machine may be busy."""
+        return 10 + 10 * self.seconds
+
+    def noticed(self, result: Result) -> bool:
+        """Whether the program tells the mutant from the code as it is."""
+        return not result.passed or (self.expected is not None and result.output != self.expected.read_text())
+
+
+class Bench(Protocol):
+    """A set of files and of programs that test them."""
+
+    fingerprint: str
+    """Of the programs: when it changes, what survived is run again."""
+
+    def prepare(self) -> None:
+        """Build what does not depend on the mutant, and check that the tests pass without one."""
+
+    def files(self) -> list[str]:
+        """The files that can be mutated, below qemu-patches/overlay."""
+
+    def compile(self, file: str, text: str, target: Path, flavour: str) -> bool:
+        """Compile `text` as that file; False where it does not compile."""
+
+    def link(self, file: str, text: str, place: Path, stage: str) -> bool:
+        """Make what a stage's programs need, with the mutant in it."""
+
+    def trials(self, file: str) -> list[Trial]:
+        """The programs that can notice a change of that file, the ones nearest to it first."""
+
+    def env(self, place: Path, stage: str) -> dict[str, str]:
+        """What tells the programs where the mutant is."""
+
+
+def digest(path: Path) -> str:
+    """The hash of a file's content."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def measured(trials: Sequence[Trial], record: Path, fingerprint: str, run: Callable[[Trial], Result]) -> list[Trial]:
+    """The trials with their durations, each run once on the code as it is, where it must pass.
+
+    The durations are kept in `record` as long as the fingerprint is the same.
+    """
+    known = json.loads(record.read_text()) if record.exists() else {}
+    if known.get("fingerprint") != fingerprint:
+        known = {"fingerprint": fingerprint}
+        print(f"Running {len(trials)} test programs without a mutant", flush=True)
+        for trial in trials:
+            begin = time.monotonic()
+            result = run(trial)
+            if trial.noticed(result):
+                raise SetupError(f"{trial.name} ({trial.stage}) fails without a mutant: mend it first\n{result.output[-2000:]}")
+            known[f"{trial.stage} {trial.name}"] = round(time.monotonic() - begin, 3)
+        record.write_text(json.dumps(known, indent=1))
+    return [replace(trial, seconds=known[f"{trial.stage} {trial.name}"]) for trial in trials]
