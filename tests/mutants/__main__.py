@@ -17,8 +17,9 @@ from typing import Any
 from tests.framework import paths
 from tests.mutants import accepted, report
 from tests.mutants.campaign import Campaign
+from tests.mutants.device import Device
 from tests.mutants.pure import Pure
-from tests.mutants.trial import Bench, SetupError
+from tests.mutants.trial import Bench, SetupError, alone
 
 REPORT = paths.BUILD / "mutants" / "report.txt"
 
@@ -34,13 +35,15 @@ def _arguments() -> argparse.Namespace:
 
 def _bench(words: list[str]) -> tuple[Bench, list[str]]:
     """The bench of the files, and the files; all must be of one."""
-    for name, bench in (("pure", Pure()),):
+    benches: dict[str, Bench] = {"pure": Pure(), "device": Device()}
+    for name, bench in benches.items():
+        files = bench.files()
         if words == [name]:
-            return bench, bench.files()
-        if all(word in bench.files() for word in words):
+            return bench, files
+        if set(words) <= set(files):
             return bench, words
-    raise SetupError(f"{' '.join(words)}: name pure, device, or files of one of both, as idletime/arena/slot.c; "
-                     f"known are {' '.join(Pure().files())}")
+    known = "\n".join(f"  {name}: {' '.join(bench.files())}" for name, bench in benches.items())
+    raise SetupError(f"FILES='{' '.join(words)}': name pure, device, or files of one of both:\n{known}")
 
 
 def _interrupt(_number: int, _frame: Any) -> None:
@@ -53,10 +56,11 @@ def main() -> int:
     try:
         known = accepted.read()
         bench, files = _bench(options.files)
-        bench.prepare()
         sample = None if options.sample == "all" else int(options.sample)
         campaign = Campaign(bench, files, sample, options.seed, options.jobs)
-        campaign.run()
+        with alone(bench.folder):
+            bench.prepare()
+            campaign.run()
     except (SetupError, accepted.AcceptedError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

@@ -18,7 +18,6 @@ from tests.mutants.record import EQUIVALENT, GOLDEN, INVALID, JUDGED, KILLED, SU
 from tests.mutants.source import Mutant, flatten, mutants_of, mutated
 from tests.mutants.trial import GOLDEN as GOLDEN_STAGE, SANITIZED, STAGES, Bench, Trial, digest
 
-WORK = paths.BUILD / "mutants" / "work"
 OVERLAY = paths.ROOT / "qemu-patches" / "overlay"
 
 
@@ -39,13 +38,14 @@ class Campaign:
         self.ended_early = False
         self._code: dict[str, str] = {}
         self._kills: Counter[tuple[str, str, str]] = Counter()
+        self._work = bench.folder / "work"
         self._places: queue.SimpleQueue[Path] = queue.SimpleQueue()
 
     def run(self) -> None:
         """All of it. May be interrupted and begun again."""
-        shutil.rmtree(WORK, ignore_errors=True)
+        shutil.rmtree(self._work, ignore_errors=True)
         for number in range(self.jobs):
-            self._places.put(WORK / str(number))
+            self._places.put(self._work / str(number))
         self._pool = ThreadPoolExecutor(self.jobs)
         try:
             self._choose()
@@ -54,7 +54,7 @@ class Campaign:
             self.ended_early = True
         finally:
             self._pool.shutdown(cancel_futures=True)
-            shutil.rmtree(WORK, ignore_errors=True)
+            shutil.rmtree(self._work, ignore_errors=True)
 
     # ---- which mutants count
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import shlex
 import subprocess
-from functools import lru_cache
 from pathlib import Path
 
 from tests.framework import paths
@@ -40,11 +39,13 @@ def _symbols(path: Path, *options: str) -> set[str]:
 class Pure:
     """The unit tests, plain and with sanitizers, and the simulator's golden files."""
 
+    folder = FOLDER
     fingerprint = ""
 
     def __init__(self) -> None:
         self._command: dict[str, list[str]] = {}
         self._all: list[Trial] = []
+        self._reach: dict[str, set[str]] = {}
 
     def files(self) -> list[str]:
         return [str(path.relative_to(OVERLAY)) for room in ROOMS for path in sorted((OVERLAY / "idletime" / room).glob("*.c"))]
@@ -64,6 +65,7 @@ class Pure:
         trials += [Trial(GOLDEN, name, (str(SIMULATOR), *shlex.split("".join(options))), 0, ENV, self._golden(name))
                    for name, *options in cases]
         self._all = measured(trials, FOLDER / "baseline.json", self.fingerprint, self._without_mutant)
+        self._reach = self._reaches()
 
     @staticmethod
     def _golden(case: str) -> Path:
@@ -73,9 +75,12 @@ class Pure:
         env = {**trial.env, "LD_LIBRARY_PATH": str(FOLDER / FLAVOUR[trial.stage])}
         return confine.run(trial.argv, FOLDER, 600, env, trial.stage == SANITIZED)
 
-    def compile(self, file: str, text: str, target: Path, flavour: str = UNIT) -> bool:
-        # The same name for all, so that equal code gives equal objects.
-        argv = [*self._command[FLAVOUR[flavour]], "-x", "c", "-iquote", str((OVERLAY / file).parent), "-c", "-o", str(target), "-"]
+    def compile(self, file: str, text: str, target: Path) -> bool:
+        return self._compile(file, text, target, "plain")
+
+    def _compile(self, file: str, text: str, target: Path, flavour: str) -> bool:
+        # From standard input: equal code gives equal objects, whatever the file's name.
+        argv = [*self._command[flavour], "-x", "c", "-iquote", str((OVERLAY / file).parent), "-c", "-o", str(target), "-"]
         return subprocess.run(argv, input=text.encode(), cwd=paths.ROOT / "tests" / "unit", capture_output=True).returncode == 0
 
     def link(self, file: str, text: str, place: Path, stage: str) -> bool:
@@ -84,7 +89,7 @@ class Pure:
         if (folder / "librooms.so").exists():
             return True
         folder.mkdir(parents=True, exist_ok=True)
-        if not self.compile(file, text, folder / "mutant.o", stage):
+        if not self._compile(file, text, folder / "mutant.o", flavour):
             return False
         objects = [str(folder / "mutant.o" if path == self._object(file, flavour) else path)
                    for path in (self._object(other, flavour) for other in self.files())]
@@ -99,7 +104,7 @@ class Pure:
         return {"LD_LIBRARY_PATH": str(place / FLAVOUR[stage])}
 
     def trials(self, file: str) -> list[Trial]:
-        return sorted((t for t in self._all if file in self._reach(t.argv[0])),
+        return sorted((t for t in self._all if file in self._reach[t.argv[0]]),
                       key=lambda t: (not self._is_named_after(t, file), t.seconds))
 
     @staticmethod
@@ -107,21 +112,18 @@ class Pure:
         path = Path(file)
         return any(word in trial.name for word in (path.stem, path.parent.name))
 
-    @lru_cache
-    def _reach(self, program: str) -> frozenset[str]:
-        """The files whose code the program can reach: from its undefined symbols through those of the objects."""
-        homes = self._homes()
-        found: set[str] = set()
-        wanted = _symbols(Path(program), "--dynamic", "--undefined-only")
-        while wanted:
-            new = {homes[name] for name in wanted if name in homes} - found
-            found |= new
-            wanted = set().union(*(_symbols(self._object(file, "plain"), "--undefined-only") for file in new))
-        return frozenset(found)
-
-    @lru_cache
-    def _homes(self) -> dict[str, str]:
-        homes: dict[str, str] = {}
-        for file in self.files():
-            homes.update(dict.fromkeys(_symbols(self._object(file, "plain"), "--defined-only"), file))
-        return homes
+    def _reaches(self) -> dict[str, set[str]]:
+        """By program: the files whose code it can reach, from its undefined symbols through those of the objects."""
+        objects = {file: self._object(file, "plain") for file in self.files()}
+        homes = {name: file for file, path in objects.items() for name in _symbols(path, "--defined-only")}
+        needs = {file: {homes[name] for name in _symbols(path, "--undefined-only") if name in homes}
+                 for file, path in objects.items()}
+        result = {}
+        for program in {trial.argv[0] for trial in self._all}:
+            found: set[str] = set()
+            new = {homes[name] for name in _symbols(Path(program), "--dynamic", "--undefined-only") if name in homes}
+            while new:
+                found |= new
+                new = set().union(*(needs[file] for file in new)) - found
+            result[program] = found
+        return result

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Callable, Mapping, Protocol, Sequence
+from typing import Callable, Iterator, Mapping, Protocol, Sequence
 
 from tests.mutants.confine import Result
 
@@ -46,6 +48,8 @@ class Trial:
 class Bench(Protocol):
     """A set of files and of programs that test them."""
 
+    folder: Path
+    """Where it builds."""
     fingerprint: str
     """Of the programs: when it changes, what survived is run again."""
 
@@ -55,7 +59,7 @@ class Bench(Protocol):
     def files(self) -> list[str]:
         """The files that can be mutated, below qemu-patches/overlay."""
 
-    def compile(self, file: str, text: str, target: Path, flavour: str) -> bool:
+    def compile(self, file: str, text: str, target: Path) -> bool:
         """Compile `text` as that file; False where it does not compile."""
 
     def link(self, file: str, text: str, place: Path, stage: str) -> bool:
@@ -66,6 +70,18 @@ class Bench(Protocol):
 
     def env(self, place: Path, stage: str) -> dict[str, str]:
         """What tells the programs where the mutant is."""
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Two runs would build in one folder: the second one ends with an error."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise SetupError(f"another run is busy in {folder}: wait for its end") from None
+        yield
 
 
 def digest(path: Path) -> str:

@@ -2,8 +2,9 @@
 # The unit tests with the rooms in a shared library, so that a mutant needs
 # one compilation and one link for all of them.  For tests/mutants; run in
 # tests/unit, with BUILD.
-# No debug information: equal code gives equal objects.
-CFLAGS := -O2 -fPIC -w
+# No debug information: equal code gives equal objects.  Sections, so that a
+# program does not refer to the rooms for functions of util.c it does not use.
+CFLAGS := -O2 -fPIC -w -ffunction-sections
 include Makefile
 
 define shared
@@ -12,7 +13,7 @@ $(BUILD)/$(1)/librooms.so: $(ROOMS:$(OVERLAY)/idletime/%.c=$(BUILD)/$(1)/rooms/%
 
 $(BUILD)/$(1)/shared/test-%: test-%.c util.c $$$$(EXTRA_test-$$$$*) $(HEADERS) Makefile $(BUILD)/$(1)/librooms.so
 	@mkdir -p $$(@D)
-	$(call compile,$(1)) -o $$@ $$(filter %.c,$$^) -L$(BUILD)/$(1) -lrooms $(GLIB_LIBS) -lm
+	$(call compile,$(1)) -Wl,--gc-sections -o $$@ $$(filter %.c,$$^) -L$(BUILD)/$(1) -lrooms $(GLIB_LIBS) -lm
 endef
 $(foreach f,plain sanitized,$(eval $(call shared,$(f))))
 
