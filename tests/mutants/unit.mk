@@ -11,7 +11,7 @@ define shared
 $(BUILD)/$(1)/librooms.so: $(ROOMS:$(OVERLAY)/idletime/%.c=$(BUILD)/$(1)/rooms/%.o)
 	$(call compile,$(1)) -shared -Wl,-Bsymbolic -o $$@ $$^
 
-$(BUILD)/$(1)/shared/test-%: test-%.c util.c $$$$(EXTRA_test-$$$$*) $(HEADERS) Makefile $(BUILD)/$(1)/librooms.so
+$(BUILD)/$(1)/shared/test-%: test-%.c $(COMMON) $$$$(EXTRA_test-$$$$*) $(HEADERS) Makefile $(BUILD)/$(1)/librooms.so
 	@mkdir -p $$(@D)
 	$(call compile,$(1)) -Wl,--gc-sections -o $$@ $$(filter %.c,$$^) -L$(BUILD)/$(1) -lrooms $(GLIB_LIBS) -lm
 endef
