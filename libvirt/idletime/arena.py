@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Reads an arena: who is on the boards of a resource, now. Reads only; no slot is claimed.
 
-The layout is that of idletime/arena/arena.h, ABI 2; another version is said, not guessed. A value that makes no
-sense is a value of a damaged board: it is shown, it hurts nobody.
+The layout is that of idletime/arena/arena.h, ABI 3; another version is said, not guessed. A value that makes no
+sense is a value of a damaged board: it is shown, it hurts nobody. Who may read the boards but not the lock files beside
+them is shown dead participants, too.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-ABI = 2
+ABI = 3
 MAGIC = 0x656D6974656C6469
 _HEADER = struct.Struct("=QIIIIQQ")  # magic, abi, kind, slots, slots_high, size, clock
 _FOREGROUND = struct.Struct("=IIqQQQ")  # in_service, pid, last_ns, started, bytes, ring_head
-_BACKGROUND = struct.Struct("=IIIIQqQqI")  # waiting, wake, weight, in_service, vtime, interval, started, due, pid
+_BACKGROUND = struct.Struct("=IIQqQqQI")  # waiting, wake, vtime, interval, started, due, cost, weight
 _PAGE, _LINE, _SLOTS, _LABEL = 4096, 64, 1024, 64
 _FLOCK = struct.Struct("@hhqqi4x")  # l_type, l_whence, l_start, l_len, l_pid
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _OFD_GETLK = getattr(fcntl, "F_OFD_GETLK", 36)
 
 
@@ -44,9 +46,7 @@ class Foreground:
 class Background:
     """A background participant. waiting: it holds requests and wants to start one."""
 
-    pid: int
     waiting: bool
-    in_service: int
     weight: int
     requests: int
 
@@ -83,7 +83,7 @@ def _board(path: str, name: str) -> Iterator[tuple[int, int]]:
     """An open board, and the number of slots that were ever claimed."""
     file = os.path.join(path, name)
     try:
-        descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = os.open(file, _READ)
     except OSError as error:
         raise ArenaError(f"cannot open {file}: {error.strerror}") from error
     try:
@@ -100,37 +100,52 @@ def _board(path: str, name: str) -> Iterator[tuple[int, int]]:
         os.close(descriptor)
 
 
-def _lines(descriptor: int, offset: int, high: int, form: struct.Struct) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """The slots that a living process owns."""
-    data = os.pread(descriptor, high * _LINE, offset)
-    for index in range(len(data) // _LINE):
-        line = form.unpack_from(data, index * _LINE)
-        if any(line) and _alive(descriptor, offset + index * _LINE):
-            yield index, line
+def _lines(path: str, name: str, offset: int, form: struct.Struct) -> Iterator[tuple[int, int, tuple[int, ...]]]:
+    """The slots of a board that a living process owns: descriptor of the board, slot, fields."""
+    with _board(path, name) as (descriptor, high), _locks(path, name) as locks:
+        data = os.pread(descriptor, high * _LINE, offset)
+        for index in range(len(data) // _LINE):
+            line = form.unpack_from(data, index * _LINE)
+            if any(line) and _alive(locks, index):
+                yield descriptor, index, line
 
 
-def _alive(descriptor: int, offset: int) -> bool:
-    """Whether somebody holds the lock of the slot at this offset."""
-    question = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, offset, 1, 0)
+@contextlib.contextmanager
+def _locks(path: str, name: str) -> Iterator[int | None]:
+    """The file in which the owners of slots say that they live; None if we may not open it."""
     try:
-        answer = fcntl.fcntl(descriptor, _OFD_GETLK, question)
+        descriptor = os.open(os.path.join(path, f"{name}.alive"), _READ)
     except OSError:
+        yield None
+        return
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _alive(locks: int | None, index: int) -> bool:
+    """Whether somebody holds the lock of this slot."""
+    question = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, index, 1, 0)
+    try:
+        answer = fcntl.fcntl(locks, _OFD_GETLK, question) if locks is not None else None
+    except OSError:
+        answer = None
+    if answer is None:
         return True  # unknown: rather shown than hidden
     return bool(_FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)
 
 
 def _read_foreground(path: str, now_ns: int) -> Iterator[Foreground]:
-    with _board(path, "foreground") as (descriptor, high):
-        for index, (in_service, pid, last_ns, started, _bytes, _head) in \
-                _lines(descriptor, _PAGE, high, _FOREGROUND):
-            label = os.pread(descriptor, _LABEL, _PAGE + _SLOTS * _LINE + index * _PAGE)
-            text = label.split(b"\0")[0].decode("utf-8", "replace")
-            idle = None if in_service else max(0, now_ns - last_ns) // 1000
-            yield Foreground("".join(c if c.isprintable() else "?" for c in text), pid, in_service, idle, started)
+    for descriptor, index, (in_service, pid, last_ns, started, _bytes, _head) in \
+            _lines(path, "foreground", _PAGE, _FOREGROUND):
+        label = os.pread(descriptor, _LABEL, _PAGE + _SLOTS * _LINE + index * _PAGE)
+        text = label.split(b"\0")[0].decode("utf-8", "replace")
+        idle = None if in_service else max(0, now_ns - last_ns) // 1000
+        yield Foreground("".join(c if c.isprintable() else "?" for c in text), pid, in_service, idle, started)
 
 
 def _read_background(path: str) -> Iterator[Background]:
-    with _board(path, "background") as (descriptor, high):
-        for _, (waiting, _wake, weight, in_service, _vtime, _interval, started, _due, pid) in \
-                _lines(descriptor, 2 * _PAGE, high, _BACKGROUND):
-            yield Background(pid, bool(waiting), in_service, weight, started)
+    for _, _, (waiting, _wake, _vtime, _interval, started, _due, _cost, weight) in \
+            _lines(path, "background", 2 * _PAGE, _BACKGROUND):
+        yield Background(bool(waiting), weight, started)

@@ -16,7 +16,7 @@ from idletime import arena
 NOW = 10_000_000_000  # ns
 
 
-def write_arena(path: Path, abi: int = 2, magic: int = 0x656D6974656C6469) -> None:
+def write_arena(path: Path, abi: int = 3, magic: int = 0x656D6974656C6469) -> None:
     """Foreground: slot 0 idle since 4 ms, slot 1 (3 in service). Background: slot 0 waits. Slots 2 and 1: nobody's."""
     path.mkdir(exist_ok=True)
     header = struct.Struct("=QIIIIQQ")
@@ -28,9 +28,12 @@ def write_arena(path: Path, abi: int = 2, magic: int = 0x656D6974656C6469) -> No
         foreground += label.ljust(4096, b"\0")
     background = bytearray(header.pack(magic, abi, 2, 1024, 2, 0, 0).ljust(8192, b"\0"))
     for slot in (0, 1):
-        background += struct.pack("=IIIIQqQQI", 1, 0, 50, 1, 0, 0, 9, 0, 200 + slot).ljust(64, b"\0")
+        background += struct.pack("=IIQqQqQI", 1, 0, 0, 0, 9 + slot, 0, 0, 50).ljust(64, b"\0")
     (path / "foreground").write_bytes(foreground)
     (path / "background").write_bytes(background)
+    for name in ("foreground", "background"):
+        (path / f"{name}.lock").touch()
+        (path / f"{name}.alive").touch()
 
 
 @pytest.fixture
@@ -38,11 +41,11 @@ def slots(tmp_path):
     """An arena whose foreground slots 0 and 1 and background slot 0 are owned by a living participant: us."""
     write_arena(tmp_path)
     opened = []
-    for name, offsets in (("foreground", (4096, 4160)), ("background", (8192,))):
-        descriptor = os.open(tmp_path / name, os.O_RDWR)
+    for name, indices in (("foreground", (0, 1)), ("background", (0,))):
+        descriptor = os.open(tmp_path / f"{name}.alive", os.O_RDWR)
         opened.append(descriptor)
-        for offset in offsets:
-            fcntl.fcntl(descriptor, 37, struct.pack("@hhqqi4x", fcntl.F_WRLCK, 0, offset, 1, 0))  # F_OFD_SETLK
+        for index in indices:
+            fcntl.fcntl(descriptor, 37, struct.pack("@hhqqi4x", fcntl.F_RDLCK, 0, index, 1, 0))  # F_OFD_SETLK
     yield tmp_path
     for descriptor in opened:
         os.close(descriptor)
@@ -54,13 +57,23 @@ def test_living_participants(slots):
         ("web/vda", 100, 0, 4000, 7),
         ("db/\ufffd?[31m", 101, 3, None, 8),
     ]
-    assert seen.background == (arena.Background(200, True, 1, 50, 9),)
+    assert seen.background == (arena.Background(True, 50, 9),)
     assert seen.interval_left_us(20000) is None  # foreground is in service
 
 
 def test_nobody_lives(tmp_path):
     write_arena(tmp_path)
     assert arena.read(str(tmp_path), NOW) == arena.Arena((), ())
+
+
+def test_without_the_lock_files_all_are_shown(tmp_path):
+    """Who may read the boards only cannot know who lives: also the participants of slot 2 and 1, whose owners died."""
+    write_arena(tmp_path)
+    for name in ("foreground", "background"):
+        (tmp_path / f"{name}.alive").unlink()
+    seen = arena.read(str(tmp_path), NOW)
+    assert [one.label for one in seen.foreground] == ["web/vda", "db/\ufffd?[31m", "dead/vda"]
+    assert [one.requests for one in seen.background] == [9, 10]
 
 
 @pytest.mark.parametrize("interval, left", [(20000, 16000), (4000, 0), (1000, 0), (0, 0)])
@@ -78,8 +91,8 @@ def test_interval_left(interval, left):
         (lambda path: path.write_bytes(b""), "too short"),
         (lambda path: path.write_bytes(b"x" * 9000), "is not a board"),
         (
-            lambda path: path.write_bytes(struct.pack("=QIIIIQQ", arena.MAGIC, 3, 1, 0, 0, 0, 0)),
-            "version 3, this program reads 2",
+            lambda path: path.write_bytes(struct.pack("=QIIIIQQ", arena.MAGIC, 2, 1, 0, 0, 0, 0)),
+            "version 2, this program reads 3",
         ),
         (lambda path: (path.unlink(), path.symlink_to("/etc/passwd")), "cannot open"),
         (lambda path: (path.unlink(), os.mkfifo(path)), "too short"),
@@ -116,7 +129,7 @@ def test_layout_is_that_of_the_header_file():
         ("IdletimeFgLine", ["in_service", "pid", "last_ns", "started", "bytes", "ring_head"]),
         (
             "IdletimeBgLine",
-            ["waiting", "wake", "weight", "in_service", "vtime_ns", "interval_ns", "started", "due_ns", "pid"],
+            ["waiting", "wake", "vtime_ns", "interval_ns", "started", "due_ns", "cost_ns", "weight"],
         ),
     ):
         body = re.search(rf"struct {struct_} \{{(.*?)\}}", text, re.S).group(1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +23,15 @@ USERS = {"foreground": FOREGROUND, "background": BACKGROUND, "guest": FOREGROUND
 
 @dataclass(frozen=True)
 class Rights:
-    """Modes of the arena: the directory is root's, each board that of its writers, all of GROUP."""
+    """Modes of the arena: the directory is root's, each file that of the board's writers, all of GROUP."""
 
     directory: int = 0o750
     foreground: int = 0o640
+    foreground_lock: int = 0o600
+    foreground_alive: int = 0o640
     background: int = 0o660
+    background_lock: int = 0o660
+    background_alive: int = 0o660
 
 
 ARENA = "/run/arena"
@@ -65,10 +69,11 @@ def arena(host: Libvirtd) -> Path:
 
 def grant(path: Path, rights: Rights) -> Path:
     """Hand out an arena."""
-    for name, owner, mode in ((".", 0, rights.directory), ("foreground", FOREGROUND, rights.foreground),
-                              ("background", BACKGROUND, rights.background)):
-        os.chown(path / name, owner, GROUP)
-        os.chmod(path / name, mode)
+    for name, mode in asdict(rights).items():
+        owner = {"foreground": FOREGROUND, "background": BACKGROUND}.get(name.split("_")[0], 0)
+        file = path if name == "directory" else path / name.replace("_", ".")
+        os.chown(file, owner, GROUP)
+        os.chmod(file, mode)
     return path
 
 
@@ -88,9 +93,13 @@ def test_these_rights_suffice(host: Libvirtd, arena: Path, device_class: str) ->
     ("background", Rights(foreground=0o600), "foreground' for reading"),
     ("background", Rights(background=0o440), "background' for writing"),
     ("guest", Rights(background=0o640), "background' for writing"),
+    ("foreground", Rights(foreground_lock=0o400), "foreground.lock' for writing"),
+    ("background", Rights(foreground_alive=0o600), "foreground.alive' for reading"),
+    ("guest", Rights(background_lock=0o640), "background.lock' for writing"),
+    ("guest", Rights(background_alive=0o600), "background.alive' for reading"),
 ])
 def test_one_right_less_is_an_error(host: Libvirtd, arena: Path, device_class: str, fewer: Rights, board: str) -> None:
-    """It does not start, and says which board it may not open."""
+    """It does not start, and says which file it may not open."""
     grant(arena, fewer)
     status, said = look(host, device_class)
     assert status != 0

@@ -8,7 +8,12 @@
  * service when the head says so: then nothing on the boards may start us.
  */
 #include "qemu/osdep.h"
-#include "idletime/arena/arena.h"
+#include "idletime/arena/foreground.h"
+#include "idletime/arena/guard.h"
+#include "idletime/arena/look.h"
+#include "idletime/arena/tokens.h"
+#include "idletime/arena/turns.h"
+#include "idletime/arena/wake.h"
 #include <sys/stat.h>
 
 #define CHECK(condition) do { if (!(condition)) { \
@@ -31,6 +36,7 @@ typedef struct __attribute__((packed)) PatchHead {
     uint8_t size;
 } PatchHead;
 
+static IdletimeArena arena;
 static IdletimeBoard fg, bg, fg_read;
 static IdletimeSlot tenant, self;
 static uint8_t *clean_fg, *clean_bg;
@@ -50,28 +56,34 @@ static void must(bool ok, const IdletimeError *err)
 
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
+    static const char *const files[] = {
+        "foreground", "foreground.lock", "foreground.alive",
+        "background", "background.lock", "background.alive",
+    };
     char dir[] = "/tmp/idletime-fuzz-XXXXXX", path[64];
     IdletimeError err;
     IdletimeFgWriter writer;
 
     (void)argc, (void)argv;
     CHECK(mkdtemp(dir));
-    must(idletime_arena_create(dir, &err), &err);
-    must(idletime_board_open(&fg, dir, IDLETIME_BOARD_FOREGROUND, true, &err) &&
-         idletime_board_open(&fg_read, dir, IDLETIME_BOARD_FOREGROUND, false,
+    must(idletime_arena_open(&arena, dir, &err), &err);
+    must(idletime_board_open(&fg, &arena, IDLETIME_BOARD_FOREGROUND, true,
                              &err) &&
-         idletime_board_open(&bg, dir, IDLETIME_BOARD_BACKGROUND, true, &err) &&
+         idletime_board_open(&fg_read, &arena, IDLETIME_BOARD_FOREGROUND,
+                             false, &err) &&
+         idletime_board_open(&bg, &arena, IDLETIME_BOARD_BACKGROUND, true,
+                             &err) &&
          idletime_slot_claim(&fg, &tenant, "tenant", &err) &&
          idletime_slot_claim(&bg, &self, "self", &err), &err);
     idletime_fg_attach(&writer, &fg, &tenant);
     clean_fg = copy_of(&fg, REACH);
     clean_bg = copy_of(&bg, bg.size);
     /* The files stay as long as they are mapped. */
-    snprintf(path, sizeof(path), "%s/foreground", dir);
-    unlink(path);
-    snprintf(path, sizeof(path), "%s/background", dir);
-    unlink(path);
-    rmdir(dir);
+    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
+        snprintf(path, sizeof(path), "%s/%s", dir, files[i]);
+        unlink(path);
+    }
+    CHECK(rmdir(dir) == 0);
     return 0;
 }
 

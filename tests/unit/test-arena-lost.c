@@ -101,6 +101,7 @@ static void test_removed(void)
     Arena arena = arena_new();
     g_autofree char *path = arena_file(&arena, "foreground");
     IdletimeError err;
+    IdletimeArena open;
     Peer peer;
 
     peer_join(&peer, &arena, "peer");
@@ -109,8 +110,9 @@ static void test_removed(void)
     g_assert_true(idletime_board_intact(&peer.fg, false));
     g_assert_false(idletime_board_intact(&peer.fg, true));
     /* A new board at the same path is not ours. */
-    g_assert_true(idletime_arena_create(arena.dir, &err));
+    g_assert_true(idletime_arena_open(&open, arena.dir, &err));
     g_assert_false(idletime_board_intact(&peer.fg, true));
+    idletime_arena_close(&open);
     peer_leave(&peer);
     arena_remove(&arena);
 }
@@ -122,15 +124,17 @@ static void test_claim_after_replacement(void)
     g_autofree char *path = arena_file(&arena, "foreground");
     IdletimeError err = { "" };
     IdletimeSlot slot;
+    IdletimeArena open;
     Tenant tenant;
 
     tenant_join(&tenant, &arena, "tenant");
     idletime_fg_begin(&tenant.writer, MS, 1);
     g_assert_cmpint(unlink(path), ==, 0);
     g_assert_false(idletime_slot_claim(&tenant.fg, &slot, "late", &err));
-    g_assert_true(idletime_arena_create(arena.dir, &err));
+    g_assert_true(idletime_arena_open(&open, arena.dir, &err));
     g_assert_false(idletime_slot_claim(&tenant.fg, &slot, "late", &err));
-    g_assert_cmpint(slot.fd, ==, -1);
+    idletime_arena_close(&open);
+    g_assert_false(slot.claimed);
     g_assert_nonnull(strstr(err.text, path));
     g_assert_cmpuint(tenant.writer.line->in_service, ==, 1);
     tenant_leave(&tenant);
@@ -139,7 +143,8 @@ static void test_claim_after_replacement(void)
 
 static int write_read_only(ChildEnd *end, void *data)
 {
-    IdletimeBoard fg = must_open(data, IDLETIME_BOARD_FOREGROUND, false);
+    IdletimeArena open = must_enter(data);
+    IdletimeBoard fg = must_open(&open, IDLETIME_BOARD_FOREGROUND, false);
 
     (void)end;
     signal(SIGSEGV, SIG_DFL);
@@ -152,7 +157,8 @@ static void test_read_only(void)
     Arena arena = arena_new();
     Child child = child_start(write_read_only, &arena);
     int status = child_exit_status(&child);
-    IdletimeBoard fg = must_open(&arena, IDLETIME_BOARD_FOREGROUND, false);
+    IdletimeArena open = must_enter(&arena);
+    IdletimeBoard fg = must_open(&open, IDLETIME_BOARD_FOREGROUND, false);
     IdletimeError err = { "" };
     IdletimeSlot slot;
 
@@ -160,10 +166,10 @@ static void test_read_only(void)
     g_assert_true(status == -SIGSEGV || status == 1);
     /* A claim is refused in words, even to root. */
     g_assert_false(idletime_slot_claim(&fg, &slot, "x", &err));
-    g_assert_cmpint(slot.fd, ==, -1);
+    g_assert_false(slot.claimed);
     g_assert_cmpstr(err.text, !=, "");
-    g_assert_cmpint(write(fg.fd, "x", 1), ==, -1);
     idletime_board_close(&fg);
+    idletime_arena_close(&open);
     arena_remove(&arena);
 }
 
@@ -188,7 +194,8 @@ static void test_scribbled(void)
     Arena arena = arena_new();
     uint64_t random = test_seed();
     size_t from = offsetof(IdletimeBoardHeader, kind);
-    IdletimeBoard fg = must_open(&arena, IDLETIME_BOARD_FOREGROUND, true);
+    IdletimeArena open = must_enter(&arena);
+    IdletimeBoard fg = must_open(&open, IDLETIME_BOARD_FOREGROUND, true);
     Peer peer;
 
     peer_join(&peer, &arena, "peer");
@@ -202,7 +209,30 @@ static void test_scribbled(void)
     ((IdletimeFgBoard *)fg.map)->header.magic++;
     g_assert_true(use_all(&peer, MS).blind);
     idletime_board_close(&fg);
+    idletime_arena_close(&open);
     peer_leave(&peer);
+    arena_remove(&arena);
+}
+
+/* The guard knows a board from its first byte to its last. */
+static void test_guard_bounds(void)
+{
+    Arena arena = arena_new();
+    Peer peer;
+    uint8_t *map;
+
+    peer_join(&peer, &arena, "peer");
+    map = peer.bg.map;
+    g_assert_false(idletime_arena_sigbus(map - 1));
+    g_assert_false(idletime_arena_sigbus(NULL));
+    g_assert_true(idletime_board_intact(&peer.bg, false));
+    g_assert_true(idletime_arena_sigbus(map + peer.bg.size - 1));
+    /* It is zeroed memory now. */
+    g_assert_false(idletime_board_intact(&peer.bg, false));
+    g_assert_true(idletime_board_intact(&peer.fg, false));
+    g_assert_true(idletime_arena_sigbus(map));
+    peer_leave(&peer);
+    g_assert_false(idletime_arena_sigbus(map));
     arena_remove(&arena);
 }
 
@@ -231,6 +261,7 @@ int main(int argc, char **argv)
                     test_claim_after_replacement);
     g_test_add_func("/lost/read-only", test_read_only);
     g_test_add_func("/lost/scribbled", test_scribbled);
+    g_test_add_func("/lost/guard-bounds", test_guard_bounds);
     g_test_add_func("/lost/close-unopened", test_close_unopened);
     return g_test_run();
 }

@@ -4,8 +4,9 @@
  * SPDX-License-Identifier: GPL-2.0-or-later
  */
 #include "test.h"
+#include <sched.h>
 #include <signal.h>
-#include <sys/resource.h>
+#include <sys/mount.h>
 
 static const IdletimeRule rule = { 20 * MS, 5 * SEC, 1 };
 
@@ -163,21 +164,18 @@ static void test_full(void)
 {
     Arena arena = arena_new();
     g_autofree char *path = arena_file(&arena, "background");
-    IdletimeBoard board = must_open(&arena, IDLETIME_BOARD_BACKGROUND, true);
+    IdletimeArena open = must_enter(&arena);
+    IdletimeBoard board = must_open(&open, IDLETIME_BOARD_BACKGROUND, true);
     g_autofree IdletimeSlot *slot = g_new(IdletimeSlot, IDLETIME_SLOTS + 1);
     IdletimeError err = { "" };
-    struct rlimit limit;
 
-    g_assert_cmpint(getrlimit(RLIMIT_NOFILE, &limit), ==, 0);
-    limit.rlim_cur = MIN(limit.rlim_max, 4096);
-    g_assert_cmpint(setrlimit(RLIMIT_NOFILE, &limit), ==, 0);
     for (int i = 0; i < IDLETIME_SLOTS; i++) {
         g_assert_true(idletime_slot_claim(&board, &slot[i], "x", &err));
         g_assert_cmpuint(slot[i].index, ==, i);
     }
     g_assert_false(idletime_slot_claim(&board, &slot[IDLETIME_SLOTS], "x",
                                        &err));
-    g_assert_cmpint(slot[IDLETIME_SLOTS].fd, ==, -1);
+    g_assert_false(slot[IDLETIME_SLOTS].claimed);
     g_assert_nonnull(strstr(err.text, "1024"));
     g_assert_nonnull(strstr(err.text, path));
     /* One leaves, one fits. */
@@ -188,12 +186,229 @@ static void test_full(void)
         idletime_slot_release(&board, &slot[i]);
     }
     idletime_board_close(&board);
+    idletime_arena_close(&open);
     arena_remove(&arena);
+}
+
+/* What is given back is as new: nothing waits, nothing is in service. */
+static void test_release_clears(void)
+{
+    Arena arena = arena_new();
+    IdletimeArena open = must_enter(&arena);
+    IdletimeBoard fg = must_open(&open, IDLETIME_BOARD_FOREGROUND, false);
+    IdletimeBoard bg = must_open(&open, IDLETIME_BOARD_BACKGROUND, false);
+    static const IdletimeBgLine zero;
+    const IdletimeFgLine *line = &idletime_fg_board(&fg)->line[0];
+    Tenant tenant;
+    Peer peer;
+
+    tenant_join(&tenant, &arena, "tenant");
+    idletime_fg_begin(&tenant.writer, MS, 4096);
+    g_assert_cmpstr(idletime_fg_board(&fg)->page[0].label, ==, "tenant");
+    tenant_leave(&tenant);
+    g_assert_false(tenant.slot.claimed);
+    g_assert_cmpuint(line->in_service, ==, 0);
+    g_assert_cmpuint(line->started, ==, 0);
+    g_assert_cmpint(line->last_ns, ==, INT64_MIN);
+    g_assert_cmpstr(idletime_fg_board(&fg)->page[0].label, ==, "");
+    g_assert_cmpuint(idletime_fg_board(&fg)->page[0].ring[0], ==, 0);
+    peer_join(&peer, &arena, "peer");
+    idletime_bg_enter(&peer.scan, 20 * MS, SEC, 100);
+    idletime_bg_started(&peer.scan);
+    peer_leave(&peer);
+    g_assert_cmpmem(&idletime_bg_board(&bg)->line[0], sizeof(zero), &zero,
+                    sizeof(zero));
+    idletime_board_close(&fg);
+    idletime_board_close(&bg);
+    idletime_arena_close(&open);
+    arena_remove(&arena);
+}
+
+/* In and out more often than there are slots; it is always the same one. */
+static void test_in_and_out(void)
+{
+    Arena arena = arena_new();
+    IdletimeArena open = must_enter(&arena);
+    IdletimeBoard bg = must_open(&open, IDLETIME_BOARD_BACKGROUND, true);
+
+    for (int i = 0; i <= IDLETIME_SLOTS; i++) {
+        IdletimeSlot slot = must_claim(&bg, "x");
+
+        g_assert_cmpuint(slot.index, ==, 0);
+        g_assert_true(idletime_slot_alive(&bg, 0));
+        idletime_slot_release(&bg, &slot);
+        g_assert_false(slot.claimed);
+        g_assert_false(idletime_slot_alive(&bg, 0));
+        /* Twice is once. */
+        idletime_slot_release(&bg, &slot);
+    }
+    g_assert_false(idletime_slot_alive(&bg, IDLETIME_SLOTS));
+    g_assert_false(idletime_slot_alive(&bg, UINT32_MAX));
+    idletime_board_close(&bg);
+    idletime_arena_close(&open);
+    arena_remove(&arena);
+}
+
+/* How far others read: to the highest slot ever claimed. */
+static void test_high_water(void)
+{
+    Arena arena = arena_new();
+    IdletimeArena open = must_enter(&arena);
+    IdletimeBoard bg = must_open(&open, IDLETIME_BOARD_BACKGROUND, true);
+    IdletimeBoardHeader *header = bg.map;
+    IdletimeSlot slot[3];
+
+    g_assert_cmpuint(header->slots_high, ==, 0);
+    for (uint32_t i = 0; i < 3; i++) {
+        slot[i] = must_claim(&bg, "x");
+        g_assert_cmpuint(header->slots_high, ==, i + 1);
+    }
+    idletime_slot_release(&bg, &slot[0]);
+    slot[0] = must_claim(&bg, "x");
+    g_assert_cmpuint(slot[0].index, ==, 0);
+    g_assert_cmpuint(header->slots_high, ==, 3);
+    /* More than there are is no number; all of them is one. */
+    header->slots_high = IDLETIME_SLOTS;
+    idletime_slot_release(&bg, &slot[1]);
+    slot[1] = must_claim(&bg, "x");
+    g_assert_cmpuint(header->slots_high, ==, IDLETIME_SLOTS);
+    header->slots_high = IDLETIME_SLOTS + 1;
+    idletime_slot_release(&bg, &slot[1]);
+    slot[1] = must_claim(&bg, "x");
+    g_assert_cmpuint(header->slots_high, ==, 2);
+    idletime_board_close(&bg);
+    idletime_arena_close(&open);
+    arena_remove(&arena);
+}
+
+/* Two openings in one process are as two processes, and see each other. */
+static void test_two_openings(void)
+{
+    Arena arena = arena_new();
+    Peer a, b;
+
+    peer_join(&a, &arena, "a");
+    peer_join(&b, &arena, "b");
+    g_assert_cmpuint(a.slot.index, ==, 0);
+    g_assert_cmpuint(b.slot.index, ==, 1);
+    for (uint32_t i = 0; i < 3; i++) {
+        g_assert_cmpint(idletime_slot_alive(&a.bg, i), ==, i < 2);
+        g_assert_cmpint(idletime_slot_alive(&b.bg, i), ==, i < 2);
+    }
+    /* Given back: the other one sees it, and may have it. */
+    idletime_slot_release(&a.bg, &a.slot);
+    g_assert_false(idletime_slot_alive(&b.bg, 0));
+    idletime_slot_release(&b.bg, &b.slot);
+    b.slot = must_claim(&b.bg, "b");
+    g_assert_cmpuint(b.slot.index, ==, 0);
+    g_assert_true(idletime_slot_alive(&a.bg, 0));
+    a.slot = must_claim(&a.bg, "a");
+    g_assert_cmpuint(a.slot.index, ==, 1);
+    /* Closed without a word, as by a crash: its slot is free. */
+    idletime_board_close(&a.fg);
+    idletime_board_close(&a.bg);
+    idletime_arena_close(&a.open);
+    g_assert_false(idletime_slot_alive(&b.bg, 1));
+    peer_leave(&b);
+    arena_remove(&arena);
+}
+
+/* ---- a full filesystem */
+
+/* In a mount namespace of its own, on a tmpfs of 64 KiB. */
+static int claim_until_full(ChildEnd *end, void *data)
+{
+    const Arena *arena = data;
+    IdletimeError err = { "" };
+    IdletimeArena open;
+    IdletimeBoard fg;
+    IdletimeSlot slot, last;
+    int slots = 0;
+
+    (void)end;
+    if (unshare(CLONE_NEWNS) != 0 ||
+        mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+        mount("arena", arena->root, "tmpfs", 0, "size=64k,mode=755") != 0) {
+        return 77;
+    }
+    open = must_enter(arena);
+    fg = must_open(&open, IDLETIME_BOARD_FOREGROUND, true);
+    while (idletime_slot_claim(&fg, &slot, "x", &err)) {
+        last = slot;
+        slots++;
+    }
+    /* 16 pages; 2 of headers, 1 of tokens, 1 of lines: 12 slots at most. */
+    if (slots < 4 || slots > 12 || slot.claimed ||
+        !strstr(err.text, "no space") || !strstr(err.text, "No space left") ||
+        idletime_slot_alive(&fg, slots)) {
+        g_printerr("%d slots: %s\n", slots, err.text);
+        return 1;
+    }
+    /* What did not fit holds nothing: one leaves, one fits. */
+    idletime_slot_release(&fg, &last);
+    return idletime_slot_claim(&fg, &slot, "x", &err) &&
+           slot.index == last.index ? 0 : 2;
+}
+
+/* No room for a board: said, and no temporary file is left. */
+static int create_when_full(ChildEnd *end, void *data)
+{
+    const Arena *arena = data;
+    IdletimeError err = { "" };
+    IdletimeArena open;
+    GDir *dir;
+    int files = 0;
+
+    (void)end;
+    if (unshare(CLONE_NEWNS) != 0 ||
+        mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+        mount("arena", arena->root, "tmpfs", 0, "size=4k,mode=755") != 0) {
+        return 77;
+    }
+    if (idletime_arena_open(&open, arena->dir, &err) ||
+        !strstr(err.text, "is its filesystem full?")) {
+        g_printerr("%s\n", err.text);
+        return 1;
+    }
+    dir = g_dir_open(arena->dir, 0, NULL);
+    for (const char *name; (name = g_dir_read_name(dir)); files++) {
+        if (!strstr(name, "ground")) {
+            return 2;
+        }
+    }
+    g_dir_close(dir);
+    /* The foreground's board and its locks fitted, the background's locks. */
+    return files == 5 ? 0 : 3;
+}
+
+static void assert_on_tmpfs(ChildBody *body)
+{
+    Arena arena = arena_directory_only();
+    Child child = child_start(body, &arena);
+    int status = child_exit_status(&child);
+
+    if (status == 77) {
+        g_test_skip("mounting a tmpfs needs root and CAP_SYS_ADMIN");
+    } else {
+        g_assert_cmpint(status, ==, 0);
+    }
+    arena_remove(&arena);
+}
+
+static void test_no_space_for_a_slot(void)
+{
+    assert_on_tmpfs(claim_until_full);
+}
+
+static void test_no_space_for_a_board(void)
+{
+    assert_on_tmpfs(create_when_full);
 }
 
 static int claim_slots(ChildEnd *end, void *data)
 {
-    IdletimeBoard board = must_open(data, IDLETIME_BOARD_FOREGROUND, true);
+    IdletimeArena open = must_enter(data);
+    IdletimeBoard board = must_open(&open, IDLETIME_BOARD_FOREGROUND, true);
     IdletimeSlot slot;
     IdletimeError err;
 
@@ -246,6 +461,12 @@ int main(int argc, char **argv)
     g_test_add_func("/slots/ring", test_ring);
     g_test_add_func("/slots/scribbled-writer", test_scribbled_writer);
     g_test_add_func("/slots/full", test_full);
+    g_test_add_func("/slots/release-clears", test_release_clears);
+    g_test_add_func("/slots/in-and-out", test_in_and_out);
+    g_test_add_func("/slots/high-water", test_high_water);
+    g_test_add_func("/slots/two-openings", test_two_openings);
+    g_test_add_func("/slots/no-space-for-a-slot", test_no_space_for_a_slot);
+    g_test_add_func("/slots/no-space-for-a-board", test_no_space_for_a_board);
     g_test_add_func("/slots/claim-at-once", test_claim_at_once);
     return g_test_run();
 }

@@ -12,6 +12,7 @@
 static const IdletimeRule rule = { 1000, 5 * SEC, 1 };
 
 typedef struct Stage {
+    IdletimeArena open;
     IdletimeBoard fg, bg;
     Tenant tenant[WRITERS];
     Peer peer[2];
@@ -77,8 +78,9 @@ static void join_all(Stage *stage, const Arena *arena)
 {
     IdletimeError err;
 
-    stage->fg = must_open(arena, IDLETIME_BOARD_FOREGROUND, true);
-    stage->bg = must_open(arena, IDLETIME_BOARD_BACKGROUND, true);
+    stage->open = must_enter(arena);
+    stage->fg = must_open(&stage->open, IDLETIME_BOARD_FOREGROUND, true);
+    stage->bg = must_open(&stage->open, IDLETIME_BOARD_BACKGROUND, true);
     for (int i = 0; i < WRITERS; i++) {
         Tenant *t = &stage->tenant[i];
 
@@ -104,6 +106,7 @@ static void leave_all(Stage *stage)
     }
     idletime_board_close(&stage->fg);
     idletime_board_close(&stage->bg);
+    idletime_arena_close(&stage->open);
 }
 
 static void test_threads(void)

@@ -1,5 +1,5 @@
 /*
- * Arena: turns among background participants, and waking them.
+ * Arena: turns among background participants.
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  */
@@ -121,7 +121,7 @@ static void test_skip_deaf(void)
     }
     g_assert_cmpint(turn(&peer[2], 0), ==, 2);
     g_assert_false(idletime_scan(&peer[2].scan, &rule, 0).others_first);
-    /* For 20 ms; then it is given its turn once more, and 40 ms the next time. */
+    /* For 20 ms; then it has its turn once more, and 40 ms the next time. */
     g_assert_cmpint(turn(&peer[2], 20 * MS - 1), ==, 2);
     g_assert_cmpint(turn(&peer[2], 20 * MS), ==, 0);
     idletime_scan_skip(&peer[2].scan, 0, 20 * MS);
@@ -260,46 +260,6 @@ static void test_overdue_in_service(void)
     arena_remove(&arena);
 }
 
-/* Sleeps until it is woken, as often as it is told. */
-static int sleeper(ChildEnd *end, void *data)
-{
-    uint32_t seen = 0, wakes = 0;
-    Peer peer;
-
-    peer_join(&peer, data, "sleeper");
-    end_tell(end, 'r');
-    while (wakes < 100) {
-        uint32_t now = idletime_bg_wait(&peer.scan, seen, 60000);
-
-        wakes += now - seen;
-        seen = now;
-        end_tell(end, 'w');
-    }
-    return wakes == 100 ? 0 : 1;
-}
-
-static void test_wake(void)
-{
-    Arena arena = arena_new();
-    Child child = child_start(sleeper, &arena);
-    Peer peer;
-
-    g_assert_cmpint(child_hear(&child), ==, 'r');
-    peer_join(&peer, &arena, "waker");
-    for (int i = 0; i < 100; i++) {
-        idletime_bg_wake(&peer.scan, 0);
-        g_assert_cmpint(child_hear(&child), ==, 'w');
-    }
-    g_assert_cmpint(child_exit_status(&child), ==, 0);
-    /* Awake already: returns at once.  Time out: returns what was seen. */
-    idletime_bg_wake(&peer.scan, peer.slot.index);
-    g_assert_cmpuint(idletime_bg_wait(&peer.scan, 0, 60000), ==, 1);
-    g_assert_cmpuint(idletime_bg_wait(&peer.scan, 1, 1), ==, 1);
-    idletime_bg_wake(&peer.scan, IDLETIME_SLOTS);
-    peer_leave(&peer);
-    arena_remove(&arena);
-}
-
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
@@ -310,6 +270,5 @@ int main(int argc, char **argv)
     g_test_add_func("/turns/other-interval", test_other_interval);
     g_test_add_func("/turns/overdue", test_overdue);
     g_test_add_func("/turns/overdue-in-service", test_overdue_in_service);
-    g_test_add_func("/turns/wake", test_wake);
     return g_test_run();
 }

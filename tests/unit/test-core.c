@@ -5,6 +5,7 @@
  */
 #include "test.h"
 #include "reference.h"
+#include "idletime/core/time.h"
 
 #define I IDLETIME_STATE_IDLE
 #define F IDLETIME_STATE_FOREGROUND
@@ -125,6 +126,188 @@ static void test_cap_and_turn(void)
     assert_wait(ask(&two, &view, now, now), IDLETIME_WAIT_TURN, 1005 * MS);
     view.others_first = false;
     g_assert_cmpint(ask(&two, &view, now, now).kind, ==, IDLETIME_START);
+}
+
+/* The budget: no start before a time, whatever else is free. */
+static void test_budget(void)
+{
+    IdletimeView view = quiet;
+    int64_t now = 1000 * MS;
+
+    view.closed_until_ns = 1003 * MS;
+    assert_wait(ask(&rule20, &view, now, now), IDLETIME_WAIT_BUDGET,
+                1003 * MS);
+    assert_wait(ask(&rule20, &view, 1003 * MS - 1, now),
+                IDLETIME_WAIT_BUDGET, 1003 * MS);
+    g_assert_cmpint(ask(&rule20, &view, 1003 * MS, now).kind, ==,
+                    IDLETIME_START);
+    /* It comes before the cap and the turn, after the interval. */
+    view.bg_in_service = 1;
+    view.others_first = true;
+    assert_wait(ask(&rule20, &view, now, now), IDLETIME_WAIT_BUDGET,
+                1003 * MS);
+    view.fg_last_ns = now - 1;
+    assert_wait(ask(&rule20, &view, now, now), IDLETIME_WAIT_INTERVAL,
+                1020 * MS - 1);
+    /* The deadline is before it: held at 1 s, 5 s at most. */
+    view = quiet;
+    view.closed_until_ns = 7 * SEC;
+    assert_wait(ask(&rule20, &view, now, now), IDLETIME_WAIT_BUDGET, 6 * SEC);
+    g_assert_cmpint(ask(&rule20, &view, 6 * SEC, now).kind, ==,
+                    IDLETIME_PROMOTE);
+    /* 0 is open, also in a time before zero. */
+    view.closed_until_ns = 0;
+    g_assert_cmpint(ask(&rule20, &view, -SEC, -SEC).kind, ==, IDLETIME_START);
+}
+
+/* The foreground leaves room: neither it nor the interval is in the way. */
+static void test_beside(void)
+{
+    IdletimeView view = { .fg_last_ns = SEC, .fg_in_service = 2,
+                          .beside = true };
+
+    g_assert_cmpint(ask(&rule20, &view, SEC, SEC).kind, ==, IDLETIME_START);
+    view.fg_in_service = 0;
+    g_assert_cmpint(ask(&rule20, &view, SEC, SEC).kind, ==, IDLETIME_START);
+    /* All else is. */
+    view.bg_in_service = 1;
+    assert_wait(ask(&rule20, &view, SEC, SEC), IDLETIME_WAIT_INFLIGHT,
+                SEC + 10 * MS);
+    view.blind = true;
+    assert_wait(ask(&rule20, &view, SEC, SEC), IDLETIME_WAIT_ARENA,
+                SEC + 100 * MS);
+}
+
+/* Blind, the cap counts what is known to be in service: our own. */
+static void test_blind_cap(void)
+{
+    IdletimeView view = { .fg_last_ns = INT64_MIN, .blind = true };
+    IdletimeRule two = rule20;
+    IdletimeCore core = core_new();
+
+    two.max_inflight = 2;
+    for (int n = 0; n < 2; n++) {
+        g_assert_cmpint(idletime_core_ask(&core, &two, &view, 6 * SEC, SEC).
+                        kind, ==, IDLETIME_PROMOTE);
+        idletime_core_started(&core);
+    }
+    assert_wait(idletime_core_ask(&core, &two, &view, 6 * SEC, SEC),
+                IDLETIME_WAIT_INFLIGHT, 6010 * MS);
+    idletime_core_done(&core, &two, &view, 6 * SEC, true);
+    g_assert_cmpint(idletime_core_ask(&core, &two, &view, 6 * SEC, SEC).kind,
+                    ==, IDLETIME_PROMOTE);
+}
+
+/* Sight comes back: totals that grew meanwhile are no events. */
+static void test_sees_again(void)
+{
+    IdletimeView view = { .fg_last_ns = INT64_MIN, .blind = true };
+    IdletimeCore core = core_new();
+
+    idletime_core_observe(&core, &rule20, &view, SEC);
+    view = (IdletimeView) { .fg_started = 500, .fg_last_ns = SEC };
+    idletime_core_observe(&core, &rule20, &view, 2 * SEC);
+    g_assert_cmpint(count_all(&core), ==, 0);
+    view.fg_started = 502;
+    idletime_core_observe(&core, &rule20, &view, 2 * SEC);
+    g_assert_cmpint(core.count[I][f], ==, 1);
+    g_assert_cmpint(core.count[F][f], ==, 1);
+}
+
+/*
+ * In service without a start that we saw (it began before the first look):
+ * one event f, and no second one while it lasts.
+ */
+static void test_in_service_at_first(void)
+{
+    IdletimeView view = { .fg_started = 7, .fg_last_ns = SEC,
+                          .fg_in_service = 1 };
+    IdletimeCore core;
+
+    idletime_core_init(&core, &view);
+    idletime_core_observe(&core, &rule20, &view, SEC);
+    idletime_core_observe(&core, &rule20, &view, SEC + 1);
+    g_assert_cmpint(count_all(&core), ==, 1);
+    g_assert_cmpint(core.count[I][f], ==, 1);
+    g_assert_cmpint(core.state, ==, F);
+    /* It ends; whether one of ours waits tells b from i. */
+    view.fg_in_service = 0;
+    g_assert_cmpint(idletime_core_ask(&core, &rule20, &view, SEC + 2,
+                                      SEC).kind, ==, IDLETIME_WAIT_INTERVAL);
+    g_assert_cmpint(core.count[F][b], ==, 1);
+    g_assert_cmpint(core.state, ==, P);
+    /* The timer, to the nanosecond: 1 s + 20 ms. */
+    idletime_core_observe(&core, &rule20, &view, 1020 * MS - 1);
+    g_assert_cmpint(core.state, ==, P);
+    idletime_core_observe(&core, &rule20, &view, 1020 * MS);
+    g_assert_cmpint(core.state, ==, I);
+    g_assert_cmpint(core.count[P][t], ==, 1);
+    g_assert_cmpint(count_all(&core), ==, 3);
+}
+
+/*
+ * State background ends when ours is done and the next one has to wait; not
+ * while another of ours is in service.
+ */
+static void test_waits_after_own(void)
+{
+    IdletimeView view = { .fg_last_ns = INT64_MIN, .bg_in_service = 1 };
+    IdletimeCore core = core_new();
+
+    idletime_core_started(&core);
+    idletime_core_started(&core);
+    idletime_core_done(&core, &rule20, &view, MS, true);
+    g_assert_cmpint(idletime_core_ask(&core, &rule20, &view, MS, MS).kind, ==,
+                    IDLETIME_WAIT_INFLIGHT);
+    g_assert_cmpint(core.state, ==, B);
+    idletime_core_done(&core, &rule20, &view, MS, true);
+    g_assert_cmpint(core.state, ==, B);
+    g_assert_cmpint(idletime_core_ask(&core, &rule20, &view, MS, MS).kind, ==,
+                    IDLETIME_WAIT_INFLIGHT);
+    g_assert_cmpint(core.state, ==, I);
+    g_assert_cmpint(core.count[B][i], ==, 1);
+    /* I[b], B[b], B[i] */
+    g_assert_cmpint(count_all(&core), ==, 3);
+}
+
+/* A promoted start beside the foreground is no event. */
+static void test_promoted_is_no_event(void)
+{
+    IdletimeView view = { .fg_started = 1, .fg_in_service = 1,
+                          .fg_last_ns = SEC };
+    IdletimeCore core = core_new();
+
+    idletime_core_observe(&core, &rule20, &view, SEC);
+    idletime_core_started(&core);
+    g_assert_cmpint(core.state, ==, F);
+    g_assert_cmpint(core.own_in_service, ==, 1);
+    g_assert_cmpint(count_all(&core), ==, 1);
+}
+
+static void test_due(void)
+{
+    IdletimeRule never = rule20;
+
+    g_assert_cmpint(idletime_core_due_ns(&rule20, SEC), ==, 6 * SEC);
+    g_assert_cmpint(idletime_core_due_ns(&rule20, INT64_MAX - 1), ==,
+                    INT64_MAX);
+    never.max_hold_ns = 0;
+    g_assert_cmpint(idletime_core_due_ns(&never, SEC), ==, INT64_MAX);
+}
+
+/* Sums and differences of times end at the ends of time. */
+static void test_time(void)
+{
+    g_assert_cmpint(idletime_time_add(3, -5), ==, -2);
+    g_assert_cmpint(idletime_time_add(INT64_MAX, 0), ==, INT64_MAX);
+    g_assert_cmpint(idletime_time_add(INT64_MAX, 1), ==, INT64_MAX);
+    g_assert_cmpint(idletime_time_add(INT64_MAX - 1, 1), ==, INT64_MAX);
+    g_assert_cmpint(idletime_time_add(INT64_MIN, -1), ==, INT64_MIN);
+    g_assert_cmpint(idletime_time_sub(3, 5), ==, -2);
+    g_assert_cmpint(idletime_time_sub(INT64_MAX, -1), ==, INT64_MAX);
+    g_assert_cmpint(idletime_time_sub(0, INT64_MIN), ==, INT64_MAX);
+    g_assert_cmpint(idletime_time_sub(INT64_MIN, 1), ==, INT64_MIN);
+    g_assert_cmpint(idletime_time_sub(-1, INT64_MAX), ==, INT64_MIN);
 }
 
 static void test_deadlines(void)
@@ -317,6 +500,15 @@ int main(int argc, char **argv)
     g_test_add_func("/core/names", test_names);
     g_test_add_func("/core/verdicts", test_verdicts);
     g_test_add_func("/core/cap-and-turn", test_cap_and_turn);
+    g_test_add_func("/core/budget", test_budget);
+    g_test_add_func("/core/beside", test_beside);
+    g_test_add_func("/core/blind-cap", test_blind_cap);
+    g_test_add_func("/core/sees-again", test_sees_again);
+    g_test_add_func("/core/in-service-at-first", test_in_service_at_first);
+    g_test_add_func("/core/waits-after-own", test_waits_after_own);
+    g_test_add_func("/core/promoted-is-no-event", test_promoted_is_no_event);
+    g_test_add_func("/core/due", test_due);
+    g_test_add_func("/core/time", test_time);
     g_test_add_func("/core/deadlines", test_deadlines);
     g_test_add_func("/core/interval-zero", test_interval_zero);
     g_test_add_func("/core/saturation", test_saturation);

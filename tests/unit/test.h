@@ -8,7 +8,12 @@
 #define IDLETIME_TEST_H
 
 #include "qemu/osdep.h"
-#include "idletime/arena/arena.h"
+#include "idletime/arena/foreground.h"
+#include "idletime/arena/guard.h"
+#include "idletime/arena/look.h"
+#include "idletime/arena/tokens.h"
+#include "idletime/arena/turns.h"
+#include "idletime/arena/wake.h"
 #include <sys/types.h>
 
 /* The shim's; GLib has the same. */
@@ -31,8 +36,15 @@ Arena arena_directory_only(void);
 void arena_remove(Arena *arena);
 char *arena_file(const Arena *arena, const char *name);
 
+/* The files of an arena, as one process opens them, and a board of it. */
+IdletimeArena must_enter(const Arena *arena);
+IdletimeBoard must_open(IdletimeArena *open, IdletimeBoardKind kind,
+                        bool writable);
+IdletimeSlot must_claim(IdletimeBoard *board, const char *label);
+
 /* One background participant that sees both boards. */
 typedef struct Peer {
+    IdletimeArena open;
     IdletimeBoard fg, bg;
     IdletimeSlot slot;
     IdletimeScan scan;
@@ -43,6 +55,7 @@ void peer_leave(Peer *peer);
 
 /* One foreground participant. */
 typedef struct Tenant {
+    IdletimeArena open;
     IdletimeBoard fg;
     IdletimeSlot slot;
     IdletimeFgWriter writer;
@@ -50,9 +63,6 @@ typedef struct Tenant {
 
 void tenant_join(Tenant *tenant, const Arena *arena, const char *label);
 void tenant_leave(Tenant *tenant);
-
-IdletimeBoard must_open(const Arena *arena, IdletimeBoardKind kind,
-                        bool writable);
 
 /* A child that runs @body and talks to us in single bytes. */
 typedef struct Child {
@@ -73,6 +83,13 @@ void end_tell(ChildEnd *end, char word);
 char end_hear(ChildEnd *end);
 int child_exit_status(Child *child);        /* waits; -signal if killed */
 void child_kill(Child *child);              /* SIGKILL, and waits */
+
+/* Nobody in particular: in no group, may open what others may. */
+#define NOBODY 65534
+/* Leave root for good; false if that is not possible. */
+bool become(uid_t user, gid_t group);
+/* Several tests need it, to be other users; they are skipped without. */
+bool is_root(void);
 
 /* Random numbers: printed seed, IDLETIME_SEED overrides. */
 uint64_t test_seed(void);

@@ -5,6 +5,7 @@
  */
 #include "test.h"
 #include <ftw.h>
+#include <grp.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -26,11 +27,9 @@ Arena arena_directory_only(void)
 Arena arena_new(void)
 {
     Arena arena = arena_directory_only();
-    IdletimeError err = { "" };
-    bool ok = idletime_arena_create(arena.dir, &err);
+    IdletimeArena open = must_enter(&arena);
 
-    g_assert_cmpstr(err.text, ==, "");
-    g_assert_true(ok);
+    idletime_arena_close(&open);
     return arena;
 }
 
@@ -53,12 +52,23 @@ char *arena_file(const Arena *arena, const char *name)
     return g_build_filename(arena->dir, name, NULL);
 }
 
-IdletimeBoard must_open(const Arena *arena, IdletimeBoardKind kind,
+IdletimeArena must_enter(const Arena *arena)
+{
+    IdletimeError err = { "" };
+    IdletimeArena open;
+    bool ok = idletime_arena_open(&open, arena->dir, &err);
+
+    g_assert_cmpstr(err.text, ==, "");
+    g_assert_true(ok);
+    return open;
+}
+
+IdletimeBoard must_open(IdletimeArena *open, IdletimeBoardKind kind,
                         bool writable)
 {
     IdletimeError err = { "" };
     IdletimeBoard board;
-    bool ok = idletime_board_open(&board, arena->dir, kind, writable, &err);
+    bool ok = idletime_board_open(&board, open, kind, writable, &err);
 
     g_assert_cmpstr(err.text, ==, "");
     g_assert_true(ok);
@@ -67,7 +77,7 @@ IdletimeBoard must_open(const Arena *arena, IdletimeBoardKind kind,
 
 /* ---- participants */
 
-static IdletimeSlot must_claim(IdletimeBoard *board, const char *label)
+IdletimeSlot must_claim(IdletimeBoard *board, const char *label)
 {
     IdletimeError err = { "" };
     IdletimeSlot slot;
@@ -80,8 +90,9 @@ static IdletimeSlot must_claim(IdletimeBoard *board, const char *label)
 
 void peer_join(Peer *peer, const Arena *arena, const char *label)
 {
-    peer->fg = must_open(arena, IDLETIME_BOARD_FOREGROUND, false);
-    peer->bg = must_open(arena, IDLETIME_BOARD_BACKGROUND, true);
+    peer->open = must_enter(arena);
+    peer->fg = must_open(&peer->open, IDLETIME_BOARD_FOREGROUND, false);
+    peer->bg = must_open(&peer->open, IDLETIME_BOARD_BACKGROUND, true);
     peer->slot = must_claim(&peer->bg, label);
     peer->scan = (IdletimeScan) {
         .fg = &peer->fg,
@@ -95,11 +106,13 @@ void peer_leave(Peer *peer)
     idletime_slot_release(&peer->bg, &peer->slot);
     idletime_board_close(&peer->fg);
     idletime_board_close(&peer->bg);
+    idletime_arena_close(&peer->open);
 }
 
 void tenant_join(Tenant *tenant, const Arena *arena, const char *label)
 {
-    tenant->fg = must_open(arena, IDLETIME_BOARD_FOREGROUND, true);
+    tenant->open = must_enter(arena);
+    tenant->fg = must_open(&tenant->open, IDLETIME_BOARD_FOREGROUND, true);
     tenant->slot = must_claim(&tenant->fg, label);
     idletime_fg_attach(&tenant->writer, &tenant->fg, &tenant->slot);
 }
@@ -108,6 +121,7 @@ void tenant_leave(Tenant *tenant)
 {
     idletime_slot_release(&tenant->fg, &tenant->slot);
     idletime_board_close(&tenant->fg);
+    idletime_arena_close(&tenant->open);
 }
 
 /* ---- children */
@@ -187,6 +201,22 @@ void child_kill(Child *child)
 {
     g_assert_cmpint(kill(child->pid, SIGKILL), ==, 0);
     g_assert_cmpint(child_exit_status(child), ==, -SIGKILL);
+}
+
+/* ---- users */
+
+bool become(uid_t user, gid_t group)
+{
+    return setgroups(0, NULL) == 0 && setresgid(group, group, group) == 0 &&
+           setresuid(user, user, user) == 0;
+}
+
+bool is_root(void)
+{
+    if (geteuid() != 0) {
+        g_test_skip("only root can become other users");
+    }
+    return geteuid() == 0;
 }
 
 /* ---- random numbers: splitmix64, public domain algorithm by S. Vigna */

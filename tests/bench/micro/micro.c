@@ -4,7 +4,6 @@
  * SPDX-License-Identifier: GPL-2.0-or-later
  */
 #include "micro.h"
-#include <sys/resource.h>
 #include <sys/stat.h>
 
 int64_t micro_clock_ns(void)
@@ -46,16 +45,6 @@ IdletimeSlot micro_claim(IdletimeBoard *board)
     return slot;
 }
 
-/* 1,000 slots on each board are 2,000 open files. */
-static void raise_file_limit(void)
-{
-    struct rlimit limit;
-
-    micro_must(getrlimit(RLIMIT_NOFILE, &limit) == 0, "getrlimit");
-    limit.rlim_cur = MIN(limit.rlim_max, 8192);
-    micro_must(setrlimit(RLIMIT_NOFILE, &limit) == 0, "setrlimit");
-}
-
 static void begin(Bench *bench)
 {
     IdletimeError err = { "" };
@@ -63,12 +52,12 @@ static void begin(Bench *bench)
     strcpy(bench->dir, access("/dev/shm", W_OK) ? "/tmp/idletime-XXXXXX" :
                                                   "/dev/shm/idletime-XXXXXX");
     micro_must(mkdtemp(bench->dir), bench->dir);
-    micro_must(idletime_arena_create(bench->dir, &err), err.text);
-    micro_must(idletime_board_open(&bench->fg, bench->dir,
+    micro_must(idletime_arena_open(&bench->arena, bench->dir, &err), err.text);
+    micro_must(idletime_board_open(&bench->fg, &bench->arena,
                                    IDLETIME_BOARD_FOREGROUND, true, &err) &&
-               idletime_board_open(&bench->fg_read, bench->dir,
+               idletime_board_open(&bench->fg_read, &bench->arena,
                                    IDLETIME_BOARD_FOREGROUND, false, &err) &&
-               idletime_board_open(&bench->bg, bench->dir,
+               idletime_board_open(&bench->bg, &bench->arena,
                                    IDLETIME_BOARD_BACKGROUND, true, &err),
                err.text);
     bench->self = micro_claim(&bench->bg);
@@ -78,20 +67,28 @@ static void begin(Bench *bench)
 
 static void end(Bench *bench)
 {
-    unlink(bench->fg.path);
-    unlink(bench->bg.path);
-    rmdir(bench->dir);
+    static const char *const files[] = {
+        "foreground", "foreground.lock", "foreground.alive",
+        "background", "background.lock", "background.alive",
+    };
+    char path[128];
+
+    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
+        snprintf(path, sizeof(path), "%s/%s", bench->dir, files[i]);
+        unlink(path);
+    }
+    micro_must(rmdir(bench->dir) == 0, bench->dir);
     idletime_slot_release(&bench->bg, &bench->self);
     idletime_board_close(&bench->fg);
     idletime_board_close(&bench->fg_read);
     idletime_board_close(&bench->bg);
+    idletime_arena_close(&bench->arena);
 }
 
 int main(void)
 {
     Bench bench;
 
-    raise_file_limit();
     begin(&bench);
     printf("{\"what\": \"arena\", \"slots\": %d, \"foreground_bytes\": %zu, "
            "\"background_bytes\": %zu, \"bytes\": %zu}\n", IDLETIME_SLOTS,

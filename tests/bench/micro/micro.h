@@ -7,13 +7,16 @@
 #define IDLETIME_MICRO_H
 
 #include "qemu/osdep.h"
-#include "idletime/arena/arena.h"
+#include "idletime/arena/foreground.h"
+#include "idletime/arena/look.h"
+#include "idletime/arena/slot.h"
 
 #define MS (1000 * 1000LL)
 #define SEC (1000 * MS)
 
 typedef struct Bench {
     char dir[64];
+    IdletimeArena arena;
     IdletimeBoard fg, bg, fg_read;
     IdletimeSlot self;
     IdletimeScan scan;

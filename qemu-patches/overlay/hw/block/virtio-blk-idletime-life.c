@@ -88,6 +88,7 @@ static void blk_reclassified(IdletimeDevice *dev)
 }
 
 static const IdletimeDeviceOps blk_ops = {
+    .kind = IDLETIME_KIND_DISK,
     .reclassified = blk_reclassified,
 };
 

@@ -91,6 +91,7 @@ static void net_reclassified(IdletimeDevice *dev)
 }
 
 static const IdletimeDeviceOps net_ops = {
+    .kind = IDLETIME_KIND_UPLINK,
     .reclassified = net_reclassified,
 };
 
@@ -139,7 +140,6 @@ static bool attach(VirtIONet *n, VirtIONetIdletime *it, Error **errp)
                               ctx, &net_ops, errp)) {
         return false;
     }
-    idletime_resource_make_uplink(it->dev.res);
     queues_init(it);
     if (!idletime_device_start(&it->dev, errp)) {
         queues_free(it);

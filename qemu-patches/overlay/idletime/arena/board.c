@@ -1,228 +1,153 @@
 /*
- * Idletime arena: the two files.
+ * Idletime arena: a board, mapped.
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  */
 #include "qemu/osdep.h"
+#include "idletime/arena/board.h"
 #include "idletime/arena/guard.h"
-#include "idletime/arena/board-impl.h"
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-#define BOARD_MODE 0644
-#define DIRECTORY_MODE 0755
-
-const IdletimeKind idletime_kinds[] = {
-    [IDLETIME_BOARD_FOREGROUND] = {
-        "foreground", sizeof(IdletimeFgBoard),
-        offsetof(IdletimeFgBoard, line), sizeof(IdletimeFgLine),
-    },
-    [IDLETIME_BOARD_BACKGROUND] = {
-        "background", sizeof(IdletimeBgBoard),
-        offsetof(IdletimeBgBoard, line), sizeof(IdletimeBgLine),
-    },
-};
-
-/* ---- creation */
-
-static bool make_directory(const char *dir, IdletimeError *err)
-{
-    char *copy = strdup(dir);
-    bool ok = copy != NULL;
-
-    for (char *p = copy; ok && p; ) {
-        p = *p ? strchr(p + 1, '/') : NULL;
-        if (p) {
-            *p = '\0';
-        }
-        ok = mkdir(copy, DIRECTORY_MODE) == 0 || errno == EEXIST ||
-             (p && errno == EROFS);
-        if (p) {
-            *p = '/';
-        }
-    }
-    if (!ok) {
-        fail(err, "cannot create arena directory '%s': %s; create it, or "
-             "point 'path' to a directory that this user may write",
-             dir, strerror(errno));
-    }
-    free(copy);
-    return ok;
-}
-
-static bool write_header(int fd, IdletimeBoardKind kind)
-{
-    IdletimeBoardHeader header = {
-        .magic = IDLETIME_ARENA_MAGIC,
-        .abi = IDLETIME_ARENA_ABI,
-        .kind = kind,
-        .slots = IDLETIME_SLOTS,
-        .size_bytes = idletime_kinds[kind].size,
-    };
-    size_t pages = idletime_kinds[kind].line_offset;
-
-    /* The header and token pages are allocated now, the slots when claimed. */
-    return ftruncate(fd, idletime_kinds[kind].size) == 0 &&
-           (errno = posix_fallocate(fd, 0, pages)) == 0 &&
-           pwrite(fd, &header, sizeof(header), 0) == sizeof(header);
-}
-
-/* The board gets its name only when it is complete. */
-static bool create_board(const char *path, IdletimeBoardKind kind,
-                         IdletimeError *err)
-{
-    char temp[PATH_MAX];
-    bool ok;
-    int fd;
-
-    if (snprintf(temp, sizeof(temp), "%s.XXXXXX", path) >= (int)sizeof(temp)) {
-        return fail(err, "arena path '%s' is too long", path);
-    }
-    fd = mkostemp(temp, O_CLOEXEC);
-    if (fd < 0) {
-        return fail(err, "cannot create arena board '%s': %s; create the arena "
-                    "as a user who may write there, or change 'path'",
-                    path, strerror(errno));
-    }
-    errno = 0;
-    ok = write_header(fd, kind) && fchmod(fd, BOARD_MODE) == 0 &&
-         (link(temp, path) == 0 || errno == EEXIST);
-    if (!ok) {
-        fail(err, "cannot create arena board '%s': %s; is its filesystem full?",
-             path, errno ? strerror(errno) : "short write");
-    }
-    unlink(temp);
-    close(fd);
-    return ok;
-}
-
-static char *board_path(const char *dir, IdletimeBoardKind kind)
-{
-    char *path;
-    int length = asprintf(&path, "%s/%s", dir, idletime_kinds[kind].name);
-
-    return length < 0 ? NULL : path;
-}
-
-bool idletime_arena_create(const char *dir, IdletimeError *err)
-{
-    bool ok = true;
-
-    for (int kind = IDLETIME_BOARD_FOREGROUND;
-         ok && kind <= IDLETIME_BOARD_BACKGROUND; kind++) {
-        char *path = board_path(dir, kind);
-
-        if (!path || access(path, F_OK) != 0) {
-            ok = make_directory(dir, err) && path &&
-                 create_board(path, kind, err);
-        }
-        free(path);
-    }
-    return ok;
-}
-
 /* ---- opening */
 
-static bool check_size(const char *path, int fd, size_t size,
-                       IdletimeError *err)
+static bool check_rights(const IdletimeBoard *board, IdletimeError *err)
+{
+    const IdletimeFile *file = &idletime_board_files(board)->board;
+
+    if (file->fd >= 0 && !(board->writable && file->write_error)) {
+        return true;
+    }
+    return idletime_fail(err, "cannot open arena board '%s' for %s: %s",
+                         board->path, board->writable ? "writing" : "reading",
+                         strerror(file->write_error));
+}
+
+static bool check_file(IdletimeBoard *board, IdletimeError *err)
 {
     struct stat st;
 
-    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
-        return fail(err, "arena board '%s' is not a regular file; remove it",
-                    path);
+    if (fstat(idletime_board_files(board)->board.fd, &st) != 0 ||
+        !S_ISREG(st.st_mode)) {
+        return idletime_fail(err, "arena board '%s' is not a regular file; "
+                             "remove it", board->path);
     }
-    if ((uint64_t)st.st_size != size) {
-        return fail(err, "arena board '%s' has %lld bytes, must have %zu: it "
-                    "is truncated or of another version; stop the VMs that "
-                    "use it and remove the arena directory",
-                    path, (long long)st.st_size, size);
+    if ((uint64_t)st.st_size != board->size) {
+        return idletime_fail(err, "arena board '%s' has %lld bytes, must have "
+                             "%zu: it is truncated or of another version; stop "
+                             "the VMs that use it and remove the arena "
+                             "directory", board->path, (long long)st.st_size,
+                             board->size);
+    }
+    board->inode = st.st_ino;
+    board->device = st.st_dev;
+    return true;
+}
+
+static bool check_header(const IdletimeBoard *board,
+                         const IdletimeBoardHeader *h, IdletimeError *err)
+{
+    if (h->magic != IDLETIME_ARENA_MAGIC) {
+        return idletime_fail(err, "'%s' is not an idletime board (bad magic); "
+                             "choose another 'path', or remove the file if it "
+                             "is damaged", board->path);
+    }
+    if (h->abi != IDLETIME_ARENA_ABI) {
+        return idletime_fail(err, "arena board '%s' has version %" PRIu32
+                             ", this QEMU speaks version %d: use one version "
+                             "for all VMs of a resource", board->path, h->abi,
+                             IDLETIME_ARENA_ABI);
+    }
+    if (h->kind != board->kind || h->slots != IDLETIME_SLOTS ||
+        h->size_bytes != board->size) {
+        return idletime_fail(err, "the header of arena board '%s' is damaged: "
+                             "stop the VMs that use it and remove the arena "
+                             "directory", board->path);
     }
     return true;
 }
 
-static bool check_header(const char *path, const IdletimeBoardHeader *h,
-                         IdletimeBoardKind kind, IdletimeError *err)
+static bool read_header(const IdletimeBoard *board, IdletimeError *err)
 {
-    if (h->magic != IDLETIME_ARENA_MAGIC) {
-        return fail(err, "'%s' is not an idletime board (bad magic); choose "
-                    "another 'path', or remove the file if it is damaged",
-                    path);
+    IdletimeBoardHeader header;
+
+    if (pread(idletime_board_files(board)->board.fd, &header, sizeof(header),
+              0) != sizeof(header)) {
+        return idletime_fail(err, "cannot read arena board '%s': %s",
+                             board->path, strerror(errno));
     }
-    if (h->abi != IDLETIME_ARENA_ABI) {
-        return fail(err, "arena board '%s' has version %" PRIu32 ", this QEMU "
-                    "speaks version %d: use one version for all VMs of a "
-                    "resource", path, h->abi, IDLETIME_ARENA_ABI);
+    return check_header(board, &header, err);
+}
+
+static bool check_lock(const IdletimeBoard *board, const char *name,
+                       const IdletimeFile *file, bool writable,
+                       IdletimeError *err)
+{
+    if (file->fd >= 0 && !(writable && file->write_error)) {
+        return true;
     }
-    if (h->kind != kind || h->slots != IDLETIME_SLOTS ||
-        h->size_bytes != idletime_kinds[kind].size) {
-        return fail(err, "the header of arena board '%s' is damaged: stop the "
-                    "VMs that use it and remove the arena directory", path);
+    if (file->write_error == ENOENT) {
+        return idletime_fail(err, "arena board '%s' has no file '%s' beside "
+                             "it: stop the VMs that use it and remove the "
+                             "arena directory", board->path, name);
     }
-    return true;
+    return idletime_fail(err, "cannot open '%s/%s' for %s: %s; give this user "
+                         "the same rights as on board '%s'",
+                         board->arena->path, name,
+                         writable ? "writing" : "reading",
+                         strerror(file->write_error),
+                         idletime_kinds[board->kind].name);
+}
+
+/* Who writes the board claims slots; who reads it asks who lives. */
+static bool check_locks(const IdletimeBoard *board, IdletimeError *err)
+{
+    const IdletimeBoardFiles *files = idletime_board_files(board);
+    const IdletimeKind *k = &idletime_kinds[board->kind];
+
+    return check_lock(board, k->alive, &files->alive, false, err) &&
+           (!board->writable ||
+            check_lock(board, k->lock, &files->lock, true, err));
 }
 
 static bool map_board(IdletimeBoard *board, IdletimeError *err)
 {
     int prot = PROT_READ | (board->writable ? PROT_WRITE : 0);
 
-    board->map = mmap(NULL, board->size, prot, MAP_SHARED, board->fd, 0);
+    board->map = mmap(NULL, board->size, prot, MAP_SHARED,
+                      idletime_board_files(board)->board.fd, 0);
     if (board->map == MAP_FAILED) {
         board->map = NULL;
-        return fail(err, "cannot map arena board '%s': %s",
-                    board->path, strerror(errno));
+        return idletime_fail(err, "cannot map arena board '%s': %s",
+                             board->path, strerror(errno));
     }
     board->guard = idletime_guard_add(board->map, board->size);
     if (board->guard < 0) {
-        return fail(err, "more than %d arena boards in one process",
-                    IDLETIME_GUARDS);
+        return idletime_fail(err, "more than %d arena boards in one process",
+                             IDLETIME_GUARDS);
     }
     return true;
 }
 
-static bool open_checked(IdletimeBoard *board, IdletimeError *err)
-{
-    IdletimeBoardHeader header;
-    struct stat st;
-
-    /* Not blocking: a FIFO under that name must not hang us. */
-    board->fd = open(board->path, O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK |
-                     (board->writable ? O_RDWR : O_RDONLY));
-    if (board->fd < 0) {
-        return fail(err, "cannot open arena board '%s' for %s: %s",
-                    board->path, board->writable ? "writing" : "reading",
-                    strerror(errno));
-    }
-    if (!check_size(board->path, board->fd, board->size, err)) {
-        return false;
-    }
-    if (fstat(board->fd, &st) != 0 ||
-        pread(board->fd, &header, sizeof(header), 0) != sizeof(header)) {
-        return fail(err, "cannot read arena board '%s': %s",
-                    board->path, strerror(errno));
-    }
-    board->inode = st.st_ino;
-    board->device = st.st_dev;
-    return check_header(board->path, &header, board->kind, err) &&
-           map_board(board, err);
-}
-
-bool idletime_board_open(IdletimeBoard *board, const char *dir,
+bool idletime_board_open(IdletimeBoard *board, IdletimeArena *arena,
                          IdletimeBoardKind kind, bool writable,
                          IdletimeError *err)
 {
     *board = (IdletimeBoard) {
+        .arena = arena,
         .kind = kind,
-        .path = board_path(dir, kind),
-        .fd = -1,
         .writable = writable,
         .size = idletime_kinds[kind].size,
         .guard = -1,
     };
-    if (!board->path) {
-        return fail(err, "out of memory");
+    if (asprintf(&board->path, "%s/%s", arena->path,
+                 idletime_kinds[kind].name) < 0) {
+        board->path = NULL;
+        return idletime_fail(err, "out of memory");
     }
-    if (!open_checked(board, err)) {
+    if (!check_rights(board, err) || !check_file(board, err) ||
+        !read_header(board, err) || !check_locks(board, err) ||
+        !map_board(board, err)) {
         idletime_board_close(board);
         return false;
     }
@@ -238,12 +163,11 @@ void idletime_board_close(IdletimeBoard *board)
     if (board->map) {
         munmap(board->map, board->size);
     }
-    if (board->fd >= 0) {
-        close(board->fd);
-    }
     free(board->path);
-    *board = (IdletimeBoard) { .fd = -1, .guard = -1 };
+    *board = (IdletimeBoard) { .guard = -1 };
 }
+
+/* ---- is it still the one? */
 
 static const IdletimeBoardHeader *header_of(const IdletimeBoard *board)
 {
@@ -258,9 +182,16 @@ static bool header_intact(const IdletimeBoardHeader *h)
            __atomic_load_n(&h->abi, __ATOMIC_RELAXED) == IDLETIME_ARENA_ABI;
 }
 
+/* A file without a name is one that those who come later do not find. */
+static bool has_name(const IdletimeFile *file, struct stat *st)
+{
+    return fstat(file->fd, st) == 0 && st->st_nlink > 0;
+}
+
 bool idletime_board_intact(const IdletimeBoard *board, bool deep)
 {
-    struct stat st;
+    const IdletimeBoardFiles *files;
+    struct stat st, unused;
 
     if (!board->map || !header_intact(header_of(board))) {
         return false;
@@ -268,7 +199,11 @@ bool idletime_board_intact(const IdletimeBoard *board, bool deep)
     if (!deep) {
         return true;
     }
-    return fstat(board->fd, &st) == 0 && (uint64_t)st.st_size == board->size &&
-           lstat(board->path, &st) == 0 && st.st_ino == board->inode &&
-           st.st_dev == board->device;
+    files = idletime_board_files(board);
+    return has_name(&files->board, &st) &&
+           (uint64_t)st.st_size == board->size &&
+           has_name(&files->alive, &unused) &&
+           (!board->writable || has_name(&files->lock, &unused)) &&
+           idletime_arena_has(board->arena, idletime_kinds[board->kind].name,
+                              board->device, board->inode);
 }

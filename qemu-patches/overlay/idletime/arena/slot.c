@@ -1,80 +1,129 @@
 /*
- * Idletime arena: who owns which slot.
+ * Idletime arena: who owns which slot, and who lives.
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
- *
- * A slot is owned by holding an open-file-description lock on the first byte
- * of its line.  The kernel drops the lock when the process dies, however it
- * dies, so that nobody has to clean up and nobody has to guess.
  */
 #include "qemu/osdep.h"
-#include <sys/stat.h>
-#include "idletime/arena/board-impl.h"
+#include "idletime/arena/slot.h"
 
-static size_t line_offset(IdletimeBoardKind kind, uint32_t index)
-{
-    return idletime_kinds[kind].line_offset +
-           index * idletime_kinds[kind].line_size;
-}
+/* ---- locks */
 
-static int slot_lock(int fd, IdletimeBoardKind kind, uint32_t index, int cmd,
-                     struct flock *lock)
+/* A slot is the byte of its number, in either file. */
+static struct flock lock_of(uint32_t index, short type)
 {
-    *lock = (struct flock) {
-        .l_type = F_WRLCK,
+    return (struct flock) {
+        .l_type = type,
         .l_whence = SEEK_SET,
-        .l_start = line_offset(kind, index),
+        .l_start = index,
         .l_len = 1,
     };
-    return fcntl(fd, cmd, lock);
+}
+
+static int set_lock(const IdletimeFile *file, uint32_t index, short type)
+{
+    struct flock lock = lock_of(index, type);
+
+    return fcntl(file->fd, F_OFD_SETLK, &lock) == 0 ? 0 : errno;
+}
+
+static void slot_unlock(const IdletimeBoardFiles *files, uint32_t index)
+{
+    set_lock(&files->alive, index, F_UNLCK);
+    set_lock(&files->lock, index, F_UNLCK);
+}
+
+/* Returns 0, or the errno of what is in the way. */
+static int slot_lock(const IdletimeBoardFiles *files, uint32_t index)
+{
+    int error = set_lock(&files->lock, index, F_WRLCK);
+
+    if (!error) {
+        error = set_lock(&files->alive, index, F_RDLCK);
+        if (error) {
+            set_lock(&files->lock, index, F_UNLCK);
+        }
+    }
+    return error;
+}
+
+/* ---- slots of this process */
+
+static uint64_t bit_of(uint32_t index)
+{
+    return 1ULL << index % 64;
+}
+
+static bool is_own(const IdletimeBoardFiles *files, uint32_t index)
+{
+    return __atomic_load_n(&files->own[index / 64], __ATOMIC_ACQUIRE) &
+           bit_of(index);
+}
+
+/* Returns false if another thread or device of this process has it. */
+static bool own(IdletimeBoardFiles *files, uint32_t index)
+{
+    return !(__atomic_fetch_or(&files->own[index / 64], bit_of(index),
+                               __ATOMIC_ACQ_REL) & bit_of(index));
+}
+
+static void disown(IdletimeBoardFiles *files, uint32_t index)
+{
+    __atomic_fetch_and(&files->own[index / 64], ~bit_of(index),
+                       __ATOMIC_ACQ_REL);
 }
 
 bool idletime_slot_alive(const IdletimeBoard *board, uint32_t index)
 {
+    const IdletimeBoardFiles *files;
     struct flock lock;
 
     if (index >= IDLETIME_SLOTS) {
         return false;
     }
-    /* When in doubt it lives: the careful answer for the background. */
-    return slot_lock(board->fd, board->kind, index, F_OFD_GETLK, &lock) != 0 ||
+    files = idletime_board_files(board);
+    lock = lock_of(index, F_WRLCK);
+    return is_own(files, index) ||
+           fcntl(files->alive.fd, F_OFD_GETLK, &lock) != 0 ||
            lock.l_type != F_UNLCK;
 }
 
+/* ---- content */
+
 /*
  * Memory of its own now, so that a full filesystem is an error here and not
- * a signal later.
+ * a signal later.  Returns 0 or an errno.
  */
-static bool slot_allocate(const IdletimeBoard *board, uint32_t index, int fd)
+static int slot_allocate(const IdletimeBoard *board, uint32_t index)
 {
-    int err = posix_fallocate(fd, line_offset(board->kind, index),
-                              idletime_kinds[board->kind].line_size);
+    const IdletimeKind *k = &idletime_kinds[board->kind];
+    int fd = idletime_board_files(board)->board.fd;
+    int err = posix_fallocate(fd, k->line_offset + index * k->line_size,
+                              k->line_size);
 
     if (!err && board->kind == IDLETIME_BOARD_FOREGROUND) {
         err = posix_fallocate(fd, offsetof(IdletimeFgBoard, page[index]),
                               sizeof(IdletimeFgPage));
     }
-    errno = err;
-    return !err || err == EOPNOTSUPP || err == EINVAL;
+    /* A filesystem that knows no such thing allocates at the first store. */
+    return err == EOPNOTSUPP || err == EINVAL ? 0 : err;
 }
 
 static void slot_clear(const IdletimeBoard *board, uint32_t index,
                        const char *label)
 {
-    if (board->kind == IDLETIME_BOARD_FOREGROUND) {
-        IdletimeFgBoard *fg = idletime_fg_board(board);
+    IdletimeFgBoard *fg;
 
-        memset(&fg->line[index], 0, sizeof(fg->line[index]));
-        memset(&fg->page[index], 0, sizeof(fg->page[index]));
-        fg->line[index].last_ns = INT64_MIN;
-        fg->line[index].pid = getpid();
-        snprintf(fg->page[index].label, IDLETIME_LABEL_BYTES, "%s", label);
-    } else {
-        IdletimeBgLine *line = &idletime_bg_board(board)->line[index];
-
-        memset(line, 0, sizeof(*line));
-        line->pid = getpid();
+    if (board->kind == IDLETIME_BOARD_BACKGROUND) {
+        memset(&idletime_bg_board(board)->line[index], 0,
+               sizeof(IdletimeBgLine));
+        return;
     }
+    fg = idletime_fg_board(board);
+    memset(&fg->line[index], 0, sizeof(fg->line[index]));
+    memset(&fg->page[index], 0, sizeof(fg->page[index]));
+    fg->line[index].last_ns = INT64_MIN;
+    fg->line[index].pid = getpid();
+    snprintf(fg->page[index].label, IDLETIME_LABEL_BYTES, "%s", label);
 }
 
 static void slot_publish(IdletimeBoard *board, uint32_t index)
@@ -89,108 +138,88 @@ static void slot_publish(IdletimeBoard *board, uint32_t index)
     }
 }
 
-/*
- * An open file of its own: locks of one description do not conflict.  Another
- * file at that path would give us a slot that is somebody else's on ours.
- */
-static int slot_open(const IdletimeBoard *board, IdletimeError *err)
-{
-    int fd = -1;
-    struct stat st;
+/* ---- claims */
 
-    errno = EBADF;
-    if (board->writable) {
-        fd = open(board->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+static bool check_claim(const IdletimeBoard *board, IdletimeError *err)
+{
+    if (!board->writable) {
+        return idletime_fail(err, "arena board '%s' is mapped for reading: no "
+                             "slot can be claimed on it", board->path);
     }
-    if (fd < 0) {
-        fail(err, "cannot open arena board '%s' for writing: %s",
-             board->path, strerror(errno));
-    } else if (fstat(fd, &st) != 0 || st.st_ino != board->inode ||
-               st.st_dev != board->device ||
-               (uint64_t)st.st_size != board->size) {
-        fail(err, "arena board '%s' was replaced or truncated while in use: "
-             "stop the VMs that use it", board->path);
-        close(fd);
-        fd = -1;
+    /* Those who come later would have the same slot on another board. */
+    return idletime_board_intact(board, true) ||
+           idletime_fail(err, "arena board '%s' was removed, replaced or "
+                         "truncated while in use: stop the VMs that use it",
+                         board->path);
+}
+
+/* The first that nobody owns; IDLETIME_SLOTS with @err set if there is none. */
+static uint32_t take_first(const IdletimeBoard *board, IdletimeError *err)
+{
+    IdletimeBoardFiles *files = idletime_board_files(board);
+    int error = 0;
+
+    for (uint32_t i = 0; i < IDLETIME_SLOTS; i++) {
+        if (!own(files, i)) {
+            continue;
+        }
+        error = slot_lock(files, i);
+        if (!error) {
+            return i;
+        }
+        disown(files, i);
+        if (error != EAGAIN && error != EACCES) {
+            idletime_fail(err, "cannot lock a slot of arena board '%s': %s",
+                          board->path, strerror(error));
+            return IDLETIME_SLOTS;
+        }
     }
-    return fd;
+    idletime_fail(err, "arena board '%s' is full: all %d slots are taken; "
+                  "move some devices to another resource", board->path,
+                  IDLETIME_SLOTS);
+    return IDLETIME_SLOTS;
+}
+
+static void give_back(const IdletimeBoard *board, uint32_t index)
+{
+    IdletimeBoardFiles *files = idletime_board_files(board);
+
+    /* Unlocked first: who owns the bit owns the lock. */
+    slot_unlock(files, index);
+    disown(files, index);
 }
 
 bool idletime_slot_claim(IdletimeBoard *board, IdletimeSlot *slot,
                          const char *label, IdletimeError *err)
 {
-    int fd = slot_open(board, err);
-    struct flock lock;
     uint32_t i;
+    int error;
 
-    slot->fd = -1;
-    if (fd < 0) {
+    *slot = (IdletimeSlot) { .claimed = false };
+    if (!check_claim(board, err)) {
         return false;
     }
-    for (i = 0; i < IDLETIME_SLOTS; i++) {
-        if (slot_lock(fd, board->kind, i, F_OFD_SETLK, &lock) == 0) {
-            break;
-        }
-        if (errno != EAGAIN && errno != EACCES) {
-            fail(err, "cannot lock a slot of arena board '%s': %s",
-                 board->path, strerror(errno));
-            close(fd);
-            return false;
-        }
-    }
+    i = take_first(board, err);
     if (i == IDLETIME_SLOTS) {
-        fail(err, "arena board '%s' is full: all %d slots are taken; move "
-             "some devices to another resource", board->path, IDLETIME_SLOTS);
-    } else if (!slot_allocate(board, i, fd)) {
-        fail(err, "no space for a slot on arena board '%s': %s",
-             board->path, strerror(errno));
-        i = IDLETIME_SLOTS;
-    }
-    if (i == IDLETIME_SLOTS) {
-        close(fd);
         return false;
+    }
+    error = slot_allocate(board, i);
+    if (error) {
+        give_back(board, i);
+        return idletime_fail(err, "no space for a slot on arena board '%s': "
+                             "%s", board->path, strerror(error));
     }
     slot_clear(board, i, label);
     slot_publish(board, i);
-    *slot = (IdletimeSlot) { .fd = fd, .index = i };
+    *slot = (IdletimeSlot) { .claimed = true, .index = i };
     return true;
 }
 
 void idletime_slot_release(IdletimeBoard *board, IdletimeSlot *slot)
 {
-    if (slot->fd >= 0) {
+    if (slot->claimed) {
         slot_clear(board, slot->index, "");
-        close(slot->fd);
-        slot->fd = -1;
-    }
-}
-
-void idletime_fg_attach(IdletimeFgWriter *w, IdletimeBoard *board,
-                        const IdletimeSlot *slot)
-{
-    IdletimeFgBoard *fg = idletime_fg_board(board);
-
-    *w = (IdletimeFgWriter) {
-        .line = &fg->line[slot->index],
-        .page = &fg->page[slot->index],
-    };
-}
-
-void idletime_fg_move(IdletimeFgWriter *w, IdletimeBoard *board,
-                      const IdletimeSlot *slot, int64_t now_ns)
-{
-    IdletimeFgWriter old = *w;
-
-    idletime_fg_attach(w, board, slot);
-    w->started = old.started;
-    w->bytes = old.bytes;
-    w->request_ns = old.request_ns;
-    w->last_ns = now_ns;
-    if (old.in_service) {
-        /* Begin and end keep the order of stores that readers rely on. */
-        w->started = old.started - 1;
-        w->in_service = 0;
-        idletime_fg_begin(w, now_ns, 0);
-        w->in_service = old.in_service;
+        give_back(board, slot->index);
+        slot->claimed = false;
     }
 }

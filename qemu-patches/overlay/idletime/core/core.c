@@ -74,6 +74,7 @@
  */
 #include "qemu/osdep.h"
 #include "idletime/core/core.h"
+#include "idletime/core/time.h"
 
 #define I IDLETIME_STATE_IDLE
 #define F IDLETIME_STATE_FOREGROUND
@@ -107,17 +108,6 @@ static const char *const event_name[IDLETIME_EVENT__MAX] = {
     [IDLETIME_EVENT_TIMER] = "timer",
     [IDLETIME_EVENT_EMPTY] = "empty",
 };
-
-/* a + b where both are times; saturates, so that no value on a board wraps. */
-static int64_t time_add(int64_t a, int64_t b)
-{
-    int64_t sum;
-
-    if (__builtin_add_overflow(a, b, &sum)) {
-        return b > 0 ? INT64_MAX : INT64_MIN;
-    }
-    return sum;
-}
 
 static int64_t time_min(int64_t a, int64_t b)
 {
@@ -185,7 +175,7 @@ static void observe(IdletimeCore *core, const IdletimeRule *rule,
                                             IDLETIME_EVENT_EMPTY);
     }
     if (core->state == IDLETIME_STATE_PREEMPTION &&
-        now_ns >= time_add(core->fg_last_ns, rule->interval_ns)) {
+        now_ns >= idletime_time_add(core->fg_last_ns, rule->interval_ns)) {
         idletime_core_event(core, IDLETIME_EVENT_TIMER);
     }
 }
@@ -205,17 +195,18 @@ static IdletimeVerdict wait_until(IdletimeVerdictKind kind, int64_t again_ns)
 static IdletimeVerdict decide(const IdletimeRule *rule,
                               const IdletimeView *view, int64_t now_ns)
 {
-    int64_t allowed_ns = time_add(last_foreground(view, now_ns),
-                                  rule->interval_ns);
+    int64_t allowed_ns = idletime_time_add(last_foreground(view, now_ns),
+                                           rule->interval_ns);
     int64_t look_ns = rule->interval_ns > IDLETIME_LOOK_MIN_NS ?
                       rule->interval_ns : IDLETIME_LOOK_MIN_NS;
 
     if (view->blind) {
         return wait_until(IDLETIME_WAIT_ARENA,
-                          time_add(now_ns, IDLETIME_LOOK_ARENA_NS));
+                          idletime_time_add(now_ns, IDLETIME_LOOK_ARENA_NS));
     }
     if (view->fg_in_service && !view->beside) {
-        return wait_until(IDLETIME_WAIT_FOREGROUND, time_add(now_ns, look_ns));
+        return wait_until(IDLETIME_WAIT_FOREGROUND,
+                          idletime_time_add(now_ns, look_ns));
     }
     if (now_ns < allowed_ns && !view->beside) {
         return wait_until(IDLETIME_WAIT_INTERVAL, allowed_ns);
@@ -225,11 +216,11 @@ static IdletimeVerdict decide(const IdletimeRule *rule,
     }
     if (view->bg_in_service >= rule->max_inflight) {
         return wait_until(IDLETIME_WAIT_INFLIGHT,
-                          time_add(now_ns, IDLETIME_LOOK_INFLIGHT_NS));
+                          idletime_time_add(now_ns, IDLETIME_LOOK_INFLIGHT_NS));
     }
     if (view->others_first) {
         return wait_until(IDLETIME_WAIT_TURN,
-                          time_add(now_ns, IDLETIME_GRACE_NS));
+                          idletime_time_add(now_ns, IDLETIME_GRACE_NS));
     }
     return (IdletimeVerdict) { .kind = IDLETIME_START };
 }
@@ -249,11 +240,11 @@ static IdletimeVerdict promote(const IdletimeCore *core,
 
     if (in_service >= rule->max_inflight) {
         return wait_until(IDLETIME_WAIT_INFLIGHT,
-                          time_add(now_ns, IDLETIME_LOOK_INFLIGHT_NS));
+                          idletime_time_add(now_ns, IDLETIME_LOOK_INFLIGHT_NS));
     }
     if (view->overdue_first) {
         return wait_until(IDLETIME_WAIT_TURN,
-                          time_add(now_ns, IDLETIME_GRACE_NS));
+                          idletime_time_add(now_ns, IDLETIME_GRACE_NS));
     }
     return (IdletimeVerdict) { .kind = IDLETIME_PROMOTE };
 }
@@ -268,8 +259,8 @@ static void note_waiting(IdletimeCore *core)
 
 int64_t idletime_core_due_ns(const IdletimeRule *rule, int64_t held_since_ns)
 {
-    return rule->max_hold_ns ? time_add(held_since_ns, rule->max_hold_ns) :
-                               INT64_MAX;
+    return rule->max_hold_ns ?
+           idletime_time_add(held_since_ns, rule->max_hold_ns) : INT64_MAX;
 }
 
 IdletimeVerdict idletime_core_ask(IdletimeCore *core, const IdletimeRule *rule,

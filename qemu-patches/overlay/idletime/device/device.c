@@ -8,8 +8,12 @@
 #include "qapi/util.h"
 #include "idletime/device/device.h"
 #include "qemu/main-loop.h"
+#include "system/replay.h"
 #include "system/system.h"
 #include "trace.h"
+
+static QTAILQ_HEAD(, IdletimeDevice) devices =
+    QTAILQ_HEAD_INITIALIZER(devices);
 
 /* ---- names */
 
@@ -102,7 +106,9 @@ bool idletime_device_init(IdletimeDevice *dev, DeviceState *qdev,
     IdletimeResource *res = idletime_resource_find(conf->resource, "idletime",
                                                    errp);
 
-    if (!res || !class_parse(conf->class, &dev->class, errp)) {
+    GLOBAL_STATE_CODE();
+    if (!res || !class_parse(conf->class, &dev->class, errp) ||
+        !idletime_resource_join(res, ops->kind, errp)) {
         return false;
     }
     dev->qdev = device_with_id(qdev);
@@ -116,10 +122,7 @@ bool idletime_device_init(IdletimeDevice *dev, DeviceState *qdev,
     for (unsigned i = 0; i < num_queues; i++) {
         dev->queue_gate[i] = gate_of_context(dev, ctx[i]);
     }
-    object_ref(OBJECT(res));
-    res->users++;
-    idletime_resource_watch(res);
-    QTAILQ_INSERT_TAIL(&res->devices, dev, next);
+    QTAILQ_INSERT_TAIL(&devices, dev, next);
     return true;
 }
 
@@ -130,15 +133,15 @@ bool idletime_device_start(IdletimeDevice *dev, Error **errp)
 
 void idletime_device_cleanup(IdletimeDevice *dev)
 {
+    GLOBAL_STATE_CODE();
     if (!dev->res) {
         return;
     }
-    QTAILQ_REMOVE(&dev->res->devices, dev, next);
+    QTAILQ_REMOVE(&devices, dev, next);
     for (unsigned i = 0; i < dev->num_gates; i++) {
         idletime_gate_free(dev->gate[i]);
     }
-    dev->res->users--;
-    object_unref(OBJECT(dev->res));
+    idletime_resource_leave(dev->res);
     g_free(dev->gate);
     g_free(dev->queue_gate);
     g_free(dev->queue_class);
@@ -148,6 +151,23 @@ void idletime_device_cleanup(IdletimeDevice *dev)
 
 /* ---- live changes */
 
+static bool can_hold(IdletimeDevice *dev, IdletimeClass class,
+                     const char *queues, Error **errp)
+{
+    if (replay_mode != REPLAY_MODE_NONE) {
+        g_autofree char *name = idletime_device_name(dev);
+
+        /* When they leave depends on the host's clock. */
+        error_setg(errp, "device '%s' cannot hold requests (class '%s', "
+                   "background queues '%s') while execution is recorded or "
+                   "replayed: use class 'foreground', or no 'rr' in -icount",
+                   name, IdletimeClass_str(class), queues);
+        return false;
+    }
+    return !dev->ops->can_hold ||
+           dev->ops->can_hold(dev, class, queues, errp);
+}
+
 bool idletime_device_set(IdletimeDevice *dev, const IdletimeClass *class,
                          const char *queues, Error **errp)
 {
@@ -156,12 +176,18 @@ bool idletime_device_set(IdletimeDevice *dev, const IdletimeClass *class,
     IdletimeClass device_class = class ? *class : dev->class;
     g_autofree char *list = g_strdup(queues ?: dev->queues);
     g_autofree char *name = idletime_device_name(dev);
+    bool holds = false;
 
+    GLOBAL_STATE_CODE();
     if (!idletime_queue_list_parse(list, dev->num_queues, listed, errp)) {
         return false;
     }
     for (unsigned i = 0; i < dev->num_queues; i++) {
         new_class[i] = class_of_queue(device_class, listed[i]);
+        holds |= new_class[i] != IDLETIME_CLASS_FOREGROUND;
+    }
+    if (holds && !can_hold(dev, device_class, list, errp)) {
+        return false;
     }
     if (!join_gates(dev, new_class, errp)) {
         return false;
@@ -186,34 +212,41 @@ void idletime_device_kick(IdletimeDevice *dev)
     }
 }
 
-typedef struct FindDevice {
-    const char *name;
-    IdletimeDevice *found;
-} FindDevice;
+/* ---- finding */
 
-static void find_in_resource(IdletimeResource *res, void *opaque)
+void idletime_device_foreach(const IdletimeResource *res,
+                             void (*fn)(IdletimeDevice *dev, void *opaque),
+                             void *opaque)
 {
-    FindDevice *find = opaque;
     IdletimeDevice *dev;
 
-    QTAILQ_FOREACH(dev, &res->devices, next) {
-        g_autofree char *name = idletime_device_name(dev);
-        g_autofree char *path = object_get_canonical_path(OBJECT(dev->qdev));
-
-        if (g_str_equal(find->name, name) || g_str_equal(find->name, path)) {
-            find->found = dev;
+    GLOBAL_STATE_CODE();
+    QTAILQ_FOREACH(dev, &devices, next) {
+        if (!res || dev->res == res) {
+            fn(dev, opaque);
         }
     }
 }
 
+static bool is_named(const IdletimeDevice *dev, const char *name)
+{
+    g_autofree char *own = idletime_device_name(dev);
+    g_autofree char *path = object_get_canonical_path(OBJECT(dev->qdev));
+
+    return g_str_equal(name, own) || g_str_equal(name, path);
+}
+
 IdletimeDevice *idletime_device_find(const char *name, Error **errp)
 {
-    FindDevice find = { .name = name };
+    IdletimeDevice *dev;
 
-    idletime_resource_foreach(find_in_resource, &find);
-    if (!find.found) {
-        error_setg(errp, "no device '%s' is attached to an idletime-resource; "
-                   "query-idletime lists those that are", name);
+    GLOBAL_STATE_CODE();
+    QTAILQ_FOREACH(dev, &devices, next) {
+        if (is_named(dev, name)) {
+            return dev;
+        }
     }
-    return find.found;
+    error_setg(errp, "no device '%s' is attached to an idletime-resource; "
+               "query-idletime lists those that are", name);
+    return NULL;
 }

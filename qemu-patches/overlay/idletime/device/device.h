@@ -21,7 +21,19 @@ typedef struct IdletimeConf {
     char *queues;       /* idletime-background-queues */
 } IdletimeConf;
 
+typedef struct IdletimeDevice IdletimeDevice;
+
 typedef struct IdletimeDeviceOps {
+    IdletimeResourceKind kind;          /* of the resource that such a device uses */
+    /**
+     * can_hold: may queues of this device hold requests?  Asked at the start
+     * and at each change that leaves a queue with another class than
+     * foreground; nothing has changed yet.
+     * @class, @queues: as asked for; @queues is never NULL
+     * Returns false with @errp set.  NULL: they may.  Context: BQL.
+     */
+    bool (*can_hold)(IdletimeDevice *dev, IdletimeClass class,
+                     const char *queues, Error **errp);
     /** reclassified: queue classes changed.  Context: BQL. */
     void (*reclassified)(IdletimeDevice *dev);
 } IdletimeDeviceOps;
@@ -76,8 +88,16 @@ bool idletime_conf_check_unset(const IdletimeConf *conf, Error **errp);
 bool idletime_device_set(IdletimeDevice *dev, const IdletimeClass *class,
                          const char *queues, Error **errp);
 
-/** idletime_device_kick: settings changed; ask again.  Context: BQL. */
+/** idletime_device_kick: have all of its gates ask again.  Any thread. */
 void idletime_device_kick(IdletimeDevice *dev);
+
+/**
+ * idletime_device_foreach: those of @res (NULL: of all), in order of their
+ * creation.  Context: BQL.
+ */
+void idletime_device_foreach(const IdletimeResource *res,
+                             void (*fn)(IdletimeDevice *dev, void *opaque),
+                             void *opaque);
 
 /** idletime_device_find: by id or QOM path.  Context: BQL. */
 IdletimeDevice *idletime_device_find(const char *name, Error **errp);

@@ -27,13 +27,13 @@ static const char *const verdict_name[IDLETIME_VERDICT__MAX] = {
     [IDLETIME_WAIT_ARENA] = "wait-arena",
 };
 
-/* Counters have one writer; monitors read them at any time. */
 /* ---- pumping */
 
 void idletime_gate_pump(void *opaque)
 {
     IdletimeGate *gate = opaque;
 
+    idletime_gate_code(gate);
     if (qatomic_load_acquire(&gate->move)) {
         idletime_gate_follow_move(gate);
     }
@@ -123,8 +123,12 @@ static IdletimeVerdict ask_once(IdletimeGate *gate, IdletimeRule *rule,
     IdletimeVerdict verdict;
 
     QEMU_LOCK_GUARD(&res->lock);
-    if (idletime_resource_learns(res)) {
+    if (res->learner) {
         idletime_gate_learn(gate, rule, &view, lease->bytes, now_ns);
+    } else {
+        rule->max_inflight =
+            MIN(rule->max_inflight,
+                idletime_resource_get(res, IDLETIME_MAX_INFLIGHT));
     }
     lease->beside = view.fg_requests + view.bg_in_service;
     lease->fg_idle = view.fg_requests == 0;
@@ -192,6 +196,7 @@ bool idletime_gate_ask(IdletimeGate *gate, int64_t held_since_ns,
     IdletimeVerdict verdict;
     int tries = 0;
 
+    idletime_gate_code(gate);
     idletime_guard_thread();
     lease->bytes = MIN(bytes, UINT32_MAX);
     announce(gate, idletime_resource_get(gate->res, IDLETIME_AUTO) ?
@@ -266,6 +271,7 @@ void idletime_gate_done(IdletimeGate *gate, const IdletimeLease *lease,
     IdletimeView view;
     uint64_t before;
 
+    idletime_gate_code(gate);
     idletime_guard_thread();
     idletime_stat_add(&gate->stats.in_service, -1);
     idletime_bg_done(&gate->scan, now_ns - lease->since_ns);
@@ -278,9 +284,9 @@ void idletime_gate_done(IdletimeGate *gate, const IdletimeLease *lease,
                                 [IDLETIME_EVENT_FOREGROUND];
         idletime_core_done(&res->core, &rule, &view, now_ns, more);
         note_collision(gate, before, lease, &view, now_ns);
-        if (idletime_resource_learns(res)) {
+        if (res->learner) {
             idletime_gate_learn_done(gate, lease, &view, now_ns);
-        } else if (qatomic_read(&res->uplink) &&
+        } else if (idletime_resource_is_uplink(res) &&
                    was_alone(lease, &view, rule.interval_ns)) {
             idletime_resource_served(res, lease->bytes, lease->beside + 1,
                                      now_ns - lease->since_ns);
@@ -293,6 +299,7 @@ void idletime_gate_done(IdletimeGate *gate, const IdletimeLease *lease,
 
 void idletime_gate_rest(IdletimeGate *gate)
 {
+    idletime_gate_code(gate);
     if (gate->bg_ready) {
         timer_del(gate->timer);
         if (gate->waiting) {

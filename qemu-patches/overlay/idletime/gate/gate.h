@@ -10,7 +10,12 @@
 #ifndef IDLETIME_GATE_H
 #define IDLETIME_GATE_H
 
-#include "block/aio.h"
+#include "block/aio-wait.h"
+#include "idletime/arena/foreground.h"
+#include "idletime/arena/look.h"
+#include "idletime/arena/slot.h"
+#include "idletime/arena/tokens.h"
+#include "idletime/arena/turns.h"
 #include "idletime/resource/resource.h"
 #include "idletime/gate/sigbus.h"
 #include "idletime/gate/waker.h"
@@ -58,7 +63,7 @@ typedef struct IdletimeGateSlots {
     IdletimeSlot bg;
 } IdletimeGateSlots;
 
-typedef struct IdletimeGate {
+struct IdletimeGate {
     /* Hot: foreground. */
     IdletimeFgWriter fg;
     bool fg_ready;
@@ -93,7 +98,10 @@ typedef struct IdletimeGate {
     QEMUBH *bh;
     QEMUTimer *timer;
     IdletimeWaker waker;
-} IdletimeGate;
+
+    Notifier changed;           /* of the resource's settings */
+    QTAILQ_ENTRY(IdletimeGate) next;    /* of the resource's */
+};
 
 /* The right to one background request in service. */
 typedef struct IdletimeLease {
@@ -134,16 +142,35 @@ bool idletime_gate_move(IdletimeGate *gate, IdletimeBoards *boards,
  */
 bool idletime_gate_moved(IdletimeGate *gate);
 
-/** idletime_gate_begin, _end: foreground requests.  Context: @gate's ctx. */
+/* An entry that belongs to the gate's thread. */
+static inline void idletime_gate_code(const IdletimeGate *gate)
+{
+    assert(in_aio_context_home_thread(gate->ctx));
+}
+
+/* On the foreground's path it costs too much for a build that is used. */
+static inline void idletime_gate_code_debug(const IdletimeGate *gate)
+{
+#ifdef QEMU_SANITIZE_ADDRESS
+    idletime_gate_code(gate);
+#endif
+}
+
+/**
+ * idletime_gate_begin, _end: foreground requests.
+ * Context: @gate's ctx; a build with sanitizers asserts that.
+ */
 static inline void idletime_gate_begin(IdletimeGate *gate, int64_t now_ns,
                                        uint64_t bytes)
 {
+    idletime_gate_code_debug(gate);
     idletime_guard_thread();
     idletime_fg_begin(&gate->fg, now_ns, bytes);
 }
 
 static inline void idletime_gate_end(IdletimeGate *gate, int64_t now_ns)
 {
+    idletime_gate_code_debug(gate);
     idletime_guard_thread();
     idletime_fg_end(&gate->fg, now_ns);
 }
@@ -169,6 +196,14 @@ void idletime_gate_done(IdletimeGate *gate, const IdletimeLease *lease,
 /** idletime_gate_rest: nothing is to be asked for.  Context: @gate's ctx. */
 void idletime_gate_rest(IdletimeGate *gate);
 
+/**
+ * idletime_gate_watch: look every second whether the arena is still the one
+ * that others see; if not, go blind and move to the new one.  From the first
+ * gate on: -object is too early to know the clock.  Idempotent.
+ * Context: BQL; part of idletime_gate_new().
+ */
+void idletime_gate_watch(IdletimeResource *res);
+
 /** idletime_gate_pump: Context: @opaque's (a gate's) ctx. */
 void idletime_gate_pump(void *opaque);
 /** idletime_gate_follow_move: part of idletime_gate_pump(). */
@@ -187,13 +222,13 @@ void idletime_gate_run(IdletimeGate *gate, void (*fn)(void *opaque),
 /**
  * idletime_gate_learn: have the learner see what a look saw, and ask it.
  * @rule, @view: the permit is entered here
- * Context: res->lock held; the resource learns.
+ * Context: @gate's ctx, res->lock held; there is a learner.
  */
 void idletime_gate_learn(IdletimeGate *gate, IdletimeRule *rule,
                          IdletimeView *view, uint64_t bytes, int64_t now_ns);
 /**
  * idletime_gate_learn_done: one of ours completed; @view is from after it.
- * Context: res->lock held; the resource learns.
+ * Context: @gate's ctx, res->lock held; there is a learner.
  */
 void idletime_gate_learn_done(IdletimeGate *gate, const IdletimeLease *lease,
                               const IdletimeView *view, int64_t now_ns);

@@ -20,102 +20,60 @@
 #include "qemu/osdep.h"
 #include "qapi/error.h"
 #include "qemu/error-report.h"
-#include "idletime/device/device.h"
+#include "qemu/main-loop.h"
+#include "idletime/gate/gate.h"
 #include "trace.h"
 
 /* Others have moved when we see again: all look with the same period. */
 #define WATCH_PERIOD_NS (NANOSECONDS_PER_SECOND)
 
-static bool board_lost(const IdletimeBoard *board)
-{
-    return board->map && !idletime_board_intact(board, true);
-}
-
-static bool boards_lost(const IdletimeBoards *boards)
-{
-    return board_lost(&boards->fg_write) || board_lost(&boards->fg_read) ||
-           board_lost(&boards->bg);
-}
-
-static void each_gate(IdletimeResource *res,
-                      bool (*fn)(IdletimeGate *gate, void *opaque),
-                      void *opaque)
-{
-    IdletimeDevice *dev;
-
-    QTAILQ_FOREACH(dev, &res->devices, next) {
-        for (unsigned i = 0; i < dev->num_gates; i++) {
-            if (!fn(dev->gate[i], opaque)) {
-                return;
-            }
-        }
-    }
-}
-
 /* ---- moving */
 
-typedef struct Move {
-    IdletimeBoards *boards;
-    Error *err;
-} Move;
-
-static bool move_gate(IdletimeGate *gate, void *opaque)
+static bool move_gate(IdletimeGate *gate, IdletimeBoards *boards, Error **errp)
 {
-    Move *move = opaque;
-
     /* Under way, or there already. */
-    if (qatomic_load_acquire(&gate->move) ||
-        gate->slots.boards == move->boards) {
+    if (qatomic_load_acquire(&gate->move) || gate->slots.boards == boards) {
         return true;
     }
-    return idletime_gate_move(gate, move->boards, &move->err);
-}
-
-static bool gate_arrived(IdletimeGate *gate, void *opaque)
-{
-    bool *all = opaque;
-
-    /* One that could not move still writes to the old boards. */
-    *all = idletime_gate_moved(gate) &&
-           gate->slots.boards == gate->res->boards && *all;
-    return true;
+    return idletime_gate_move(gate, boards, errp);
 }
 
 /* Boards that are whole, made anew if they are gone; NULL: not yet. */
 static IdletimeBoards *find_boards(IdletimeResource *res)
 {
-    IdletimeBoards *boards = idletime_boards_new();
-    IdletimeError err;
+    IdletimeBoards *boards = idletime_boards_renew(res->boards);
 
-    if (idletime_arena_create(res->path, &err) &&
-        idletime_boards_map(res, boards, IDLETIME_BOARD_FOREGROUND, false,
-                            NULL)) {
-        return boards;
+    if (boards && !idletime_boards_map(boards, IDLETIME_BOARD_FOREGROUND,
+                                       false, NULL)) {
+        idletime_boards_free(boards);
+        return NULL;
     }
-    idletime_boards_free(boards);
-    return NULL;
+    return boards;
 }
 
 /*
  * A failure in the middle (a full board, say) leaves gates on both sets; they
  * are all blind, and the next look tries again with the rest.
  */
-static Error *move_rest(IdletimeResource *res)
+static bool move_rest(IdletimeResource *res, Error **errp)
 {
-    Move move = { .boards = res->boards };
+    IdletimeGate *gate;
 
-    each_gate(res, move_gate, &move);
-    return move.err;
+    QTAILQ_FOREACH(gate, &res->gates, next) {
+        if (!move_gate(gate, res->boards, errp)) {
+            return false;
+        }
+    }
+    return true;
 }
 
 static void move_all(IdletimeResource *res, IdletimeBoards *boards)
 {
-    Error *err;
+    Error *err = NULL;
 
     res->old_boards = res->boards;
     res->boards = boards;
-    err = move_rest(res);
-    if (err) {
+    if (!move_rest(res, &err)) {
         warn_report_err(err);
     }
 }
@@ -145,23 +103,24 @@ static void go_blind(IdletimeResource *res)
 
 static void see_again(IdletimeResource *res)
 {
-    IdletimeDevice *dev;
-
     qatomic_set(&res->blind, false);
     trace_idletime_resource_found(idletime_resource_id(res), res->path);
     info_report("idletime-resource '%s': the arena '%s' is back",
                 idletime_resource_id(res), res->path);
-    QTAILQ_FOREACH(dev, &res->devices, next) {
-        idletime_device_kick(dev);
-    }
+    notifier_list_notify(&res->changed, NULL);
 }
 
 /* Have all gates moved?  Then the old boards are no longer needed. */
 static bool settled(IdletimeResource *res)
 {
+    IdletimeGate *gate;
     bool all = true;
 
-    each_gate(res, gate_arrived, &all);
+    QTAILQ_FOREACH(gate, &res->gates, next) {
+        /* One that could not move still writes to the old boards. */
+        all = idletime_gate_moved(gate) && gate->slots.boards == res->boards &&
+              all;
+    }
     if (all) {
         idletime_boards_free(res->old_boards);
         res->old_boards = NULL;
@@ -173,10 +132,10 @@ static void watch_blind(IdletimeResource *res, int64_t now_ns)
 {
     if (res->old_boards && !settled(res)) {
         /* Said once, by move_all(); not every second. */
-        error_free(move_rest(res));
+        move_rest(res, NULL);
         return;
     }
-    if (!res->found_ns || boards_lost(res->boards)) {
+    if (!res->found_ns || idletime_boards_lost(res->boards)) {
         look_for_arena(res, now_ns);
     } else if (now_ns - res->found_ns > WATCH_PERIOD_NS) {
         see_again(res);
@@ -189,7 +148,7 @@ static void watch(void *opaque)
     int64_t now_ns = idletime_now_ns();
 
     idletime_guard_thread();
-    if (!res->blind && boards_lost(res->boards)) {
+    if (!res->blind && idletime_boards_lost(res->boards)) {
         go_blind(res);
     }
     if (res->blind) {
@@ -198,16 +157,11 @@ static void watch(void *opaque)
     timer_mod_ns(res->watch, now_ns + WATCH_PERIOD_NS);
 }
 
-void idletime_resource_watch(IdletimeResource *res)
+void idletime_gate_watch(IdletimeResource *res)
 {
-    if (res->watch) {
-        return;
+    GLOBAL_STATE_CODE();
+    if (!res->watch) {
+        res->watch = timer_new_ns(idletime_clock(), watch, res);
+        timer_mod_ns(res->watch, idletime_now_ns() + WATCH_PERIOD_NS);
     }
-    res->watch = timer_new_ns(idletime_clock(), watch, res);
-    timer_mod_ns(res->watch, idletime_now_ns() + WATCH_PERIOD_NS);
-}
-
-void idletime_resource_unwatch(IdletimeResource *res)
-{
-    timer_free(res->watch);
 }

@@ -4,7 +4,7 @@
  * SPDX-License-Identifier: GPL-2.0-or-later
  */
 #include "qemu/osdep.h"
-#include "idletime/arena/arena.h"
+#include "idletime/arena/guard.h"
 #include "idletime/gate/sigbus.h"
 #include "hw/core/cpu.h"
 #include <sys/syscall.h>
@@ -23,27 +23,48 @@ void idletime_guard_thread_slow(void)
 }
 
 /*
- * A memory failure reported to a thread of the process at leisure used to be
- * read from the signalfd, in the main loop.  We unblocked the signal, so give
- * it back: block it in this thread and send it once more.  From then on this
- * thread is as unguarded as it was without us.
+ * A memory failure that nobody has touched yet.  The kernel reports it to the
+ * main thread, where QEMU used to read it from its signalfd.  We unblocked
+ * the signal, so give it back: block it and send it once more.  From then on
+ * the main thread is as unguarded as it was without us.
+ *
+ * Only the main thread may do that: with a code that the kernel uses, a
+ * signal can be sent by a thread to its own number alone, and to the process
+ * as a whole only under the number of the main thread.
  */
 static bool back_to_signalfd(const siginfo_t *info, ucontext_t *context)
 {
     siginfo_t copy = *info;
 
+    if (gettid() != getpid()) {
+        return false;
+    }
     sigaddset(&context->uc_sigmask, SIGBUS);
     return syscall(SYS_rt_sigqueueinfo, getpid(), SIGBUS, &copy) == 0;
 }
 
+/*
+ * This thread has touched memory that has failed.  With the signal blocked, as
+ * it was without us, the kernel ends the process with SIGBUS; QEMU's handler
+ * would abort, as it does not expect to be called.
+ */
+static bool end_by_signal(void)
+{
+    signal(SIGBUS, SIG_DFL);
+    return true;        /* touches it again */
+}
+
 bool idletime_sigbus(const siginfo_t *info, void *context)
 {
+    bool unblocked = context && !current_cpu && idletime_thread_guarded;
+
     switch (info->si_code) {
     case BUS_ADRERR:
         return idletime_arena_sigbus(info->si_addr);
     case BUS_MCEERR_AO:
-        return context && !current_cpu && idletime_thread_guarded &&
-               back_to_signalfd(info, context);
+        return unblocked && back_to_signalfd(info, context);
+    case BUS_MCEERR_AR:
+        return unblocked && end_by_signal();
     default:
         return false;
     }

@@ -12,15 +12,14 @@
 #include "idletime/gate/gate.h"
 #include "trace.h"
 
-static const IdletimeGateSlots no_slots = { .fg.fd = -1, .bg.fd = -1 };
+static const IdletimeGateSlots no_slots;
 
 /* ---- claims */
 
 static bool claim(IdletimeGate *gate, IdletimeGateSlots *slots,
                   IdletimeBoardKind kind, Error **errp)
 {
-    IdletimeBoard *board = idletime_boards_map(gate->res, slots->boards, kind,
-                                               true, errp);
+    IdletimeBoard *board = idletime_boards_map(slots->boards, kind, true, errp);
     IdletimeSlot *slot = kind == IDLETIME_BOARD_FOREGROUND ? &slots->fg :
                                                              &slots->bg;
     IdletimeError err;
@@ -42,8 +41,8 @@ static bool claim(IdletimeGate *gate, IdletimeGateSlots *slots,
 static bool claim_background(IdletimeGate *gate, IdletimeGateSlots *slots,
                              Error **errp)
 {
-    return idletime_boards_map(gate->res, slots->boards,
-                               IDLETIME_BOARD_FOREGROUND, false, errp) &&
+    return idletime_boards_map(slots->boards, IDLETIME_BOARD_FOREGROUND, false,
+                               errp) &&
            claim(gate, slots, IDLETIME_BOARD_BACKGROUND, errp);
 }
 
@@ -68,17 +67,27 @@ static IdletimeScan scan_of(const IdletimeGateSlots *slots)
 
 /* ---- joining */
 
+static void settings_changed(Notifier *notifier, void *data)
+{
+    idletime_gate_kick(container_of(notifier, IdletimeGate, changed));
+}
+
 IdletimeGate *idletime_gate_new(IdletimeResource *res, AioContext *ctx,
                                 const char *label)
 {
     IdletimeGate *gate = g_new0(IdletimeGate, 1);
 
+    GLOBAL_STATE_CODE();
     gate->res = res;
     gate->ctx = ctx;
     gate->label = g_strdup(label);
     gate->slots = gate->next_slots = no_slots;
     gate->yielded_to = -1;
     gate->bh = aio_bh_new(ctx, idletime_gate_pump, gate);
+    gate->changed.notify = settings_changed;
+    notifier_list_add(&res->changed, &gate->changed);
+    QTAILQ_INSERT_TAIL(&res->gates, gate, next);
+    idletime_gate_watch(res);
     return gate;
 }
 
@@ -109,12 +118,34 @@ static void core_start(IdletimeGate *gate)
     }
 }
 
+static IdletimeGate *gate_of(EventNotifier *notifier)
+{
+    return container_of(notifier, IdletimeGate, waker.notifier);
+}
+
+/*
+ * An event loop polls only if all of its handlers can.  Without this, one
+ * background queue would end the adaptive polling of a thread that serves
+ * foreground queues as well.
+ */
+static bool gate_poll(void *opaque)
+{
+    return qatomic_read(&gate_of(opaque)->waker.woken);
+}
+
 static void gate_woken(EventNotifier *notifier)
 {
-    if (event_notifier_test_and_clear(notifier)) {
-        idletime_gate_pump(container_of(notifier, IdletimeGate,
-                                        waker.notifier));
+    IdletimeGate *gate = gate_of(notifier);
+
+    if (qatomic_xchg(&gate->waker.woken, false)) {
+        idletime_gate_pump(gate);
     }
+}
+
+static void gate_notified(EventNotifier *notifier)
+{
+    event_notifier_test_and_clear(notifier);
+    gate_woken(notifier);
 }
 
 static bool join_background(IdletimeGate *gate, Error **errp)
@@ -130,8 +161,8 @@ static bool join_background(IdletimeGate *gate, Error **errp)
     core_start(gate);
     gate->timer = aio_timer_new(gate->ctx, idletime_clock(), SCALE_NS,
                                 idletime_gate_pump, gate);
-    aio_set_event_notifier(gate->ctx, &gate->waker.notifier, gate_woken,
-                           NULL, NULL);
+    aio_set_event_notifier(gate->ctx, &gate->waker.notifier, gate_notified,
+                           gate_poll, gate_woken);
     qatomic_store_release(&gate->bg_ready, true);
     return true;
 }
@@ -142,6 +173,7 @@ bool idletime_gate_join(IdletimeGate *gate, bool foreground, bool background,
     bool fg = foreground && !gate->fg_ready;
     bool bg = background && !gate->bg_ready;
 
+    GLOBAL_STATE_CODE();
     if ((fg || bg) && qatomic_read(&gate->res->blind)) {
         error_setg(errp, "idletime-resource '%s': its arena '%s' is lost, so "
                    "no device can join; restore the directory first",
@@ -160,6 +192,7 @@ bool idletime_gate_move(IdletimeGate *gate, IdletimeBoards *boards,
 {
     IdletimeScan scan;
 
+    GLOBAL_STATE_CODE();
     gate->next_slots.boards = boards;
     if ((gate->fg_ready &&
          !claim(gate, &gate->next_slots, IDLETIME_BOARD_FOREGROUND, errp)) ||
@@ -180,6 +213,7 @@ void idletime_gate_follow_move(IdletimeGate *gate)
 {
     IdletimeGateSlots old = gate->slots;
 
+    idletime_gate_code(gate);
     gate->slots = gate->next_slots;
     gate->next_slots = old;
     if (gate->fg_ready) {
@@ -194,6 +228,7 @@ void idletime_gate_follow_move(IdletimeGate *gate)
 
 bool idletime_gate_moved(IdletimeGate *gate)
 {
+    GLOBAL_STATE_CODE();
     if (qatomic_load_acquire(&gate->move) ||
         (gate->bg_ready && !idletime_waker_moved(&gate->waker))) {
         return false;
@@ -208,6 +243,7 @@ bool idletime_gate_moved(IdletimeGate *gate)
 void idletime_gate_run(IdletimeGate *gate, void (*fn)(void *opaque),
                        void *opaque)
 {
+    GLOBAL_STATE_CODE();
     if (gate->ctx == qemu_get_aio_context()) {
         fn(opaque);
     } else {
@@ -230,6 +266,9 @@ static void quiesce(void *opaque)
 
 void idletime_gate_free(IdletimeGate *gate)
 {
+    GLOBAL_STATE_CODE();
+    QTAILQ_REMOVE(&gate->res->gates, gate, next);
+    notifier_remove(&gate->changed);
     idletime_gate_run(gate, quiesce, gate);
     if (gate->bg_ready) {
         idletime_waker_stop(&gate->waker);

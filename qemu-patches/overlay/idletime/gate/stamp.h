@@ -26,7 +26,10 @@ typedef struct IdletimeStamp {
 static inline int64_t idletime_stamp(IdletimeStamp *stamp, int64_t ticks,
                                      int64_t (*clock_ns)(void))
 {
-    if (__builtin_expect(ticks - stamp->ticks >= stamp->limit, 0)) {
+    /* Unsigned: ticks that went back are far ahead, so the clock is read. */
+    uint64_t passed = (uint64_t)ticks - (uint64_t)stamp->ticks;
+
+    if (__builtin_expect(passed >= (uint64_t)stamp->limit, 0)) {
         stamp->ticks = ticks;
         stamp->ns = clock_ns();
     }

@@ -19,31 +19,29 @@
  */
 #define WAKER_TIMEOUT_MS 500
 
-/* Go to the other board, if so ordered.  Returns the wake count there. */
-static uint32_t follow_order(IdletimeWaker *waker, uint32_t seen)
+/* Go to the other board, if so ordered; wakes there count from now on. */
+static void follow_order(IdletimeWaker *waker, IdletimeSleep *sleep)
 {
-    if (!qatomic_load_acquire(&waker->move)) {
-        return seen;
+    if (qatomic_load_acquire(&waker->move)) {
+        waker->scan = waker->next_scan;
+        qatomic_store_release(&waker->move, false);
+        idletime_bg_sleep_begin(&waker->scan, sleep);
     }
-    waker->scan = waker->next_scan;
-    qatomic_store_release(&waker->move, false);
-    return idletime_bg_wait(&waker->scan, UINT32_MAX, 0);
 }
 
 static void *waker_run(void *opaque)
 {
     IdletimeWaker *waker = opaque;
-    uint32_t seen, now;
+    IdletimeSleep sleep = { 0 };
 
     idletime_guard_thread();
-    seen = idletime_bg_wait(&waker->scan, UINT32_MAX, 0);
+    idletime_bg_sleep_begin(&waker->scan, &sleep);
     while (!qatomic_read(&waker->stop)) {
-        now = idletime_bg_wait(&waker->scan, seen, WAKER_TIMEOUT_MS);
-        if (now != seen) {
-            seen = now;
+        if (idletime_bg_sleep(&waker->scan, &sleep, WAKER_TIMEOUT_MS)) {
+            qatomic_set(&waker->woken, true);
             event_notifier_set(&waker->notifier);
         }
-        seen = follow_order(waker, seen);
+        follow_order(waker, &sleep);
     }
     return NULL;
 }

@@ -7,12 +7,13 @@
 #define IDLETIME_WAKER_H
 
 #include "block/aio.h"
-#include "idletime/arena/arena.h"
+#include "idletime/arena/wake.h"
 #include "qemu/event_notifier.h"
 #include "qemu/thread.h"
 
 typedef struct IdletimeWaker {
     EventNotifier notifier;     /* set when another participant woke us */
+    bool woken;                 /* qatomic: the same, for who polls */
     QemuThread thread;
     IdletimeScan scan;          /* the thread's own */
     IdletimeScan next_scan;     /* where to go on; valid while move is set */

@@ -51,7 +51,7 @@ static void print_learned(Monitor *mon, const IdletimeResourceInfo *r)
 {
     const IdletimeLearned *l = r->learned;
 
-    monitor_printf(mon, "  auto %s, budget %" PRIu32 " %%, slowdown %.2f %%, "
+    monitor_printf(mon, "  auto %s, budget %" PRId64 " %%, slowdown %.2f %%, "
                    "credit %" PRId64 " of %" PRIu64 " us, channels %" PRIu32
                    "%s\n", r->q_auto ? "on" : "off", r->budget_percent,
                    l->slowdown_percent, l->credit_us, l->credit_max_us,
@@ -68,11 +68,11 @@ static void print_learned(Monitor *mon, const IdletimeResourceInfo *r)
 
 static void print_resource(Monitor *mon, const IdletimeResourceInfo *r)
 {
-    monitor_printf(mon, "%s: %s, interval %" PRIu64 " us, path %s\n", r->id,
+    monitor_printf(mon, "%s: %s, interval %" PRId64 " us, path %s\n", r->id,
                    IdletimeResourceState_str(r->state), r->interval_us,
                    r->path);
-    monitor_printf(mon, "  max-inflight %" PRIu32 ", max-request-bytes %"
-                   PRIu64 ", max-hold-ms %" PRIu64 ", weight %" PRIu32 "\n",
+    monitor_printf(mon, "  max-inflight %" PRId64 ", max-request-bytes %"
+                   PRId64 ", max-hold-ms %" PRId64 ", weight %" PRId64 "\n",
                    r->max_inflight, r->max_request_bytes, r->max_hold_ms,
                    r->weight);
     if (r->learned) {

@@ -110,13 +110,11 @@ static IdletimeDeviceInfo *device_info(const IdletimeDevice *dev)
 /* The first gate that looks at the boards, or NULL. */
 static IdletimeGate *looking_gate(const IdletimeResource *res)
 {
-    IdletimeDevice *dev;
+    IdletimeGate *gate;
 
-    QTAILQ_FOREACH(dev, &res->devices, next) {
-        for (unsigned i = 0; i < dev->num_gates; i++) {
-            if (dev->gate[i]->bg_ready) {
-                return dev->gate[i];
-            }
+    QTAILQ_FOREACH(gate, &res->gates, next) {
+        if (gate->bg_ready) {
+            return gate;
         }
     }
     return NULL;
@@ -140,53 +138,78 @@ static IdletimeEventCounts *event_counts(const uint64_t *n)
     return counts;
 }
 
-/* Look once more, so that the state is of now. */
+static IdletimeCounters *counters_info(const IdletimeCore *core)
+{
+    IdletimeCounters *info = g_new0(IdletimeCounters, 1);
+
+    info->idle = event_counts(core->count[IDLETIME_STATE_IDLE]);
+    info->foreground = event_counts(core->count[IDLETIME_STATE_FOREGROUND]);
+    info->preemption = event_counts(core->count[IDLETIME_STATE_PREEMPTION]);
+    info->background = event_counts(core->count[IDLETIME_STATE_BACKGROUND]);
+    return info;
+}
+
+/*
+ * Look once more, so that the state is of now; on a copy, so that who asks
+ * changes nothing.
+ */
 static void add_state(IdletimeResourceInfo *info, IdletimeResource *res,
                       IdletimeGate *gate)
 {
     IdletimeRule rule = idletime_resource_rule(res);
-    /* A copy: the gate's own is its thread's. */
     IdletimeScan scan = {
         .fg = gate->scan.fg, .bg = gate->scan.bg, .self = gate->scan.self,
     };
     int64_t now_ns = idletime_now_ns();
     IdletimeView view;
+    IdletimeCore core;
 
     idletime_guard_thread();
-    QEMU_LOCK_GUARD(&res->lock);
-    view = idletime_scan(&scan, &rule, now_ns);
+    WITH_QEMU_LOCK_GUARD(&res->lock) {
+        view = idletime_scan(&scan, &rule, now_ns);
+        core = res->core;
+        info->collision_cost_us = res->collision_ns / SCALE_US;
+    }
     view.blind |= qatomic_read(&res->blind);
-    idletime_core_observe(&res->core, &rule, &view, now_ns);
+    idletime_core_observe(&core, &rule, &view, now_ns);
     info->state = view.blind ? IDLETIME_RESOURCE_STATE_LOST :
-                  qapi_state[res->core.state];
-    info->counters = g_new0(IdletimeCounters, 1);
-    info->counters->idle =
-        event_counts(res->core.count[IDLETIME_STATE_IDLE]);
-    info->counters->foreground =
-        event_counts(res->core.count[IDLETIME_STATE_FOREGROUND]);
-    info->counters->preemption =
-        event_counts(res->core.count[IDLETIME_STATE_PREEMPTION]);
-    info->counters->background =
-        event_counts(res->core.count[IDLETIME_STATE_BACKGROUND]);
+                  qapi_state[core.state];
+    info->counters = counters_info(&core);
     info->collisions = info->counters->background->foreground;
-    info->collision_cost_us = res->collision_ns / SCALE_US;
 }
 
-static void add_devices(IdletimeResourceInfo *info, IdletimeResource *res)
+typedef struct AddDevice {
+    IdletimeResourceInfo *info;
+    IdletimeDeviceInfoList **tail;
+} AddDevice;
+
+static void add_device(IdletimeDevice *dev, void *opaque)
 {
-    IdletimeDeviceInfoList **tail = &info->devices;
-    IdletimeDevice *dev;
+    AddDevice *add = opaque;
+    IdletimeResourceInfo *info = add->info;
+    IdletimeDeviceInfo *d = device_info(dev);
 
-    QTAILQ_FOREACH(dev, &res->devices, next) {
-        IdletimeDeviceInfo *d = device_info(dev);
+    info->foreground->requests += d->foreground->requests;
+    info->foreground->bytes += d->foreground->bytes;
+    info->background->requests += d->background->requests;
+    info->background->bytes += d->background->bytes;
+    info->held += d->held;
+    QAPI_LIST_APPEND(add->tail, d);
+}
 
-        info->foreground->requests += d->foreground->requests;
-        info->foreground->bytes += d->foreground->bytes;
-        info->background->requests += d->background->requests;
-        info->background->bytes += d->background->bytes;
-        info->held += d->held;
-        QAPI_LIST_APPEND(tail, d);
+/* With the interval in force in place of the one that is set. */
+static void add_settings(IdletimeResourceInfo *info,
+                         const IdletimeResource *res)
+{
+    IdletimeSettingValues values;
+
+    for (int i = 0; i < IDLETIME_SETTING__MAX; i++) {
+        values.given[i] = true;
+        values.value[i] = idletime_resource_get(res, i);
     }
+    values.value[IDLETIME_INTERVAL_US] =
+        idletime_resource_rule(res).interval_ns / SCALE_US;
+    idletime_settings_to_qapi(&values, qapi_IdletimeResourceInfo_base(info));
 }
 
 static void add_resource(IdletimeResource *res, void *opaque)
@@ -194,20 +217,11 @@ static void add_resource(IdletimeResource *res, void *opaque)
     IdletimeResourceInfoList ***tail = opaque;
     IdletimeResourceInfo *info = g_new0(IdletimeResourceInfo, 1);
     IdletimeGate *gate = looking_gate(res);
+    AddDevice add = { .info = info, .tail = &info->devices };
 
     info->id = g_strdup(idletime_resource_id(res));
     info->path = g_strdup(res->path);
-    info->interval_us = idletime_resource_rule(res).interval_ns / SCALE_US;
-    info->max_inflight = idletime_resource_get(res, IDLETIME_MAX_INFLIGHT);
-    info->max_request_bytes =
-        idletime_resource_get(res, IDLETIME_MAX_REQUEST_BYTES);
-    info->max_hold_ms = idletime_resource_get(res, IDLETIME_MAX_HOLD_MS);
-    info->weight = idletime_resource_get(res, IDLETIME_WEIGHT);
-    info->q_auto = idletime_resource_get(res, IDLETIME_AUTO);
-    info->budget_percent = idletime_resource_get(res,
-                                                 IDLETIME_BUDGET_PERCENT);
-    info->shadow = idletime_resource_get(res, IDLETIME_SHADOW);
-    info->rate_bps = idletime_resource_get(res, IDLETIME_RATE_BPS);
+    add_settings(info, res);
     info->foreground = g_new0(IdletimeTraffic, 1);
     info->background = g_new0(IdletimeTraffic, 1);
     info->state = IDLETIME_RESOURCE_STATE_UNKNOWN;
@@ -215,7 +229,7 @@ static void add_resource(IdletimeResource *res, void *opaque)
         add_state(info, res, gate);
         idletime_learned_add(info, res);
     }
-    add_devices(info, res);
+    idletime_device_foreach(res, add_device, &add);
     QAPI_LIST_APPEND(*tail, info);
 }
 
@@ -230,19 +244,14 @@ IdletimeResourceInfoList *qmp_query_idletime(Error **errp)
 
 /* ---- idletime-set */
 
-typedef struct NewSetting {
-    bool given;
-    int64_t value;
-} NewSetting;
-
-static bool settings_check(const NewSetting *new, const char *resource,
-                           Error **errp)
+static bool settings_check(const IdletimeSettingValues *new,
+                           const char *resource, Error **errp)
 {
     bool any = false;
 
     for (int i = 0; i < IDLETIME_SETTING__MAX; i++) {
-        any |= new[i].given;
-        if (new[i].given && !idletime_setting_check(i, new[i].value, errp)) {
+        any |= new->given[i];
+        if (new->given[i] && !idletime_setting_check(i, new->value[i], errp)) {
             return false;
         }
     }
@@ -254,58 +263,45 @@ static bool settings_check(const NewSetting *new, const char *resource,
     return true;
 }
 
-void qmp_idletime_set(const char *device, bool has_class, IdletimeClass class,
-                      const char *background_queues, const char *resource,
-                      bool has_interval_us, int64_t interval_us,
-                      bool has_max_inflight, int64_t max_inflight,
-                      bool has_max_request_bytes, int64_t max_request_bytes,
-                      bool has_max_hold_ms, int64_t max_hold_ms,
-                      bool has_weight, int64_t weight,
-                      bool has_auto, bool q_auto,
-                      bool has_budget_percent, int64_t budget_percent,
-                      bool has_shadow, bool shadow,
-                      bool has_rate_bps, int64_t rate_bps, Error **errp)
+static bool device_set(const IdletimeChange *change, Error **errp)
 {
-    const NewSetting new[IDLETIME_SETTING__MAX] = {
-        [IDLETIME_INTERVAL_US] = { has_interval_us, interval_us },
-        [IDLETIME_MAX_INFLIGHT] = { has_max_inflight, max_inflight },
-        [IDLETIME_MAX_REQUEST_BYTES] = {
-            has_max_request_bytes, max_request_bytes
-        },
-        [IDLETIME_MAX_HOLD_MS] = { has_max_hold_ms, max_hold_ms },
-        [IDLETIME_WEIGHT] = { has_weight, weight },
-        [IDLETIME_AUTO] = { has_auto, q_auto },
-        [IDLETIME_BUDGET_PERCENT] = { has_budget_percent, budget_percent },
-        [IDLETIME_SHADOW] = { has_shadow, shadow },
-        [IDLETIME_RATE_BPS] = { has_rate_bps, rate_bps },
-    };
-    IdletimeResource *res = NULL;
-    IdletimeDevice *dev = NULL;
+    IdletimeDevice *dev;
 
-    if ((has_class || background_queues) && !device) {
+    if (!change->device) {
+        if (!change->has_q_class && !change->background_queues) {
+            return true;
+        }
         error_setg(errp, "idletime-set changes the class of a device: add "
                    "'device', its id");
+        return false;
+    }
+    dev = idletime_device_find(change->device, errp);
+    return dev && idletime_device_set(dev, change->has_q_class ?
+                                           &change->q_class : NULL,
+                                      change->background_queues, errp);
+}
+
+void qmp_idletime_set(IdletimeChange *change, Error **errp)
+{
+    IdletimeSettingValues new;
+    IdletimeResource *res = NULL;
+
+    idletime_settings_from_qapi(qapi_IdletimeChange_base(change), &new);
+    if (!settings_check(&new, change->resource, errp)) {
         return;
     }
-    if (!settings_check(new, resource, errp)) {
-        return;
-    }
-    if (resource) {
-        res = idletime_resource_find(resource, "resource", errp);
+    if (change->resource) {
+        res = idletime_resource_find(change->resource, "resource", errp);
         if (!res) {
             return;
         }
     }
-    if (device) {
-        dev = idletime_device_find(device, errp);
-        if (!dev || !idletime_device_set(dev, has_class ? &class : NULL,
-                                         background_queues, errp)) {
-            return;
-        }
+    if (!device_set(change, errp)) {
+        return;
     }
-    for (int i = 0; res && i < IDLETIME_SETTING__MAX; i++) {
-        if (new[i].given) {
-            idletime_resource_set(res, i, new[i].value);
+    for (int i = 0; i < IDLETIME_SETTING__MAX; i++) {
+        if (new.given[i]) {
+            idletime_resource_set(res, i, new.value[i]);
         }
     }
 }

@@ -6,9 +6,12 @@
 #ifndef IDLETIME_RESOURCE_H
 #define IDLETIME_RESOURCE_H
 
-#include "idletime/arena/arena.h"
+#include "idletime/core/core.h"
 #include "idletime/learner/learner.h"
+#include "idletime/resource/boards.h"
+#include "idletime/resource/settings.h"
 #include "idletime/uplink/interval.h"
+#include "qemu/notify.h"
 #include "qemu/queue.h"
 #include "qemu/thread.h"
 #include "qemu/timer.h"
@@ -17,31 +20,8 @@
 #define TYPE_IDLETIME_RESOURCE "idletime-resource"
 OBJECT_DECLARE_SIMPLE_TYPE(IdletimeResource, IDLETIME_RESOURCE)
 
-typedef struct IdletimeDevice IdletimeDevice;
-
-/* The numeric properties; one table row each in resource.c. */
-typedef enum IdletimeSetting {
-    IDLETIME_INTERVAL_US,
-    IDLETIME_MAX_INFLIGHT,
-    IDLETIME_MAX_REQUEST_BYTES,
-    IDLETIME_MAX_HOLD_MS,
-    IDLETIME_WEIGHT,
-    IDLETIME_AUTO,
-    IDLETIME_BUDGET_PERCENT,
-    IDLETIME_SHADOW,
-    IDLETIME_RATE_BPS,
-    IDLETIME_SETTING__MAX,
-} IdletimeSetting;
-
-/*
- * The mapped boards of one arena.  When the arena is lost and found again
- * (attach.c), participants move from one set to the next, each in its thread.
- */
-typedef struct IdletimeBoards {
-    IdletimeBoard fg_write;     /* each is mapped at its first use */
-    IdletimeBoard fg_read;
-    IdletimeBoard bg;
-} IdletimeBoards;
+/* One participant; what it is, only its room (gate) knows. */
+typedef struct IdletimeGate IdletimeGate;
 
 struct IdletimeResource {
     Object parent_obj;
@@ -49,16 +29,17 @@ struct IdletimeResource {
     char *path;
     int64_t setting[IDLETIME_SETTING__MAX];  /* any thread, qatomic */
     bool given[IDLETIME_SETTING__MAX];       /* set by the operator; likewise */
-    bool uplink;                             /* has a NIC; likewise */
+    IdletimeResourceKind kind;                       /* likewise */
 
     /* BQL: */
     bool complete;
     unsigned users;                         /* devices */
+    QTAILQ_HEAD(, IdletimeGate) gates;
+    NotifierList changed;                   /* settings; data: NULL */
     IdletimeBoards *boards;                 /* in use, or to be moved to */
     IdletimeBoards *old_boards;             /* being left; NULL: none */
-    QEMUTimer *watch;
+    QEMUTimer *watch;                       /* gate/recover.c */
     int64_t found_ns;                       /* arena found again; 0: never */
-    QTAILQ_HEAD(, IdletimeDevice) devices;
     QTAILQ_ENTRY(IdletimeResource) next;
 
     /*
@@ -72,10 +53,10 @@ struct IdletimeResource {
     IdletimeCore core;
     bool core_ready;
     int64_t collision_ns;
-    IdletimeLearner *learner;               /* NULL: never asked for */
+    IdletimeLearner *learner;   /* there while 'auto' or 'shadow' is on */
     int64_t learner_ns;         /* spent in it, preemption included */
     uint64_t piece_bytes;       /* learned, any thread (qatomic); 0: not */
-    IdletimeUplinkPackets packets;                 /* of an uplink */
+    IdletimeUplinkPackets packets;          /* of an uplink */
     int64_t uplink_interval_ns; /* learned, any thread (qatomic); 0: not */
 };
 
@@ -86,9 +67,6 @@ static inline int64_t idletime_now_ns(void)
 {
     return qemu_clock_get_ns(idletime_clock());
 }
-
-/** idletime_resource_learns: by 'auto' or 'shadow'.  Context: any thread. */
-bool idletime_resource_learns(const IdletimeResource *res);
 
 /**
  * idletime_resource_piece_bytes: larger background requests are cut into
@@ -102,7 +80,7 @@ IdletimeGoal idletime_resource_goal(const IdletimeResource *res);
 /**
  * idletime_resource_rule: the settings now.  Context: any thread.
  * With 'auto', an in-flight cap that the operator did not set is the largest:
- * the learner sets it.
+ * the learner sets it.  Who finds no learner applies the setting.
  */
 IdletimeRule idletime_resource_rule(const IdletimeResource *res);
 
@@ -113,21 +91,33 @@ static inline int64_t idletime_resource_get(const IdletimeResource *res,
 }
 
 /**
- * idletime_setting_check: is @value in range?  The error names the property,
- * the value and the range.
+ * idletime_resource_set: what the operator wants from now on; res->changed is
+ * told.  @value must have passed the check.  Context: BQL.
  */
-bool idletime_setting_check(IdletimeSetting setting, int64_t value,
-                            Error **errp);
-/** idletime_resource_set: @value must have passed the check.  Context: BQL. */
 void idletime_resource_set(IdletimeResource *res, IdletimeSetting setting,
                            int64_t value);
 
 /**
- * idletime_resource_make_uplink: a NIC is attached.  What the operator did not
- * set becomes the standard of uplinks, and 'auto' goes by the time of packets
- * (uplink.c).  Idempotent.  Context: BQL.
+ * idletime_resource_join: one more device of @kind uses it.
+ * The first one says what the resource is: what the operator did not set
+ * becomes the standard of that kind, and on an uplink 'auto' goes by the time
+ * of packets (uplink/interval.c).  Another kind is refused: @errp is set.
+ * Context: BQL.
  */
-void idletime_resource_make_uplink(IdletimeResource *res);
+bool idletime_resource_join(IdletimeResource *res, IdletimeResourceKind kind,
+                            Error **errp);
+/**
+ * idletime_resource_become: of another kind.  No device may use it.
+ * Context: BQL; used by idletime_resource_join().
+ */
+void idletime_resource_become(IdletimeResource *res, IdletimeResourceKind kind);
+/** idletime_resource_leave: Context: BQL. */
+void idletime_resource_leave(IdletimeResource *res);
+
+static inline bool idletime_resource_is_uplink(const IdletimeResource *res)
+{
+    return qatomic_read(&res->kind) == IDLETIME_KIND_UPLINK;
+}
 
 /**
  * idletime_resource_served: a background request of an uplink has left.
@@ -143,34 +133,6 @@ void idletime_resource_served(IdletimeResource *res, uint32_t bytes,
  */
 IdletimeResource *idletime_resource_find(const char *id, const char *property,
                                          Error **errp);
-
-/**
- * idletime_resource_board: map a board on its first use, else return it.
- * @writable: to claim slots.  Context: BQL.
- */
-IdletimeBoard *idletime_resource_board(IdletimeResource *res,
-                                       IdletimeBoardKind kind, bool writable,
-                                       Error **errp);
-
-/**
- * idletime_boards_map: map a board of @boards on its first use.
- * Returns NULL with @errp set.  Context: BQL.
- */
-IdletimeBoard *idletime_boards_map(const IdletimeResource *res,
-                                   IdletimeBoards *boards,
-                                   IdletimeBoardKind kind, bool writable,
-                                   Error **errp);
-IdletimeBoards *idletime_boards_new(void);
-void idletime_boards_free(IdletimeBoards *boards);
-
-/**
- * idletime_resource_watch: look every second whether the arena is still the
- * one that others see; if not, go blind and move to the new one.  From the
- * first device on: -object is too early to know the clock.  Idempotent.
- * Context: BQL.
- */
-void idletime_resource_watch(IdletimeResource *res);
-void idletime_resource_unwatch(IdletimeResource *res);
 
 /** idletime_resource_id: for messages. */
 const char *idletime_resource_id(const IdletimeResource *res);

@@ -8,7 +8,7 @@
 #ifndef IDLETIME_UPLINK_CLOCK_H
 #define IDLETIME_UPLINK_CLOCK_H
 
-#include "idletime/arena/arena.h"
+#include "idletime/arena/scan.h"
 
 /**
  * idletime_uplink_clock_take: the link gets @bytes more of the background.

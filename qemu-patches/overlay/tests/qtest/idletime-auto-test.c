@@ -17,6 +17,10 @@
 #define LONG_US         (70 * MS)
 /* From here on as many requests fit into the gap as from its begin. */
 #define SOON_US         (2 * MS)
+/* Of switching under load */
+#define MACHINES        6
+#define SWITCHES        50
+#define PIECES          1024
 
 static void served(TestDisk *d)
 {
@@ -235,6 +239,96 @@ static void test_cap(void)
     machine_free(m);
 }
 
+/*
+ * Who may not start by its budget is in nobody's way, although it is its turn:
+ * the one of the other process has received more service.
+ */
+static void test_leaves_turn(void)
+{
+    TestDisk *fg, *bg, *other;
+    TestMachine *m = machine_pair("auto=on,budget-percent=3", &fg, &bg);
+    TestRequest *r, *o;
+
+    other = machine_background(m, "");
+    disk_pause_read(other, "O");
+    o = disk_read(other);
+    machine_step_us(other->m, 150 * MS);
+    disk_resume(other, "O");
+    request_ok(o);
+    machine_step_us(m, 150 * MS);
+    teach(fg, bg, 20);
+    burst(fg);
+    machine_step_us(m, 67 * MS);
+    r = disk_read(bg);
+    assert_held(bg, 1);
+    g_assert_cmpint(disk_number(bg, "waits.budget"), >, 0);
+    machine_step_to(other->m, m);
+    request_ok(disk_read(other));
+    g_assert_cmpint(disk_number(other, "waits.turn"), ==, 0);
+    assert_held(bg, 1);
+    machine_step_us(m, 60 * MS);
+    request_ok(r);
+    machine_free(other->m);
+    machine_free(m);
+}
+
+/* A background disk in a thread of its own, on a backend that takes no time. */
+static TestMachine *threaded(TestDisk **bg)
+{
+    TestMachine *m = machine_new();
+
+    machine_args(m, "-object iothread,id=io0");
+    machine_resource(m, RESOURCE, "interval-us=0,max-request-bytes=4096");
+    *bg = machine_disk_on(m, "bg", "driver=null-co,size=67108864",
+                          "iothread=io0,ioeventfd=on,idletime=" RESOURCE
+                          ",idletime-class=background");
+    machine_start(m);
+    return m;
+}
+
+/*
+ * The thread asks for a thousand pieces of each request while the learner
+ * comes and goes.
+ */
+static void switch_under_load(void)
+{
+    TestDisk *bg;
+    TestMachine *m = threaded(&bg);
+    uint32_t size = PIECES * BLOCK_BYTES;
+    uint64_t addr = disk_header(bg, VIRTIO_BLK_T_IN, 0, 0, NULL, size);
+    uint64_t data = addr + sizeof(struct virtio_blk_outhdr);
+    const TestPart part[] = {
+        { addr, sizeof(struct virtio_blk_outhdr), false },
+        { data, size, true },
+        { data + size, 1, true },
+    };
+
+    for (int i = 0; i < SWITCHES; i++) {
+        const char *name = i % 2 ? "shadow" : "auto";
+        TestRequest *r = disk_submit_parts(bg, 0, part, ARRAY_SIZE(part));
+
+        for (int on = 1; on >= 0; on--) {
+            machine_ok(m, "qom-set", "{'path': '/objects/" RESOURCE "',"
+                       " 'property': %s, 'value': %i}", name, on);
+        }
+        r->size = size;
+        request_ok(r);
+    }
+    g_assert_cmpint(disk_number(bg, "background.requests"), ==,
+                    SWITCHES * PIECES);
+    assert_held(bg, 0);
+    assert_in_service(bg, 0);
+    machine_free(m);
+}
+
+/* A resource learns anew in each machine: its first switch is another case. */
+static void test_switch_under_load(void)
+{
+    for (int i = 0; i < MACHINES; i++) {
+        switch_under_load();
+    }
+}
+
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
@@ -245,5 +339,7 @@ int main(int argc, char **argv)
     qtest_add_func("idletime/auto/off-again", test_off_again);
     qtest_add_func("idletime/auto/shadow", test_shadow);
     qtest_add_func("idletime/auto/cap", test_cap);
+    qtest_add_func("idletime/auto/leaves-turn", test_leaves_turn);
+    qtest_add_func("idletime/auto/switch-under-load", test_switch_under_load);
     return g_test_run();
 }

@@ -202,6 +202,18 @@ void machine_two(const char *bg_options, TestDisk **fg, TestDisk **bg)
     machine_start(b);
 }
 
+TestDisk *machine_background(const TestMachine *other, const char *options)
+{
+    TestMachine *m = machine_new_beside(other);
+    TestDisk *d;
+
+    machine_resource(m, RESOURCE, options);
+    d = machine_disk(m, "bg", "idletime=" RESOURCE
+                     ",idletime-class=background");
+    machine_start(m);
+    return d;
+}
+
 TestMachine *machine_queues(TestDisk **d)
 {
     TestMachine *m = machine_new();
@@ -266,5 +278,12 @@ void machine_step_us(TestMachine *m, int64_t us)
 {
     if (us) {
         qtest_clock_step(m->qts, us * 1000);
+        m->now_us += us;
     }
+}
+
+void machine_step_to(TestMachine *m, const TestMachine *other)
+{
+    g_assert_cmpint(other->now_us, >=, m->now_us);
+    machine_step_us(m, other->now_us - m->now_us);
 }

@@ -41,6 +41,7 @@ typedef struct TestMachine {
     const char *binary;     /* environment variable; NULL: the usual one */
     char *dir;              /* arena, images, sockets */
     bool own_dir;
+    int64_t now_us;         /* virtual time */
     GPtrArray *disks;
 } TestMachine;
 
@@ -106,6 +107,8 @@ TestMachine *machine_pair(const char *resource_options,
                           TestDisk **fg, TestDisk **bg);
 /** machine_two: "fg" and "bg" in two processes, on one resource, started. */
 void machine_two(const char *bg_options, TestDisk **fg, TestDisk **bg);
+/** machine_background: "bg" in a process of its own, beside @other, started. */
+TestDisk *machine_background(const TestMachine *other, const char *options);
 /** machine_queues: one disk of three queues, 1 and 2 background, started. */
 TestMachine *machine_queues(TestDisk **d);
 void machine_free(TestMachine *m);
@@ -116,6 +119,8 @@ void machine_cont(TestMachine *m);
 void machine_stop_often(TestDisk *d, int held);
 
 void machine_step_us(TestMachine *m, int64_t us);
+/** machine_step_to: to the time of @other. */
+void machine_step_to(TestMachine *m, const TestMachine *other);
 /** machine_ok: a QMP command, by name and arguments in JSON */
 void machine_ok(TestMachine *m, const char *command, const char *fmt, ...)
     G_GNUC_PRINTF(3, 4);

@@ -126,25 +126,62 @@ static void test_deadline(const void *opaque)
     machine_free(m);
 }
 
+/* The disk, behind a throttle that lets two requests a second pass. */
+static TestMachine *throttled_threads(const ThreadCase *c, const char *options,
+                                      TestDisk **fg, TestDisk **bg)
+{
+    g_autofree char *queues = g_strdup_printf("num-queues=%u", c->num_queues);
+    TestMachine *m = machine_new();
+
+    machine_args(m, "-object iothread,id=io0 -object iothread,id=io1");
+    machine_resource(m, RESOURCE, options);
+    *fg = machine_disk(m, "fg", "idletime=" RESOURCE);
+    *bg = machine_throttled(m, "bg", queues);
+    machine_start(m);
+    disk_unplug(*bg);
+    disk_plug(*bg, c->options);
+    return m;
+}
+
+/*
+ * Foreground comes every 5 ms until the second piece is done, and a
+ * millisecond is given to the thread.
+ */
+static void foreground_until_held(TestDisk *fg, TestDisk *bg)
+{
+    for (int i = 0; disk_number(bg, "held") == 0; i++) {
+        g_assert_cmpint(i, <, 1000);
+        foreground(fg);
+        machine_step_us(fg->m, 5 * MS);
+        g_usleep(1000);
+    }
+}
+
 static void test_pieces(const void *opaque)
 {
     TestDisk *fg, *bg;
-    TestMachine *m = threads(opaque, "max-request-bytes=65536", &fg, &bg);
+    TestMachine *m = throttled_threads(opaque, "max-request-bytes=65536", &fg,
+                                       &bg);
     TestRequest *r;
 
-    disk_pause_write(bg, "A");
-    r = disk_write(bg, 0, MiB, 0x5a);
-    disk_await(bg, "in-service", 1);
+    /* The first passes the throttle at once, the second is in service. */
+    r = disk_write(bg, 0, 4 * 65536, 0x5a);
+    disk_await(bg, "pieces", 2);
+    assert_in_service(bg, 1);
+    foreground_until_held(fg, bg);
     foreground(fg);
-    disk_resume(bg, "A");
-    disk_await(bg, "held", 1);
     machine_step_us(m, INTERVAL_US - 1);
     g_usleep(PAUSE_US);
-    g_assert_cmpint(disk_number(bg, "pieces"), ==, 1);
+    g_assert_cmpint(disk_number(bg, "pieces"), ==, 2);
     machine_step_us(m, 1);
+    disk_await(bg, "pieces", 3);
+    while (!request_done(r)) {
+        machine_step_us(m, 100 * MS);
+        g_usleep(1000);
+    }
     request_ok(r);
-    g_assert_cmpint(disk_number(bg, "pieces"), ==, 16);
-    g_assert_true(disk_holds(bg, 0, MiB, 0x5a));
+    g_assert_cmpint(disk_number(bg, "pieces"), ==, 4);
+    g_assert_true(disk_holds(bg, 0, 4 * 65536, 0x5a));
     machine_free(m);
 }
 
