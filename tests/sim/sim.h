@@ -10,6 +10,7 @@
 #define IDLETIME_SIM_H
 
 #include "qemu/osdep.h"
+#include "idletime/arena/foreground.h"
 #include "idletime/core/core.h"
 #include "idletime/learner/learner.h"
 
