@@ -138,7 +138,7 @@ class Campaign:
             self._places.put(place)
         outcome = SURVIVED if killer is None else GOLDEN if killer.stage == GOLDEN_STAGE else KILLED
         found = Record(outcome, self._code[mutant.file], self.result[mutant].object, self.bench.fingerprint,
-                       f"{killer.stage} {killer.name}" if killer else "", round(time.monotonic() - begin, 2))
+                       killer.path if killer else "", round(time.monotonic() - begin, 2))
         record.save(mutant, found)
         return found
 
@@ -150,7 +150,7 @@ class Campaign:
             of_stage = sorted((t for t in trials if t.stage == stage),
                               key=lambda t: -self._kills[(mutant.file, t.stage, t.name)] / (t.seconds + 0.1))
             if of_stage and not self.bench.link(mutant.file, text, place, stage):
-                return Trial(stage, "linking", (), 0)
+                return Trial(stage, "linking", (), "")
             for trial in of_stage:
                 # Twice: a test that once fails on a busy machine has noticed nothing.
                 if self._noticed(trial, place) and self._noticed(trial, place):

@@ -5,7 +5,6 @@ The build tree of `make qemu` is read, never written, except for the test progra
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shlex
@@ -16,7 +15,7 @@ from pathlib import Path
 
 from tests.framework import paths
 from tests.mutants import confine
-from tests.mutants.trial import MACHINE, SetupError, Trial, digest, measured
+from tests.mutants.trial import MACHINE, SetupError, Trial, digest, fingerprint, measured
 
 OVERLAY = paths.ROOT / "qemu-patches" / "overlay"
 QEMU = paths.BUILD / "qemu"
@@ -56,10 +55,11 @@ class Device:
                                capture_output=True, text=True, env=env)
         if built.returncode != 0:
             raise SetupError(f"the machine tests do not build:\n{built.stdout[-2000:]}")
-        self.fingerprint = hashlib.sha256("".join(map(digest, [*programs, paths.STAGED_QEMU])).encode()).hexdigest()[:16]
-        trials = [Trial(MACHINE, p.name.removeprefix("idletime-").removesuffix("-test"), (str(p), "--tap"), 0, self._base_env())
-                  for p in programs]
-        self._all = measured(trials, FOLDER / "baseline.json", self.fingerprint, self._without_mutant)
+        env = self._base_env()
+        trials = [Trial(MACHINE, p.name.removeprefix("idletime-").removesuffix("-test"), (str(p), "--tap"),
+                        digest(p, paths.STAGED_QEMU), env) for p in programs]
+        self._all = measured(trials, FOLDER / "baseline.json", self._without_mutant)
+        self.fingerprint = fingerprint(trials)
 
     @staticmethod
     def _base_env() -> dict[str, str]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import shlex
 import subprocess
 from pathlib import Path
 
 from tests.framework import paths
 from tests.mutants import confine
-from tests.mutants.trial import GOLDEN, SANITIZED, UNIT, SetupError, Trial, digest, measured
+from tests.mutants.trial import GOLDEN, SANITIZED, UNIT, SetupError, Trial, digest, fingerprint, measured
 
 ROOMS = ("core", "arena", "learner", "packet", "uplink")
 OVERLAY = paths.ROOT / "qemu-patches" / "overlay"
@@ -57,19 +56,23 @@ class Pure:
             self._command[flavour] = shlex.split(_make("unit", f"say-compile-{flavour}"))
         programs = _make("unit", "say-programs").split()
         cases = [line.split(maxsplit=1) for line in _make("sim", "say-cases").splitlines()]
-        parts = [FOLDER / "plain" / "librooms.so", *(FOLDER / flavour / "shared" / name for flavour in ("plain", "sanitized") for name in programs),
-                 SIMULATOR, *(self._golden(case[0]) for case in cases)]
-        self.fingerprint = hashlib.sha256("".join(map(digest, parts)).encode()).hexdigest()[:16]
-        trials = [Trial(stage, name, (str(FOLDER / FLAVOUR[stage] / "shared" / name), "--tap"), 0, ENV)
-                  for stage in (UNIT, SANITIZED) for name in programs]
-        trials += [Trial(GOLDEN, name, (str(SIMULATOR), *shlex.split("".join(options))), 0, ENV, self._golden(name))
-                   for name, *options in cases]
-        self._all = measured(trials, FOLDER / "baseline.json", self.fingerprint, self._without_mutant)
+        trials = [self._program(stage, name) for stage in (UNIT, SANITIZED) for name in programs]
+        trials += [self._case(name, "".join(options)) for name, *options in cases]
+        self._all = measured(trials, FOLDER / "baseline.json", self._without_mutant)
+        self.fingerprint = fingerprint(trials)
         self._reach = self._reaches()
 
     @staticmethod
-    def _golden(case: str) -> Path:
-        return paths.ROOT / "tests" / "sim" / "golden" / f"{case}.txt"
+    def _program(stage: str, name: str) -> Trial:
+        folder = FOLDER / FLAVOUR[stage]
+        program = folder / "shared" / name
+        return Trial(stage, name, (str(program), "--tap"), digest(program, folder / "librooms.so"), ENV)
+
+    @staticmethod
+    def _case(name: str, options: str) -> Trial:
+        golden = paths.ROOT / "tests" / "sim" / "golden" / f"{name}.txt"
+        version = digest(SIMULATOR, FOLDER / "plain" / "librooms.so", golden)
+        return Trial(GOLDEN, name, (str(SIMULATOR), *shlex.split(options)), version, ENV, golden)
 
     def _without_mutant(self, trial: Trial) -> confine.Result:
         env = {**trial.env, "LD_LIBRARY_PATH": str(FOLDER / FLAVOUR[trial.stage])}

@@ -9,7 +9,7 @@ import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Callable, Iterator, Mapping, Protocol, Sequence
+from typing import Any, Callable, Iterator, Mapping, Protocol, Sequence
 
 from tests.mutants.confine import Result
 
@@ -29,11 +29,18 @@ class Trial:
     stage: str
     name: str
     argv: tuple[str, ...]
-    seconds: float
-    """How long it takes on the code as it is."""
+    version: str
+    """The hash of all that it is made of, the code without a mutant included."""
     env: Mapping[str, str] = field(default_factory=dict)
     expected: Path | None = None
     """What it has to print; None: its exit status tells."""
+    seconds: float = 0
+    """How long it takes on the code as it is."""
+
+    @property
+    def path(self) -> str:
+        """Its name, unique among all."""
+        return f"{self.stage} {self.name}"
 
     @property
     def limit_seconds(self) -> float:
@@ -84,25 +91,30 @@ def alone(folder: Path) -> Iterator[None]:
         yield
 
 
-def digest(path: Path) -> str:
-    """The hash of a file's content."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+def digest(*paths: Path) -> str:
+    """The hash of the files' contents."""
+    return hashlib.sha256(b"".join(hashlib.sha256(path.read_bytes()).digest() for path in paths)).hexdigest()
 
 
-def measured(trials: Sequence[Trial], record: Path, fingerprint: str, run: Callable[[Trial], Result]) -> list[Trial]:
+def measured(trials: Sequence[Trial], record: Path, run: Callable[[Trial], Result]) -> list[Trial]:
     """The trials with their durations, each run once on the code as it is, where it must pass.
 
-    The durations are kept in `record` as long as the fingerprint is the same.
+    `record` keeps the durations; what has another version is run again.
     """
-    known = json.loads(record.read_text()) if record.exists() else {}
-    if known.get("fingerprint") != fingerprint:
-        known = {"fingerprint": fingerprint}
-        print(f"Running {len(trials)} test programs without a mutant", flush=True)
-        for trial in trials:
-            begin = time.monotonic()
-            result = run(trial)
-            if trial.noticed(result):
-                raise SetupError(f"{trial.name} ({trial.stage}) fails without a mutant: mend it first\n{result.output[-2000:]}")
-            known[f"{trial.stage} {trial.name}"] = round(time.monotonic() - begin, 3)
+    known: dict[str, list[Any]] = json.loads(record.read_text()) if record.exists() else {}
+    missing = [trial for trial in trials if known.get(trial.path, [""])[0] != trial.version]
+    if missing:
+        print(f"Running {len(missing)} test programs without a mutant", flush=True)
+    for trial in missing:
+        begin = time.monotonic()
+        result = run(trial)
+        if trial.noticed(result):
+            raise SetupError(f"{trial.name} ({trial.stage}) fails without a mutant: mend it first\n{result.output[-2000:]}")
+        known[trial.path] = [trial.version, round(time.monotonic() - begin, 3)]
         record.write_text(json.dumps(known, indent=1))
-    return [replace(trial, seconds=known[f"{trial.stage} {trial.name}"]) for trial in trials]
+    return [replace(trial, seconds=known[trial.path][1]) for trial in trials]
+
+
+def fingerprint(trials: Sequence[Trial]) -> str:
+    """Of all versions together."""
+    return hashlib.sha256(" ".join(trial.version for trial in trials).encode()).hexdigest()[:16]
