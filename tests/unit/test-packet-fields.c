@@ -274,6 +274,26 @@ static void test_extension_lengths(void)
                     IDLETIME_PACKET_UNKNOWN);
 }
 
+/* The shortest ones end with the packet: nothing has to be behind them. */
+static void test_extension_is_last(void)
+{
+    static const uint8_t kind[] = { IPPROTO_HOPOPTS, IPPROTO_ROUTING,
+                                    IPPROTO_DSTOPTS, IPPROTO_AH };
+
+    for (unsigned i = 0; i < G_N_ELEMENTS(kind); i++) {
+        Frame *f = frame6(kind[i], 8);
+        IdletimePacket p;
+
+        frame16(f, IPPROTO_NONE << 8);
+        frame_zero(f, 6);
+        p = frame_parse(f);
+        g_assert_cmpint(p.kind, ==, IDLETIME_PACKET_DATA);
+        g_assert_cmpint(p.protocol, ==, IPPROTO_NONE);
+        g_assert_cmpint(p.transport_offset, ==, V6_L4 + 8);
+        g_free(f);
+    }
+}
+
 /* @field: offset in units of 8 bytes << 3 | more */
 static IdletimePacket fragment6(uint16_t field, uint16_t from)
 {
@@ -435,6 +455,20 @@ static void test_flow_without_ports(void)
     g_free(f);
 }
 
+/* Nor is the tag of a VLAN. */
+static void test_flow_of_tagged(void)
+{
+    Frame *f = udp4(), *tagged = g_new0(Frame, 1);
+
+    frame_ethernet(tagged, 0x8100);
+    frame16(tagged, 7);
+    frame_bytes(tagged, f->byte + 12, f->size - 12);
+    g_assert_cmpint(frame_parse(tagged).ip_offset, ==, IP + 4);
+    g_assert_cmpint(frame_parse(tagged).flow, ==, frame_parse(f).flow);
+    g_free(tagged);
+    g_free(f);
+}
+
 /* ---- size */
 
 /* Behind what is looked at, bytes are counted and not read. */
@@ -456,6 +490,17 @@ static void test_bytes(void)
     idletime_packet_parse(iov, 2, 12, &p);
     g_assert_cmpint(p.bytes, ==, UINT32_MAX);
     g_free(f);
+}
+
+static void test_dscp_each(void)
+{
+    for (unsigned i = 0; i < 100; i++) {
+        g_autofree char *text = g_strdup_printf("%u", i);
+        uint64_t set;
+
+        g_assert_cmpint(idletime_dscp_parse(text, &set), ==, i < 64);
+        g_assert_cmphex(set, ==, i < 64 ? 1ull << i : 0);
+    }
 }
 
 static void test_dscp_ranges(void)
@@ -484,6 +529,7 @@ int main(int argc, char **argv)
     g_test_add_func("/packet/dhcp-ports", test_dhcp_ports);
     g_test_add_func("/packet/icmpv6-types", test_icmpv6_types);
     g_test_add_func("/packet/extension-lengths", test_extension_lengths);
+    g_test_add_func("/packet/extension-is-last", test_extension_is_last);
     g_test_add_func("/packet/fragments6", test_fragments6);
     g_test_add_func("/packet/fragment-ends-the-headers",
                     test_fragment_ends_the_headers);
@@ -492,7 +538,9 @@ int main(int argc, char **argv)
     g_test_add_func("/packet/flow-bytes", test_flow_bytes);
     g_test_add_func("/packet/flow-protocol", test_flow_protocol);
     g_test_add_func("/packet/flow-without-ports", test_flow_without_ports);
+    g_test_add_func("/packet/flow-of-tagged", test_flow_of_tagged);
     g_test_add_func("/packet/bytes", test_bytes);
+    g_test_add_func("/packet/dscp-each", test_dscp_each);
     g_test_add_func("/packet/dscp-ranges", test_dscp_ranges);
     return g_test_run();
 }
