@@ -15,7 +15,6 @@ import subprocess
 from pathlib import Path
 
 from tests.framework import paths
-from tests.report import simulated
 
 SIMULATOR = paths.BUILD / "sim" / "idletime-sim"
 
@@ -70,6 +69,8 @@ def _run(name: str, options: list[str], seconds: float, seed: int) -> str:
 
 def main() -> None:
     """Run all, then reduce."""
+    from tests.report import simulated  # needs matplotlib; the workloads above do not
+
     parser = argparse.ArgumentParser(prog="python3 -m tests.bench.simulate", description="The learner in the simulator.")
     parser.add_argument("--output", type=Path, default=paths.BUILD / "simulate")
     parser.add_argument("--seconds", type=float, default=300, help="of virtual time a run (300)")

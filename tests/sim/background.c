@@ -10,14 +10,6 @@ int64_t sim_transfer_ns(const Sim *s, uint32_t bytes)
     return (double)s->p.transfer_ns * bytes / SIM_PIECE_BYTES;
 }
 
-/* The background is one long copy, issued in pieces. */
-static uint32_t piece_bytes(const Sim *s, const Part *part)
-{
-    return s->p.policy.kind == SIM_AUTO ?
-           idletime_service_piece(&part->learner.sizes, s->p.piece_bytes) :
-           s->p.piece_bytes;
-}
-
 static IdletimeView look(const Sim *s, const Part *self)
 {
     const Part *first = self;
@@ -39,8 +31,7 @@ static IdletimeView look(const Sim *s, const Part *self)
 static IdletimeGoal goal_of(const Sim *s)
 {
     return (IdletimeGoal) { .share = s->p.policy.budget,
-                            .interval_ns = s->p.policy.interval_ns,
-                            .max_bytes = s->p.piece_bytes };
+                            .interval_ns = s->p.policy.interval_ns };
 }
 
 static void learn(Sim *s, Part *part)
@@ -64,7 +55,7 @@ static void learn(Sim *s, Part *part)
 
 static void release(Sim *s, Part *part)
 {
-    uint32_t bytes = piece_bytes(s, part);
+    uint32_t bytes = s->p.piece_bytes;
 
     memmove(part->since_ns, part->since_ns + 1,
             --part->held * sizeof(part->since_ns[0]));
@@ -102,7 +93,7 @@ static IdletimeVerdict decide(Sim *s, Part *part)
         learn(s, part);
         permit = idletime_learner_admit(&part->learner, &goal,
                                          &(IdletimeQuestion) {
-            .bytes = piece_bytes(s, part),
+            .bytes = s->p.piece_bytes,
             .fg_requests = s->fg_in_service,
             .bg_in_service = s->bg_in_service, .fg_last_ns = s->fg_last_ns,
             .now_ns = s->now_ns,

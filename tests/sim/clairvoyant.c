@@ -20,7 +20,7 @@ bool sim_foreseen_free(const Sim *s)
         int who = 0, busy = 0;
 
         for (int i = 0; i < s->p.foregrounds; i++) {
-            int64_t next_ns = sim_load_ahead(&s->fg[i], index[i]);
+            int64_t next_ns = sim_load_ahead(&s->fg[i], &s->p, index[i]);
 
             if (next_ns < at_ns) {
                 at_ns = next_ns;

@@ -3,9 +3,11 @@
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
- * Bursts: for the first part of each quantum one request after the other, a
- * moment of thinking in between; then nothing until the next burst.  Poisson:
- * requests on their own schedule, however long the ones before take.
+ * Bursts: for the first part of each quantum one request after the other, or
+ * some at a time, and a moment of thinking in between; then nothing until the
+ * next burst.  Poisson:
+ * requests on their own schedule, however long the ones before take.  Trace:
+ * the same at recorded times, as long as fewer than so many are in service.
  */
 #include "sim.h"
 #include <math.h>
@@ -41,6 +43,12 @@ static int64_t pause_ns(SimForeground *f)
                            (2.0 * sim_uniform(&f->random) - 1.0));
 }
 
+/* When the recording has request number @number, from 0 on. */
+static int64_t recorded_ns(const SimTrace *t, int64_t number)
+{
+    return number / t->length * t->span_ns + t->at_ns[number % t->length];
+}
+
 static double mean_arrival_ns(const SimForeground *f, const SimParams *p)
 {
     return p->service_ns / (f->load.intensity * p->channels) * p->foregrounds;
@@ -50,8 +58,12 @@ void sim_load_begin(SimForeground *f, const SimParams *p, int64_t now_ns,
                     int index)
 {
     f->load = now_ns < p->change_ns || !p->change_ns ? p->load : p->after;
+    f->ready = p->depth - f->in_service;
     f->burst_ns = now_ns + f->load.quantum_ns * index / p->foregrounds;
     f->next_ns = f->load.intensity > 0 ? f->burst_ns : INT64_MAX;
+    if (f->load.gaps == SIM_TRACE) {
+        f->next_ns = recorded_ns(&p->trace, f->issued);
+    }
     if (f->load.gaps == SIM_POISSON && f->load.intensity > 0) {
         int64_t at_ns = f->next_ns = now_ns +
                         sim_exponential(&f->random, mean_arrival_ns(f, p));
@@ -64,8 +76,16 @@ void sim_load_begin(SimForeground *f, const SimParams *p, int64_t now_ns,
 
 void sim_load_issued(SimForeground *f, const SimParams *p)
 {
+    if (f->load.gaps == SIM_TRACE) {
+        f->issued++;
+        f->next_ns = ++f->in_service < p->depth ?
+                     recorded_ns(&p->trace, f->issued) : INT64_MAX;
+        return;
+    }
     if (f->load.gaps != SIM_POISSON) {
-        f->next_ns = INT64_MAX;
+        f->next_ns = ++f->in_service < p->depth && f->ready > 1 ? f->next_ns :
+                     INT64_MAX;
+        f->ready--;
         return;
     }
     f->next_ns = f->ahead[0];
@@ -76,24 +96,58 @@ void sim_load_issued(SimForeground *f, const SimParams *p)
 
 void sim_load_done(SimForeground *f, const SimParams *p, int64_t now_ns)
 {
-    if (f->load.gaps == SIM_POISSON) {
+    if (f->load.gaps == SIM_TRACE) {
+        f->in_service--;
+        f->next_ns = MAX(recorded_ns(&p->trace, f->issued), now_ns);
+    }
+    if (f->load.gaps == SIM_POISSON || f->load.gaps == SIM_TRACE) {
         return;
     }
+    f->in_service--;
+    f->ready++;
     f->next_ns = now_ns + p->fg_think_ns;
     if (p->fg_noise_ns) {
         f->next_ns += sim_exponential(&f->noise, p->fg_noise_ns);
     }
-    if (f->next_ns >= f->burst_ns + busy_ns(f)) {
+    if (f->next_ns < f->burst_ns + busy_ns(f)) {
+        return;
+    }
+    f->next_ns = INT64_MAX;
+    if (!f->in_service) {
         f->burst_ns = MAX(f->burst_ns + busy_ns(f) + pause_ns(f), now_ns);
         f->next_ns = f->burst_ns;
     }
 }
 
-int64_t sim_load_ahead(const SimForeground *f, int index)
+int64_t sim_load_ahead(const SimForeground *f, const SimParams *p, int index)
 {
     if (index == 0) {
         return f->next_ns;
     }
+    if (f->load.gaps == SIM_TRACE) {
+        return recorded_ns(&p->trace, f->issued + index);
+    }
     return f->load.gaps == SIM_POISSON && index <= SIM_AHEAD ?
            f->ahead[index - 1] : INT64_MAX;
+}
+
+SimTrace sim_trace_read(const char *path)
+{
+    FILE *file = fopen(path, "r");
+    SimTrace t = { 0 };
+    long long ticks;
+
+    while (file && fscanf(file, "%lld,%*[^\n]", &ticks) == 1) {
+        if (t.length % 1024 == 0) {
+            t.at_ns = realloc(t.at_ns, (t.length + 1024) * sizeof(int64_t));
+        }
+        t.at_ns[t.length++] = ticks * 100;
+        t.span_ns = ticks * 100 + 1;
+    }
+    if (!t.length) {
+        fprintf(stderr, "idletime-sim: --trace: no requests in '%s'\n", path);
+        exit(2);
+    }
+    fclose(file);
+    return t;
 }

@@ -39,6 +39,8 @@ static const char usage[] =
 "  --jitter PERCENT      of the gap between bursts (0)\n"
 "  --exponential         gaps between bursts are memoryless\n"
 "  --poisson             no bursts: arrivals on their own, at the intensity\n"
+"  --trace FILE          arrivals as recorded, over and over (MSR Cambridge)\n"
+"  --depth N             foreground requests in service at most (1; no Poisson)\n"
 "  --change-s S          then the foreground is another one: (0, never)\n"
 "  --after-quantum-ms MS   of this quantum\n"
 "  --after-intensity PERCENT  and this intensity\n"
@@ -123,6 +125,8 @@ static const struct option options[] = {
     { "jitter", required_argument, NULL, 'j' },
     { "exponential", no_argument, NULL, 'e' },
     { "poisson", no_argument, NULL, 'o' },
+    { "trace", required_argument, NULL, 'R' },
+    { "depth", required_argument, NULL, 'D' },
     { "change-s", required_argument, NULL, 'g' },
     { "after-quantum-ms", required_argument, NULL, 'Q' },
     { "after-intensity", required_argument, NULL, 'P' },
@@ -166,6 +170,11 @@ static void set_option(Options *o, int c, const char *name)
     case 'j': p->load.jitter = NUMBER(0, 100) / 100; break;
     case 'e': p->load.gaps = SIM_GAPS_EXPONENTIAL; break;
     case 'o': p->load.gaps = SIM_POISSON; break;
+    case 'R':
+        p->load.gaps = SIM_TRACE;
+        p->trace = sim_trace_read(optarg);
+        break;
+    case 'D': p->depth = NUMBER(1, 1024); break;
     case 'g': p->change_ns = NUMBER(0, 1e6) * 1e9; break;
     case 'Q': p->after.quantum_ns = NUMBER(0.01, 1e6) * MS; break;
     case 'P': p->after.intensity = NUMBER(0, 100) / 100; break;
@@ -193,7 +202,7 @@ static Options parse(int argc, char **argv)
         .load = { .quantum_ns = 100 * MS, .intensity = 0.3 },
         .after = { .quantum_ns = 100 * MS, .intensity = 0.3 },
         .fg_think_ns = 0.3 * MS, .bg_think_ns = 0.2 * MS,
-        .foregrounds = 1, .participants = 1, .outstanding = 1,
+        .foregrounds = 1, .participants = 1, .outstanding = 1, .depth = 1,
         .rule = { .max_hold_ns = 5000 * MS, .max_inflight = 1 },
     } };
     int c, index = 0;

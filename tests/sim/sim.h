@@ -41,6 +41,7 @@ typedef enum SimGaps {
     SIM_GAPS_EVEN,              /* between bursts, with jitter */
     SIM_GAPS_EXPONENTIAL,
     SIM_POISSON,                /* no bursts: arrivals on their own */
+    SIM_TRACE,                  /* a recording, over and over again */
 } SimGaps;
 
 typedef struct SimLoad {
@@ -49,6 +50,13 @@ typedef struct SimLoad {
     double intensity;           /* of each quantum, or of the device; 0 to 1 */
     double jitter;              /* of the gap, 0 to 1 */
 } SimLoad;
+
+/* Arrivals, ns since its begin, in order; it takes @span_ns. */
+typedef struct SimTrace {
+    int64_t *at_ns;
+    int length;
+    int64_t span_ns;
+} SimTrace;
 
 typedef struct SimParams {
     uint64_t seed;
@@ -65,6 +73,8 @@ typedef struct SimParams {
     int64_t transfer_ns;        /* of SIM_PIECE_BYTES of background data */
     uint32_t piece_bytes;       /* of background requests, at most */
     SimLoad load;
+    SimTrace trace;             /* SIM_TRACE */
+    int depth;                  /* bursts, trace: in service at most */
     int64_t change_ns;          /* then the load becomes: (0: never) */
     SimLoad after;
     int64_t fg_think_ns, bg_think_ns;
@@ -79,6 +89,7 @@ typedef struct SimResult {
     double fg_mean_ns, fg_p99_ns, fg_p999_ns;
     double predicted;           /* SIM_AUTO: slowdown as the learner saw it */
     double factor;
+    uint32_t limit, ceiling;    /* SIM_AUTO: of channels.c */
     uint64_t promoted, changes, steps;
     uint64_t count[IDLETIME_STATE__MAX][IDLETIME_EVENT__MAX];
 } SimResult;
@@ -132,6 +143,8 @@ typedef struct SimForeground {
     int64_t next_ns;            /* its next request; INT64_MAX: not known yet */
     int64_t burst_ns;           /* begin of the present burst */
     int64_t ahead[SIM_AHEAD];   /* Poisson: arrivals after next_ns */
+    int64_t issued;             /* of a trace */
+    int in_service, ready;      /* bursts: to be sent at next_ns */
     IdletimeFgWriter writer;
 } SimForeground;
 
@@ -140,7 +153,10 @@ void sim_load_begin(SimForeground *f, const SimParams *p, int64_t now_ns,
 void sim_load_issued(SimForeground *f, const SimParams *p);
 void sim_load_done(SimForeground *f, const SimParams *p, int64_t now_ns);
 /* Arrival number @index from now on, as far as it is determined. */
-int64_t sim_load_ahead(const SimForeground *f, int index);
+int64_t sim_load_ahead(const SimForeground *f, const SimParams *p, int index);
+
+/* Times of a file in the format of the MSR Cambridge traces. */
+SimTrace sim_trace_read(const char *path);
 
 /* 0 <= x < 1 */
 double sim_uniform(uint64_t *random);

@@ -1,14 +1,11 @@
 /*
- * What background may cost: budget, channels and sizes, each against its
+ * What background may cost: budget, channels and service times, each against its
  * definition.
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  */
 #include "test.h"
 #include "idletime/learner/learner.h"
-#include <math.h>
-
-static const IdletimeHalfLife never = { 1e12, 1e24 };
 
 /* ---- budget */
 
@@ -217,6 +214,57 @@ static void test_channels_false_wall(void)
     g_assert_cmpuint(idletime_channels_limit(&c), <=, 16);
 }
 
+/* Numbers come from shared memory: those that have no level change nothing. */
+static void test_channels_bounds(void)
+{
+    static IdletimeChannels c, before;
+
+    idletime_channels_init(&c);
+    before = c;
+    idletime_channels_note(&c, 0, MS);
+    idletime_channels_note(&c, IDLETIME_LEVELS + 1, MS);
+    idletime_channels_note(&c, UINT32_MAX, MS);
+    g_assert_cmpmem(&c, sizeof(c), &before, sizeof(before));
+    idletime_channels_note(&c, IDLETIME_LEVELS, MS);
+    idletime_channels_note(&c, 1, MS);
+    g_assert_cmpfloat(c.level[IDLETIME_LEVELS].count, ==, 1);
+    g_assert_cmpfloat(c.level[1].count, ==, 1);
+}
+
+/* One step down for each measurement that is too slow, one up again. */
+static void test_channels_steps(void)
+{
+    uint64_t random = test_seed();
+    static const struct { double ms; uint32_t limit; } step[] = {
+        { 0.12, 14 }, { 0.12, 13 }, { 0.1035, 13 }, { 0.101, 14 },
+        { 0.101, 15 }, { 0.101, 15 },
+    };
+    IdletimeChannels c;
+
+    idletime_channels_init(&c);
+    for (int i = 0; i < 20000; i++) {
+        serve(&c, &random, 16, 1 + i % 20);
+    }
+    g_assert_cmpuint(c.limit, ==, 15);
+    /* With too many of ours, then without us: what it is compared with. */
+    idletime_channels_fg(&c, 5000, 5000 * 0.15 * MS, 0.05);
+    idletime_channels_fg(&c, 5000, 5000 * 0.10 * MS, 0.05);
+    g_assert_cmpfloat(ABS(c.alone_ns - 0.10 * MS), <, 1e-6);
+    for (unsigned i = 0; i < sizeof(step) / sizeof(step[0]); i++) {
+        idletime_channels_fg(&c, 5000, 5000 * step[i].ms * MS, 0.05);
+        g_assert_cmpuint(idletime_channels_limit(&c), ==, step[i].limit);
+        g_assert_cmpfloat(ABS(c.slowdown - (step[i].ms / 0.10 - 1)), <, 1e-9);
+    }
+    /* Two steps above the limit are probed, three are not; never the wall. */
+    c.purse_ns = 20 * c.mean_ns;
+    c.wall = 0;
+    g_assert_false(idletime_channels_probe(&c, 18, 1));
+    g_assert_true(idletime_channels_probe(&c, 17, 1));
+    c.wall = 16;
+    g_assert_false(idletime_channels_probe(&c, 17, 1));
+    g_assert_true(idletime_channels_probe(&c, 16, 1));
+}
+
 /* Measurements of 5,000 requests of @ns, as many as @n. */
 static void foreground(IdletimeChannels *c, int n, double ns)
 {
@@ -270,65 +318,7 @@ static void test_channels_away_alone(void)
     g_assert_cmpuint(idletime_channels_limit(&c), ==, 15);
 }
 
-/* ---- sizes: 1 ms and 12 ms for 128 KiB */
-
-static void served_size(IdletimeServiceTimes *s, uint64_t bytes)
-{
-    idletime_service_note(s, bytes, MS + 12.0 * MS * bytes / 131072);
-}
-
-/* Ask for pieces as they are chosen, until the choice settles. */
-static uint64_t settled_piece(IdletimeServiceTimes *s, const IdletimeWindows *w,
-                              double budget_ns, double request_ns)
-{
-    const IdletimeTerms terms = { budget_ns, 1, request_ns, 0 };
-    int64_t now_ns = SEC;
-
-    memset(s, 0, sizeof(*s));
-    for (int i = 0; i < 40; i++, now_ns += 2 * SEC) {
-        for (int k = 0; k < 4; k++) {
-            served_size(s, idletime_service_piece(s, 131072));
-        }
-        idletime_service_choose(s, w, 131072, &terms, now_ns);
-        g_assert_cmpuint(idletime_service_piece(s, 131072), <=, 131072);
-        g_assert_cmpuint(idletime_service_piece(s, 131072), >=, 4096);
-    }
-    return idletime_service_piece(s, 131072);
-}
-
-static void test_sizes(void)
-{
-    uint64_t random = test_seed();
-    static IdletimeHistogram h;
-    static IdletimeWindows w;
-    IdletimeService d = { 13.0 * MS, 0, 0 };
-    IdletimeServiceTimes s;
-
-    /*
-     * Memoryless gaps of 3.3 ms, tight budget: the cost of a piece grows with
-     * the square of its time, bytes with the time less 1 ms.  Best is twice
-     * the 1 ms: 12 KiB; of the sizes that there are, 8 or 16.
-     */
-    idletime_histogram_init(&h);
-    for (int i = 0; i < 4000; i++) {
-        idletime_histogram_add(&h, never, -log(1 - test_uniform(&random)) *
-                               3.3 * MS, 0);
-    }
-    idletime_windows_build(&w, &h, d, NULL,
-                           &(IdletimeTerms) { 0.03 * MS, 1, 1.2 * MS, 0 });
-    g_assert_cmpuint(settled_piece(&s, &w, 0.03 * MS, 1.2 * MS), >=, 8192);
-    g_assert_cmpuint(settled_piece(&s, &w, 0.03 * MS, 1.2 * MS), <=, 16384);
-    /* Gaps of a second, exactly: nothing is gained by small pieces. */
-    idletime_histogram_init(&h);
-    for (int i = 0; i < 4000; i++) {
-        idletime_histogram_add(&h, never, 1000 * MS, 0);
-    }
-    idletime_windows_build(&w, &h, d, NULL,
-                           &(IdletimeTerms) { 0.03 * MS, 1, 1.2 * MS, 0 });
-    g_assert_cmpuint(settled_piece(&s, &w, 0.03 * MS, 1.2 * MS), ==, 131072);
-    /* The operator's bound holds. */
-    g_assert_cmpuint(idletime_service_piece(&s, 20480), ==, 20480);
-}
+/* ---- service times */
 
 /* A request in fifty meets a stalled host; then the device becomes slower. */
 static void test_stalls(void)
@@ -359,14 +349,15 @@ int main(int argc, char **argv)
     g_test_add_func("/budget/bucket", test_bucket);
     g_test_add_func("/budget/invariant", test_budget_invariant);
     g_test_add_func("/budget/brake", test_brake);
-    g_test_add_func("/sizes/stalls", test_stalls);
+    g_test_add_func("/service/stalls", test_stalls);
     g_test_add_func("/channels/servers", test_channels);
     g_test_add_func("/channels/one-level", test_channels_one_level);
     g_test_add_func("/channels/wall", test_channels_wall);
     g_test_add_func("/channels/ceiling", test_channels_ceiling);
     g_test_add_func("/channels/wall/false", test_channels_false_wall);
+    g_test_add_func("/channels/bounds", test_channels_bounds);
+    g_test_add_func("/channels/steps", test_channels_steps);
     g_test_add_func("/channels/away", test_channels_away);
     g_test_add_func("/channels/away/alone", test_channels_away_alone);
-    g_test_add_func("/sizes", test_sizes);
     return g_test_run();
 }

@@ -1,5 +1,5 @@
 /*
- * When background may start, from the gaps: histogram, law and windows, each
+ * When background may start, from the gaps: histogram, expected delays and windows, each
  * against its definition.
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
@@ -9,6 +9,40 @@
 #include <math.h>
 
 static const IdletimeHalfLife never = { 1e12, 1e24 };
+
+/* All of a plan, as one look after the other makes it. */
+static void windows_plan(IdletimeWindows *w, const IdletimeHistogram *h,
+                         IdletimeService service, const IdletimeTerms *terms)
+{
+    static IdletimePlan plan;
+
+    idletime_plan_begin(&plan, h, service, NULL, terms);
+    while (idletime_plan_step(&plan, IDLETIME_LOOK_WORK) <= 0) {
+    }
+    *w = plan.windows;
+}
+
+static void smooth_all(const IdletimeHistogram *h, float smooth[IDLETIME_BINS])
+{
+    memset(smooth, 0, IDLETIME_BINS * sizeof(smooth[0]));
+    for (unsigned i = 0; i < IDLETIME_BINS; i++) {
+        int work = idletime_histogram_smooth(h, i, smooth);
+
+        g_assert_cmpint(work, >=, 1);
+        g_assert_cmpint(work, <=, IDLETIME_PLAN_BIN_MAX);
+    }
+}
+
+static void delay_build(IdletimeDelays *delays, const IdletimeHistogram *h)
+{
+    float smooth[IDLETIME_BINS];
+
+    smooth_all(h, smooth);
+    idletime_delay_begin(delays);
+    for (unsigned i = 0; i < IDLETIME_BINS; i++) {
+        idletime_delay_add(delays, i, smooth[i]);
+    }
+}
 
 /* ---- histogram */
 
@@ -80,7 +114,7 @@ static void test_smooth(void)
     for (int i = 0; i < 15; i++) {
         idletime_histogram_add(&h, never, (40 + 4 * i) * MS, 0);
     }
-    idletime_histogram_smooth(&h, smooth);
+    smooth_all(&h, smooth);
     g_assert_cmpfloat(ABS(weight_of(smooth, 0, SEC) - 115), <, 0.01);
     g_assert_cmpfloat(smooth[idletime_bin_of(5 * MS)], >, 99.9);
     /* 15 in 60 ms: where there was none for 4 ms there is something now. */
@@ -89,13 +123,31 @@ static void test_smooth(void)
     }
 }
 
-/* ---- law: E[(d - (G - t))+ | G > t] over the gaps themselves */
+/*
+ * Gaps of 2 min, too few to fill a distribution, near the end of all bins:
+ * that no neighbour is left to look at is no reason to look for ever.
+ */
+static void test_smooth_end(void)
+{
+    static IdletimeHistogram h;
+    float smooth[IDLETIME_BINS];
 
-static void test_law(void)
+    idletime_histogram_init(&h);
+    idletime_histogram_add(&h, never, 125 * SEC, 0);
+    idletime_histogram_add(&h, never, 1, 0);
+    smooth_all(&h, smooth);
+    g_assert_cmpfloat(ABS(weight_of(smooth, 100 * SEC, 1000 * SEC) +
+                          smooth[IDLETIME_BINS - 1] - 1), <, 1e-4);
+    g_assert_cmpfloat(ABS(weight_of(smooth, 0, 18 * 1024) - 1), <, 1e-4);
+}
+
+/* ---- delay: E[(d - (G - t))+ | G > t] over the gaps themselves */
+
+static void test_delay(void)
 {
     uint64_t random = test_seed();
     static IdletimeHistogram h;
-    static IdletimeDelays law;
+    static IdletimeDelays delays;
     static double gap[20000];
     const int n = sizeof(gap) / sizeof(gap[0]);
 
@@ -104,7 +156,7 @@ static void test_law(void)
         gap[i] = (i % 6 ? 0.3 : 40 + 60 * test_uniform(&random)) * MS;
         idletime_histogram_add(&h, never, gap[i], 0);
     }
-    idletime_delay_build(&law, &h, IDLETIME_BINS);
+    delay_build(&delays, &h);
     for (double t = 0.5; t < 90; t += 1.7) {
         for (double d = 0.1; d < 20; d *= 1.9) {
             double sum = 0, count = 0, got;
@@ -115,7 +167,7 @@ static void test_law(void)
                     sum += MAX(d * MS - (gap[i] - t * MS), 0);
                 }
             }
-            got = idletime_delay_expected(&law,
+            got = idletime_delay_expected(&delays,
                                          (IdletimeService) { d * MS, 0, 0 },
                                          t * MS);
             /* Within the width of a bin (1.6 % of t) and the unseen half. */
@@ -127,11 +179,11 @@ static void test_law(void)
 }
 
 /* A request of random length is the mean over its lengths. */
-static void test_law_spread(void)
+static void test_delay_spread(void)
 {
     uint64_t random = test_seed();
     static IdletimeHistogram h;
-    static IdletimeDelays law;
+    static IdletimeDelays delays;
     IdletimeService spread = { 5.0 * MS, 1.0 * MS, 0 };
     double three;
 
@@ -139,10 +191,10 @@ static void test_law_spread(void)
     for (int i = 0; i < 5000; i++) {
         idletime_histogram_add(&h, never, 30 * MS * test_uniform(&random), 0);
     }
-    idletime_delay_build(&law, &h, IDLETIME_BINS);
+    delay_build(&delays, &h);
     /* Uniform arrivals: the square counts, d^2 + sd^2 = 26/25 of d^2. */
-    three = idletime_delay_expected(&law, spread, 2.0 * MS) /
-            idletime_delay_expected(&law, (IdletimeService) { 5.0 * MS, 0, 0 },
+    three = idletime_delay_expected(&delays, spread, 2.0 * MS) /
+            idletime_delay_expected(&delays, (IdletimeService) { 5.0 * MS, 0, 0 },
                                    2.0 * MS);
     g_assert_cmpfloat(three, >, 1.03);
     g_assert_cmpfloat(three, <, 1.05);
@@ -174,8 +226,7 @@ static void test_windows_bursts(void)
                                (69.5 + test_uniform(&random)) * MS, 0);
     }
     /* 3 % of 5 ms a gap */
-    idletime_windows_build(&w, &h, d, NULL,
-                           &(IdletimeTerms) { 0.15 * MS, 1, 5.0 * MS, 0 });
+    windows_plan(&w, &h, d, &(IdletimeTerms) { 0.15 * MS, 1, 5.0 * MS, 0 });
     g_assert_cmpfloat(window_share(&w, 0, 0.29), ==, 0);
     g_assert_cmpfloat(window_share(&w, 0.4, 63), ==, 1);
     /* Stops before the return, and goes on when it did not come. */
@@ -204,8 +255,7 @@ static void test_windows_budget(void)
                                    (round % 3 ? 100 * test_uniform(&random) :
                                     test_range(&random, 1, 9) * 10), 0);
         }
-        idletime_windows_build(&w, &h, d, NULL,
-                           &(IdletimeTerms) { delay, 1, 20.0 * MS, 0 });
+        windows_plan(&w, &h, d, &(IdletimeTerms) { delay, 1, 20.0 * MS, 0 });
         g_assert_cmpfloat(w.delay_ns, <=, delay * 1.0001);
         n = idletime_windows_list(&w, list);
         for (unsigned i = 0; i < n; i++) {
@@ -222,7 +272,7 @@ static void use_gap(const IdletimeWindows *w, IdletimeService d, double gap_ns,
 {
     int64_t age = idletime_windows_next(w, 0, false);
 
-    *delay += age < gap_ns ? w->switch_ns : 0;
+    *delay += age < gap_ns ? w->seek_ns : 0;
     while (age < gap_ns) {
         (*starts)++;
         age += d.mean_ns;
@@ -235,7 +285,7 @@ static void use_gap(const IdletimeWindows *w, IdletimeService d, double gap_ns,
  * What is foreseen happens: delay and starts, gap by gap.  Many times, for a
  * plan may lie between two prices: then it is the credit that keeps to it.
  */
-static void foresee(IdletimeService d, double budget, double switch_ns)
+static void foresee(IdletimeService d, double budget, double seek_ns)
 {
     uint64_t random = test_seed();
     double delay = 0, starts = 0, delay_seen = 0, starts_seen = 0;
@@ -252,8 +302,7 @@ static void foresee(IdletimeService d, double budget, double switch_ns)
                            50 + 40 * test_uniform(&random));
             idletime_histogram_add(&h, never, gap[i], 0);
         }
-        idletime_windows_build(&w, &h, d, NULL,
-                           &(IdletimeTerms) { budget, 1, 5.0 * MS, switch_ns });
+        windows_plan(&w, &h, d, &(IdletimeTerms) { budget, 1, 5.0 * MS, seek_ns });
         for (int i = 0; i < n; i++) {
             use_gap(&w, d, gap[i], &delay_seen, &starts_seen);
         }
@@ -279,7 +328,7 @@ static void test_windows_turnaround(void)
 }
 
 /* A sixth of the gaps can be used, at 3 ms each; the rest is for collisions. */
-static void test_windows_switch(void)
+static void test_windows_seek(void)
 {
     static IdletimeHistogram h;
     static IdletimeWindows w;
@@ -290,21 +339,133 @@ static void test_windows_switch(void)
     for (int i = 0; i < 1000; i++) {
         idletime_histogram_add(&h, never, 70 * MS, 0);
     }
-    /* Half of a switch a gap: half of the gaps, and each of them whole. */
-    idletime_windows_build(&w, &h, d, NULL,
-                           &(IdletimeTerms) { 1.5 * MS, 1, 30.0 * MS,
+    /* Half of a seek a gap: half of the gaps, and each of them whole. */
+    windows_plan(&w, &h, d, &(IdletimeTerms) { 1.5 * MS, 1, 30.0 * MS,
                                               3.0 * MS });
     g_assert_cmpfloat(w.starts, >, 0.45 * 13);
     g_assert_cmpfloat(w.starts, <, 0.55 * 14);
     g_assert_cmpint(idletime_windows_next(&w, 0, false), <, MS);
     g_assert_cmpint(idletime_windows_next(&w, 60 * MS, true), ==, 60 * MS);
-    /* What is nearly over is worth no switch. */
+    /* What is nearly over is worth no seek. */
     g_assert_cmpint(idletime_windows_next(&w, 60 * MS, false), >, 70 * MS);
     /* More than anything that it may buy: never. */
-    idletime_windows_build(&w, &h, d, NULL,
-                           &(IdletimeTerms) { 0.001 * MS, 1, 30.0 * MS,
+    windows_plan(&w, &h, d, &(IdletimeTerms) { 0.001 * MS, 1, 30.0 * MS,
                                               300.0 * MS });
     g_assert_cmpfloat(w.starts, <, 0.1);
+}
+
+/* ---- plans are made in steps */
+
+static void add_bursts(IdletimeHistogram *h)
+{
+    idletime_histogram_init(h);
+    for (int i = 0; i < 1200; i++) {
+        idletime_histogram_add(h, never, i % 6 ? 0.3 * MS :
+                               (60 + i % 20) * MS, 0);
+    }
+}
+
+static void assert_same(const IdletimeWindows *a, const IdletimeWindows *b)
+{
+    g_assert_cmpfloat(a->price, ==, b->price);
+    g_assert_cmpfloat(a->delay_ns, ==, b->delay_ns);
+    g_assert_cmpfloat(a->starts, ==, b->starts);
+    g_assert_cmpmem(a->next, sizeof(a->next), b->next, sizeof(b->next));
+    g_assert_cmpmem(a->first, sizeof(a->first), b->first, sizeof(b->first));
+}
+
+/* However long the steps are, the plan is the same; none is longer. */
+static void test_plan_steps(void)
+{
+    static IdletimeHistogram h;
+    static IdletimePlan plan;
+    static IdletimeWindows w;
+    const IdletimeTerms terms = { 0.15 * MS, 1, 5.0 * MS, 3.0 * MS };
+    const IdletimeService d = { 5.0 * MS, MS, 0 };
+
+    add_bursts(&h);
+    windows_plan(&w, &h, d, &terms);
+    g_assert_cmpfloat(w.starts, >, 0.5);
+    for (int work = 1; work < 100000; work *= 7) {
+        int steps = 0, left;
+        uint64_t before;
+
+        memset(&plan, 0, sizeof(plan));
+        idletime_plan_begin(&plan, &h, d, NULL, &terms);
+        do {
+            before = plan.work;
+            left = idletime_plan_step(&plan, work);
+            steps++;
+            g_assert_cmpuint(plan.work - before, <,
+                             work + IDLETIME_PLAN_BIN_MAX);
+            g_assert_cmpint(plan.work - before, ==, work - left);
+        } while (left <= 0);
+        assert_same(&plan.windows, &w);
+        /* With nothing to do it does nothing. */
+        g_assert_cmpint(idletime_plan_step(&plan, work), ==, work);
+        g_assert_cmpuint(plan.work, <, 64000);
+        g_assert_cmpint(steps, >=, plan.work / (work + IDLETIME_PLAN_BIN_MAX));
+    }
+}
+
+/* Requests of seconds reach beyond the last bin: nothing is read from there. */
+static void test_plan_long_service(void)
+{
+    static IdletimeHistogram h;
+    static IdletimePlan clean, dirty;
+    const IdletimeTerms terms = { 100.0 * MS, 1, 5000.0 * MS, 0 };
+
+    idletime_histogram_init(&h);
+    for (int i = 0; i < 100; i++) {
+        idletime_histogram_add(&h, never, (20 + i) * SEC, 0);
+    }
+    for (int64_t ns = SEC; ns < 200 * SEC; ns = ns * 3 / 2) {
+        IdletimeService d = { ns, 0, 0 };
+
+        memset(&clean, 0, sizeof(clean));
+        memset(&dirty, 0x7f, sizeof(dirty));
+        idletime_plan_begin(&clean, &h, d, NULL, &terms);
+        idletime_plan_begin(&dirty, &h, d, NULL, &terms);
+        g_assert_cmpint(idletime_plan_step(&clean, 1000000), >, 0);
+        g_assert_cmpint(idletime_plan_step(&dirty, 1000000), >, 0);
+        assert_same(&clean.windows, &dirty.windows);
+        g_assert_true(isfinite(clean.windows.delay_ns));
+    }
+}
+
+/* More windows than people want to see. */
+static void test_windows_list(void)
+{
+    static IdletimeWindows w;
+    struct {
+        IdletimeWindow window[IDLETIME_WINDOWS_SHOWN];
+        uint64_t guard;
+    } list = { .guard = 12345 };
+
+    /* Bins 10 to 19, 30 to 39, ... to 190, and from 200 on. */
+    for (int i = IDLETIME_BINS - 1; i >= 0; i--) {
+        w.next[i] = i >= 200 || i / 10 % 2 ? i : w.next[i + 1];
+    }
+    g_assert_cmpuint(idletime_windows_list(&w, list.window), ==, 8);
+    g_assert_cmpuint(list.guard, ==, 12345);
+    for (int i = 0; i < 8; i++) {
+        g_assert_cmpint(list.window[i].begin_ns, ==,
+                        idletime_bin_edge(10 + 20 * i));
+        g_assert_cmpint(list.window[i].end_ns, ==,
+                        idletime_bin_edge(20 + 20 * i));
+    }
+    /* The last one has no end; none at all are none. */
+    for (int i = 0; i < IDLETIME_BINS; i++) {
+        w.next[i] = MAX(i, 500);
+    }
+    g_assert_cmpuint(idletime_windows_list(&w, list.window), ==, 1);
+    g_assert_cmpint(list.window[0].begin_ns, ==, idletime_bin_edge(500));
+    g_assert_cmpint(list.window[0].end_ns, ==, INT64_MAX);
+    for (int i = 0; i < IDLETIME_BINS; i++) {
+        w.next[i] = IDLETIME_BINS;
+    }
+    g_assert_cmpuint(idletime_windows_list(&w, list.window), ==, 0);
+    g_assert_cmpint(idletime_windows_next(&w, 0, true), ==, INT64_MAX);
 }
 
 int main(int argc, char **argv)
@@ -313,12 +474,16 @@ int main(int argc, char **argv)
     g_test_add_func("/histogram/bins", test_bins);
     g_test_add_func("/histogram/decay", test_decay);
     g_test_add_func("/histogram/smooth", test_smooth);
-    g_test_add_func("/law/definition", test_law);
-    g_test_add_func("/law/spread", test_law_spread);
+    g_test_add_func("/histogram/smooth/end", test_smooth_end);
+    g_test_add_func("/delay/definition", test_delay);
+    g_test_add_func("/delay/spread", test_delay_spread);
     g_test_add_func("/windows/bursts", test_windows_bursts);
     g_test_add_func("/windows/budget", test_windows_budget);
     g_test_add_func("/windows/foresee", test_windows_foresee);
     g_test_add_func("/windows/turnaround", test_windows_turnaround);
-    g_test_add_func("/windows/switch", test_windows_switch);
+    g_test_add_func("/windows/seek", test_windows_seek);
+    g_test_add_func("/windows/list", test_windows_list);
+    g_test_add_func("/plan/steps", test_plan_steps);
+    g_test_add_func("/plan/long-service", test_plan_long_service);
     return g_test_run();
 }

@@ -6,7 +6,7 @@
 #include "test.h"
 #include "idletime/learner/gaps.h"
 
-#define SLOTS 5
+#define SLOTS 8
 
 typedef struct Board {
     IdletimeFgBoard *fg;
@@ -108,6 +108,97 @@ static void test_overrun(void)
     for (uint32_t i = 0; i < b.gaps.count; i++) {
         g_assert_cmpint(b.gaps.gap[i].end_ns - b.gaps.gap[i].begin_ns, ==, 60);
     }
+    free(b.fg);
+}
+
+/* Slots that fill their rings between two looks leave room for the others. */
+static void test_share(void)
+{
+    Board b;
+    int64_t t = 1000;
+
+    board_begin(&b);
+    for (int round = 0; round < 10; round++) {
+        /* Seven with 240 entries each, more than a batch; one with two. */
+        for (int i = 0; i < 120; i++, t += 100) {
+            for (int slot = 0; slot < 7; slot++) {
+                busy(&b, slot, t + slot, t + 40);
+            }
+        }
+        busy(&b, 7, t + 10, t + 20);
+        look(&b, t += 100);
+        for (int slot = 0; slot < SLOTS; slot++) {
+            g_assert_cmpuint(b.gaps.track[slot].read, ==,
+                             b.fg->line[slot].ring_head);
+        }
+        /* A share is 128 entries, of which the newest 96 are read: */
+        g_assert_cmpuint(b.gaps.length, ==, 7 * 96 + 2);
+        /* 48 busy periods, and the first gap among them is known. */
+        g_assert_cmpuint(b.gaps.count, ==, 48);
+        for (uint32_t i = 0; i < 47; i++) {
+            g_assert_cmpint(b.gaps.gap[i].end_ns - b.gaps.gap[i].begin_ns, ==,
+                            60);
+        }
+        g_assert_cmpuint(b.gaps.overruns, ==, 7 * round);
+    }
+    free(b.fg);
+}
+
+/* A ring's bound: 255 are read, of 256 the newest 192. */
+static void test_ring_bound(void)
+{
+    Board b;
+
+    board_begin(&b);
+    busy(&b, 0, 10, 20);
+    look(&b, 30);
+    for (int i = 0; i < 127; i++) {
+        busy(&b, 0, 100 + 20 * i, 110 + 20 * i);
+    }
+    idletime_fg_begin(&b.w[0], 100 + 20 * 127, 512);
+    look(&b, 10000);
+    g_assert_cmpuint(b.gaps.length, ==, 255);
+    g_assert_cmpuint(b.gaps.overruns, ==, 0);
+    g_assert_cmpint(b.gaps.busy, ==, 1);
+    g_assert_cmpint(idletime_gaps_idle(&b.gaps, 20000), ==, 80 + 127 * 10);
+    idletime_fg_end(&b.w[0], 100 + 20 * 127 + 10);
+    look(&b, 10000);
+    for (int i = 0; i < 128; i++) {
+        busy(&b, 0, 20000 + 20 * i, 20010 + 20 * i);
+    }
+    look(&b, 30000);
+    g_assert_cmpuint(b.gaps.length, ==, 192);
+    g_assert_cmpuint(b.gaps.overruns, ==, 1);
+    free(b.fg);
+}
+
+/* What counts as idle: gaps that are over, and the one under way, at last. */
+static void test_idle(void)
+{
+    Board b;
+
+    board_begin(&b);
+    /* Nothing was seen yet: no idle time is known. */
+    look(&b, 50);
+    g_assert_cmpint(idletime_gaps_idle(&b.gaps, 60), ==, 0);
+    busy(&b, 0, 100, 200);
+    idletime_fg_begin(&b.w[0], 300, 512);
+    look(&b, 350);
+    g_assert_cmpint(idletime_gaps_idle(&b.gaps, 400), ==, 100);
+    g_assert_cmpint(b.gaps.busy_ns, ==, 100);
+    idletime_fg_end(&b.w[0], 350);
+    /* An entry of this very moment is taken, one from the future is not. */
+    look(&b, 349);
+    g_assert_cmpint(b.gaps.busy, ==, 1);
+    g_assert_cmpuint(b.gaps.refused, ==, 1);
+    free(b.fg);
+
+    board_begin(&b);
+    busy(&b, 0, 100, 200);
+    look(&b, 200);
+    g_assert_cmpint(b.gaps.idle_since_ns, ==, 200);
+    g_assert_cmpint(idletime_gaps_idle(&b.gaps, 200), ==, 0);
+    g_assert_cmpint(idletime_gaps_idle(&b.gaps, 201), ==, 1);
     free(b.fg);
 }
 
@@ -248,6 +339,9 @@ int main(int argc, char **argv)
     g_test_add_func("/gaps/union", test_union);
     g_test_add_func("/gaps/since", test_since);
     g_test_add_func("/gaps/overrun", test_overrun);
+    g_test_add_func("/gaps/share", test_share);
+    g_test_add_func("/gaps/ring-bound", test_ring_bound);
+    g_test_add_func("/gaps/idle", test_idle);
     g_test_add_func("/gaps/dead", test_dead);
     g_test_add_func("/gaps/reference", test_reference);
     g_test_add_func("/gaps/hostile", test_hostile);

@@ -17,7 +17,7 @@ typedef struct World {
 
 static void burst(World *w, int64_t gap_ns)
 {
-    static const IdletimeGoal goal = { 0.03, 20 * MS, 131072 };
+    static const IdletimeGoal goal = { 0.03, 20 * MS };
     IdletimeTotals totals = { .quiet = true };
 
     w->now += gap_ns;
@@ -72,7 +72,7 @@ static void test_clocks(void)
 {
     uint64_t random = test_seed();
     static World w;
-    const IdletimeGoal goal = { 0.03, 20 * MS, 131072 };
+    const IdletimeGoal goal = { 0.03, 20 * MS };
 
     for (int fixed = 0; fixed < 2; fixed++) {
         IdletimeQuestion q = { .bytes = 4096 };
@@ -103,7 +103,7 @@ static void test_clocks(void)
 static void test_safe_start(void)
 {
     static World w;
-    IdletimeGoal goal = { 0.03, 20 * MS, 131072 };
+    IdletimeGoal goal = { 0.03, 20 * MS };
     IdletimeQuestion q = { .bytes = 4096 };
 
     world_begin(&w);
@@ -129,7 +129,7 @@ static void test_safe_start(void)
 static void test_turnaround(void)
 {
     static World w;
-    IdletimeGoal goal = { 0.03, 20 * MS, 131072 };
+    IdletimeGoal goal = { 0.03, 20 * MS };
     IdletimeServed served = { .bytes = 4096, .fg_idle = true };
     IdletimeQuestion q = { .bytes = 4096, .fg_last_ns = INT64_MIN };
 
@@ -142,14 +142,14 @@ static void test_turnaround(void)
         q.now_ns = w.now += 20 * MS;
         idletime_learner_admit(&w.l, &goal, &q);
     }
-    g_assert_cmpfloat(ABS(w.l.sizes.turnaround_ns / MS - 2), <, 0.01);
+    g_assert_cmpfloat(ABS(w.l.services.turnaround_ns / MS - 2), <, 0.01);
     for (int i = 0; i < 1000; i++) {
         served.since_ns = w.now;
         idletime_learner_done(&w.l, &served, w.now += 5 * MS);
         q.now_ns = w.now += 1000 * MS;
         idletime_learner_admit(&w.l, &goal, &q);
     }
-    g_assert_cmpfloat(ABS(w.l.sizes.turnaround_ns / MS - 5), <, 0.01);
+    g_assert_cmpfloat(ABS(w.l.services.turnaround_ns / MS - 5), <, 0.01);
     free(w.fg);
 }
 
@@ -194,7 +194,7 @@ static void test_collision(void)
 static void test_probe(void)
 {
     static World w;
-    const IdletimeGoal goal = { 0.5, 20 * MS, 131072 };
+    const IdletimeGoal goal = { 0.5, 20 * MS };
     IdletimeQuestion q = { .bytes = 4096, .fg_requests = 7 };
 
     world_begin(&w);
@@ -212,12 +212,78 @@ static void test_probe(void)
     free(w.fg);
 }
 
+/*
+ * Three servers, so two at a time: beside the foreground while one stays free,
+ * and a service time apart in all, half a one each.
+ */
+static void test_several_servers(void)
+{
+    static World w;
+    const IdletimeGoal goal = { 0.05, 20 * MS };
+    IdletimeQuestion q = { .bytes = 4096, .now_ns = SEC };
+    IdletimeAdmission a;
+
+    world_begin(&w);
+    for (int i = 0; i < 20; i++) {
+        for (int n = 1; n <= 4; n++) {
+            idletime_channels_note(&w.l.channels, n, (n <= 3 ? 5 : 10) * MS);
+        }
+    }
+    w.l.channels.away = false;
+    g_assert_cmpuint(idletime_channels_limit(&w.l.channels), ==, 2);
+    g_assert_cmpint(idletime_learner_interval(&w.l, 20 * MS), ==, 0);
+    q.fg_requests = 1;
+    a = idletime_learner_admit(&w.l, &goal, &q);
+    g_assert_true(a.learned);
+    g_assert_true(a.beside);
+    g_assert_cmpint(a.interval_ns, ==, 0);
+    g_assert_cmpuint(a.max_inflight, ==, 2);
+    g_assert_cmpint(a.closed_until_ns, ==, INT64_MIN);
+    /* One started a ms ago: 1.5 ms more. */
+    idletime_learner_started(&w.l, SEC - MS);
+    a = idletime_learner_admit(&w.l, &goal, &q);
+    g_assert_true(a.beside);
+    g_assert_cmpint(a.closed_until_ns, ==, SEC + 3 * MS / 2);
+    q.now_ns = SEC + 3 * MS / 2;
+    a = idletime_learner_admit(&w.l, &goal, &q);
+    g_assert_cmpint(a.closed_until_ns, ==, INT64_MIN);
+    /* It would be the third: again in a quarter of a service time. */
+    q.bg_in_service = 1;
+    a = idletime_learner_admit(&w.l, &goal, &q);
+    g_assert_false(a.beside);
+    g_assert_cmpint(a.closed_until_ns, ==, q.now_ns + 5 * MS / 4);
+    free(w.fg);
+}
+
+/* What was not seen of the gaps ends the second clock, until it is set anew. */
+static void test_loss(void)
+{
+    static World w;
+
+    world_begin(&w);
+    for (int i = 0; i < 100; i++) {
+        burst(&w, 70 * MS);
+    }
+    g_assert_cmpint(w.l.cycle.onset_ns, ==, w.now - 5 * MS);
+    for (int i = 0; i < 200; i++) {
+        idletime_fg_begin(&w.w, w.now += 70 * MS, 4096);
+        idletime_fg_end(&w.w, w.now += 5 * MS);
+    }
+    idletime_learner_read(&w.l, w.fg, 1, w.now);
+    g_assert_cmpuint(w.l.gaps.overruns, ==, 1);
+    g_assert_cmpint(w.l.cycle.onset_ns, ==, INT64_MIN);
+    g_assert_false(idletime_cycle_better(&w.l.cycle));
+    burst(&w, 70 * MS);
+    g_assert_cmpint(w.l.cycle.onset_ns, ==, w.now - 5 * MS);
+    free(w.fg);
+}
+
 /* Any history, any question: the answer is one of those that exist. */
-static void test_permit_sane(void)
+static void test_admission_sane(void)
 {
     uint64_t random = test_seed();
     static World w;
-    IdletimeGoal goal = { 0.03, 20 * MS, 131072 };
+    IdletimeGoal goal = { 0.03, 20 * MS };
 
     world_begin(&w);
     for (int i = 0; i < 3000; i++) {
@@ -238,6 +304,112 @@ static void test_permit_sane(void)
         /* Never a wait for ever. */
         g_assert_cmpint(p.closed_until_ns, <=, q.now_ns + SEC);
     }
+    free(w.fg);
+}
+
+/*
+ * The work of one look is bounded, whatever is due in it: units of a plan,
+ * and gaps that are learned from.
+ */
+static void test_look_bound(void)
+{
+    static const IdletimeGoal goal = { 0.03, 20 * MS };
+    static World w;
+    IdletimeTotals totals = { .quiet = true };
+    int plans = 0, looks = 0, n = 0;
+    bool cycle = false;
+
+    world_begin(&w);
+    for (int i = 0; i < 5000; i++) {
+        uint64_t work = w.l.plan.work, gaps = w.l.gap_count;
+        uint64_t built = w.l.built_gaps;
+
+        /* Every tenth look finds more than it takes. */
+        for (int k = 0; k < (i % 10 ? 1 : 100); k++) {
+            w.now += n++ % 6 ? MS / 3 : (50 + i % 30) * MS;
+            idletime_fg_begin(&w.w, w.now, 4096);
+            idletime_fg_end(&w.w, w.now += 5 * MS);
+        }
+        totals.fg_done = w.w.started;
+        totals.fg_request_ns = w.w.request_ns;
+        idletime_learner_read(&w.l, w.fg, 1, w.now);
+        idletime_learner_look(&w.l, &goal, &totals, w.now);
+        g_assert_cmpuint(w.l.plan.work - work, <,
+                         IDLETIME_LOOK_WORK + IDLETIME_PLAN_BIN_MAX);
+        g_assert_cmpuint(w.l.gap_count - gaps, <=, IDLETIME_LOOK_GAPS);
+        plans += w.l.built_gaps != built;
+        looks += w.l.planning != IDLETIME_PLANNING_NOTHING;
+        cycle |= w.l.planning == IDLETIME_PLANNING_CYCLE;
+    }
+    /* At least one each second, each in some looks, and both clocks. */
+    g_assert_cmpint(plans, >, 50);
+    g_assert_cmpint(looks, >, 10 * plans);
+    g_assert_true(cycle);
+    free(w.fg);
+}
+
+/* A change ends the plan that is being made of the old gaps. */
+static void test_change_ends_plan(void)
+{
+    static World w;
+
+    world_begin(&w);
+    for (int i = 0; i < 2000; i++) {
+        burst(&w, i % 6 ? MS / 3 : 70 * MS);
+    }
+    w.l.changes = 0;
+    for (int i = 0; !w.l.changes; i++) {
+        g_assert_cmpint(i, <, 400);
+        burst(&w, i % 6 ? MS / 3 : 25 * MS);
+    }
+    /* The look that noticed has begun anew, with nothing of the old in force */
+    g_assert_cmpuint(w.l.built_gaps, ==, 0);
+    g_assert_cmpint(w.l.planning, ==, IDLETIME_PLANNING_WINDOWS);
+    g_assert_cmpuint(w.l.planned_gaps, ==, w.l.gap_count);
+    g_assert_false(w.l.cycle.built);
+    for (int i = 0; !w.l.built_gaps; i++) {
+        g_assert_cmpint(i, <, 40);
+        burst(&w, i % 6 ? MS / 3 : 25 * MS);
+    }
+    /* Once noticed, it is not noticed again. */
+    for (int i = 0; i < 1000; i++) {
+        burst(&w, i % 6 ? MS / 3 : 25 * MS);
+    }
+    g_assert_cmpuint(w.l.changes, ==, 1);
+    free(w.fg);
+}
+
+/* A device of 10 us, no credit: 5,000 looks a second, and not 200,000. */
+static void test_look_floor(void)
+{
+    static const IdletimeGoal goal = { 0.03, 20 * MS };
+    static World w;
+    IdletimeQuestion q = { .bytes = 4096 };
+    int looks = 0;
+
+    world_begin(&w);
+    memset(&w.l.services, 0, sizeof(w.l.services));
+    for (int i = 0; i < 10; i++) {
+        idletime_learner_done(&w.l, &(IdletimeServed) {
+            .bytes = 4096, .fg_idle = true, .since_ns = w.now,
+        }, w.now + 10000);
+    }
+    for (int i = 0; i < 200; i++) {
+        burst(&w, 20 * MS);
+    }
+    g_assert_cmpfloat(idletime_service_any(&w.l.services).mean_ns, ==, 10000);
+    w.l.budget.credit_ns = -MS;
+    w.l.windows.harmless = -1;
+    q.fg_last_ns = w.now;
+    for (q.now_ns = w.now; q.now_ns < w.now + SEC; looks++) {
+        IdletimeAdmission a = idletime_learner_admit(&w.l, &goal, &q);
+
+        g_assert_cmpint(a.closed_until_ns, >=, q.now_ns + 200000);
+        g_assert_cmpint(a.closed_until_ns, <=, q.now_ns + 20 * MS);
+        q.now_ns = a.closed_until_ns;
+    }
+    g_assert_cmpint(looks, <=, 5000);
+    g_assert_cmpint(looks, >=, 50);
     free(w.fg);
 }
 
@@ -273,7 +445,12 @@ int main(int argc, char **argv)
     g_test_add_func("/learner/turnaround", test_turnaround);
     g_test_add_func("/learner/collision", test_collision);
     g_test_add_func("/learner/probe", test_probe);
-    g_test_add_func("/learner/permit-sane", test_permit_sane);
+    g_test_add_func("/learner/several-servers", test_several_servers);
+    g_test_add_func("/learner/loss", test_loss);
+    g_test_add_func("/learner/admission-sane", test_admission_sane);
+    g_test_add_func("/learner/look-bound", test_look_bound);
+    g_test_add_func("/learner/change/plan", test_change_ends_plan);
+    g_test_add_func("/learner/look-floor", test_look_floor);
     g_test_add_func("/spare", test_spare);
     return g_test_run();
 }

@@ -204,13 +204,13 @@ static void test_doubt(void)
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
-    g_test_add_func("/switch/seek", test_seek);
-    g_test_add_func("/switch/price", test_price);
-    g_test_add_func("/switch/first-is-slow", test_first_is_slow);
-    g_test_add_func("/switch/fixed", test_fixed);
-    g_test_add_func("/switch/single", test_single);
-    g_test_add_func("/switch/collisions", test_collisions);
-    g_test_add_func("/switch/processes", test_processes);
-    g_test_add_func("/switch/doubt", test_doubt);
+    g_test_add_func("/seek/arm", test_seek);
+    g_test_add_func("/seek/price", test_price);
+    g_test_add_func("/seek/first-is-slow", test_first_is_slow);
+    g_test_add_func("/seek/fixed", test_fixed);
+    g_test_add_func("/seek/single", test_single);
+    g_test_add_func("/seek/collisions", test_collisions);
+    g_test_add_func("/seek/processes", test_processes);
+    g_test_add_func("/seek/doubt", test_doubt);
     return g_test_run();
 }

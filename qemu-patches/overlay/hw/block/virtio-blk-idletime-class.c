@@ -36,6 +36,7 @@ static bool type_is_holdable(uint32_t type)
     case VIRTIO_BLK_T_OUT:
     case VIRTIO_BLK_T_DISCARD:
     case VIRTIO_BLK_T_WRITE_ZEROES:
+    case VIRTIO_BLK_T_ZONE_APPEND:
         return true;
     default:
         return false;
@@ -43,8 +44,8 @@ static bool type_is_holdable(uint32_t type)
 }
 
 /* Why held requests of the same device should not wait behind this one. */
-static bool urges_held(uint32_t type, uint32_t ioprio,
-                       IdletimePromotion *cause)
+static bool expedites_held(uint32_t type, uint32_t ioprio,
+                           IdletimePromotion *cause)
 {
     if ((type & ~VIRTIO_BLK_T_BARRIER) == VIRTIO_BLK_T_FLUSH) {
         *cause = IDLETIME_PROMOTION_FLUSH;
@@ -74,8 +75,8 @@ IdletimeBlkVerdict idletime_blk_classify(const VirtIOBlockReq *req,
     ioprio = virtio_ldl_p(vdev, &header.ioprio);
     if (class == IDLETIME_CLASS_GUEST &&
         (ioprio >> IOPRIO_CLASS_SHIFT) != IOPRIO_CLASS_IDLE) {
-        return urges_held(type, ioprio, cause) ? IDLETIME_BLK_URGE :
-                                                 IDLETIME_BLK_STOCK;
+        return expedites_held(type, ioprio, cause) ? IDLETIME_BLK_EXPEDITE :
+                                                     IDLETIME_BLK_STOCK;
     }
     return type_is_holdable(type) ? IDLETIME_BLK_HOLD : IDLETIME_BLK_PASS;
 }

@@ -3,28 +3,16 @@
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
- * Stopped, reset or migrated, a held request is one of s->rq: popped and not
- * completed, which the stock code knows how to keep, send, restart and drop.
+ * Context: BQL, unless said otherwise.
  */
 #include "qemu/osdep.h"
 #include "qapi/error.h"
 #include "qemu/lockable.h"
+#include "qemu/main-loop.h"
 #include "system/block-backend.h"
 #include "virtio-blk-idletime-impl.h"
 
-/* Back to what was popped from the ring, and onto the device's list. */
-void idletime_blk_join_rq(VirtIOBlockReq *req)
-{
-    VirtIOBlock *s = req->dev;
-
-    idletime_blk_pieces_forget(req);
-    req->idletime.state = IDLETIME_BLK_NONE;
-    req->mr_next = NULL;
-    WITH_QEMU_LOCK_GUARD(&s->rq_lock) {
-        req->next = s->rq;
-        s->rq = req;
-    }
-}
+/* ---- stop and cont */
 
 static void each_part(VirtIOBlkIdletime *it, void (*fn)(void *part))
 {
@@ -33,38 +21,53 @@ static void each_part(VirtIOBlkIdletime *it, void (*fn)(void *part))
     }
 }
 
+/* Context: the part's thread. */
 static void part_park(void *opaque)
 {
     IdletimeBlkPart *part = opaque;
     VirtIOBlockReq *req;
+    bool joined;
 
+    idletime_blk_assert_thread(part);
     while ((req = QSIMPLEQ_FIRST(&part->held))) {
         req->idletime.waited_ns = idletime_now_ns() - req->idletime.held_ns;
-        idletime_blk_held_remove(part, req);
-        idletime_blk_join_rq(req);
+        idletime_blk_list_remove(part, req);
+        joined = idletime_blk_join_rq(req);
+        assert(joined);
     }
     idletime_gate_rest(part->gate);
 }
 
+static void set_parked(VirtIOBlock *s, bool parked)
+{
+    QEMU_LOCK_GUARD(&s->rq_lock);
+    qatomic_set(&s->idletime->parked, parked);
+}
+
 void idletime_blk_park(VirtIOBlock *s)
 {
+    GLOBAL_STATE_CODE();
     if (s->idletime) {
-        qatomic_set(&s->idletime->parked, true);
+        set_parked(s, true);
         each_part(s->idletime, part_park);
     }
 }
 
 void idletime_blk_unpark(VirtIOBlock *s)
 {
+    GLOBAL_STATE_CODE();
     if (s->idletime) {
-        qatomic_set(&s->idletime->parked, false);
+        set_parked(s, false);
     }
 }
+
+/* ---- drains */
 
 void idletime_blk_drain(VirtIOBlock *s, bool drained)
 {
     VirtIOBlkIdletime *it = s->idletime;
 
+    GLOBAL_STATE_CODE();
     if (!it) {
         return;
     }
@@ -77,10 +80,85 @@ void idletime_blk_drain(VirtIOBlock *s, bool drained)
     idletime_device_kick(&it->dev);
 }
 
+/* ---- resets */
+
+/* As virtio_blk_reset() does with requests that nobody will complete. */
+static void drop_rq(VirtIOBlock *s)
+{
+    QEMU_LOCK_GUARD(&s->rq_lock);
+    while (s->rq) {
+        VirtIOBlockReq *req = s->rq;
+
+        s->rq = req->next;
+        virtqueue_detach_element(req->vq, &req->elem, 0);
+        g_free(req);
+    }
+}
+
+/* A piece that is in service ends in s->rq, too. */
+static void drop_all(VirtIOBlock *s)
+{
+    idletime_blk_park(s);
+    blk_drain(s->blk);
+    drop_rq(s);
+}
+
+void idletime_blk_reset(VirtIOBlock *s)
+{
+    GLOBAL_STATE_CODE();
+    if (!s->idletime) {
+        return;
+    }
+    drop_all(s);
+    /* Stopped, it stays parked until virtio_blk_dma_restart_cb(). */
+    if (VIRTIO_DEVICE(s)->vm_running) {
+        idletime_blk_unpark(s);
+    }
+}
+
+void idletime_blk_set_status(VirtIOBlock *s, uint8_t status)
+{
+    VirtIODevice *vdev = VIRTIO_DEVICE(s);
+
+    /* Some drivers submit before DRIVER_OK: it has to go, not to be absent. */
+    if (!(status & VIRTIO_CONFIG_S_DRIVER_OK) &&
+        ((vdev->status & VIRTIO_CONFIG_S_DRIVER_OK) ||
+         virtio_device_disabled(vdev))) {
+        idletime_blk_reset(s);
+    }
+}
+
+/* ---- threads */
+
+static void part_serve(IdletimeBlkPart *part, bool ioeventfd)
+{
+    idletime_gate_set_context(part->gate, ioeventfd ? part->ioeventfd_ctx :
+                                          qemu_get_aio_context());
+}
+
+void idletime_blk_serve(VirtIOBlock *s, bool ioeventfd)
+{
+    VirtIOBlkIdletime *it = s->idletime;
+
+    GLOBAL_STATE_CODE();
+    for (unsigned i = 0; it && i < it->dev.num_gates; i++) {
+        part_serve(&it->part[i], ioeventfd);
+    }
+}
+
+AioContext *idletime_blk_context(VirtIOBlock *s, unsigned queue)
+{
+    GLOBAL_STATE_CODE();
+    return idletime_queue_gate(&s->idletime->dev, queue)->ctx;
+}
+
+/* ---- realize and unrealize */
+
 static void blk_reclassified(IdletimeDevice *dev)
 {
     VirtIOBlkIdletime *it = container_of(dev, VirtIOBlkIdletime, dev);
 
+    GLOBAL_STATE_CODE();
     for (unsigned i = 0; i < dev->num_gates; i++) {
         qatomic_set(&it->part[i].reclassify, true);
         idletime_gate_kick(dev->gate[i]);
@@ -94,10 +172,12 @@ static const IdletimeDeviceOps blk_ops = {
 
 static void parts_init(VirtIOBlkIdletime *it)
 {
+    it->queue_held = g_new0(unsigned, it->dev.num_queues);
     it->part = g_new0(IdletimeBlkPart, it->dev.num_gates);
     for (unsigned i = 0; i < it->dev.num_gates; i++) {
         it->part[i].owner = it;
         it->part[i].gate = it->dev.gate[i];
+        it->part[i].ioeventfd_ctx = it->dev.gate[i]->ctx;
         QSIMPLEQ_INIT(&it->part[i].held);
         it->dev.gate[i]->pump = idletime_blk_pump;
         it->dev.gate[i]->opaque = &it->part[i];
@@ -107,8 +187,27 @@ static void parts_init(VirtIOBlkIdletime *it)
 static void blk_idletime_free(VirtIOBlkIdletime *it)
 {
     idletime_device_cleanup(&it->dev);
+    g_free(it->queue_held);
     g_free(it->part);
     g_free(it);
+}
+
+/*
+ * In order, what is behind a held request of its queue could not complete, and
+ * the order is not in the migration stream: on the other side held requests
+ * would never complete.
+ */
+static bool check_order(VirtIOBlock *s, Error **errp)
+{
+    if (virtio_has_feature(VIRTIO_DEVICE(s)->host_features,
+                           VIRTIO_F_IN_ORDER)) {
+        error_setg(errp, "property 'in_order' is 'on', but 'idletime' is '%s': "
+                   "held requests would delay all behind them; use "
+                   "in_order=off, the default, or unset 'idletime'",
+                   s->conf.idletime.resource);
+        return false;
+    }
+    return true;
 }
 
 bool idletime_blk_realize(VirtIOBlock *s, Error **errp)
@@ -116,8 +215,12 @@ bool idletime_blk_realize(VirtIOBlock *s, Error **errp)
     const IdletimeConf *conf = &s->conf.idletime;
     VirtIOBlkIdletime *it;
 
+    GLOBAL_STATE_CODE();
     if (!conf->resource) {
         return idletime_conf_check_unset(conf, errp);
+    }
+    if (!check_order(s, errp)) {
+        return false;
     }
     it = g_new0(VirtIOBlkIdletime, 1);
     it->s = s;
@@ -135,30 +238,15 @@ bool idletime_blk_realize(VirtIOBlock *s, Error **errp)
     return true;
 }
 
-/* As virtio_blk_reset() does with requests that nobody will complete. */
-static void drop_rq(VirtIOBlock *s)
-{
-    WITH_QEMU_LOCK_GUARD(&s->rq_lock) {
-        while (s->rq) {
-            VirtIOBlockReq *req = s->rq;
-
-            s->rq = req->next;
-            virtqueue_detach_element(req->vq, &req->elem, 0);
-            g_free(req);
-        }
-    }
-}
-
 void idletime_blk_unrealize(VirtIOBlock *s)
 {
     VirtIOBlkIdletime *it = s->idletime;
 
+    GLOBAL_STATE_CODE();
     if (!it) {
         return;
     }
-    idletime_blk_park(s);
-    blk_drain(s->blk);
-    drop_rq(s);
+    drop_all(s);
     s->idletime = NULL;
     blk_idletime_free(it);
 }

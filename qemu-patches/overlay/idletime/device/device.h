@@ -24,7 +24,7 @@ typedef struct IdletimeConf {
 typedef struct IdletimeDevice IdletimeDevice;
 
 typedef struct IdletimeDeviceOps {
-    IdletimeResourceKind kind;          /* of the resource that such a device uses */
+    IdletimeResourceKind kind;  /* of the resource that such a device uses */
     /**
      * can_hold: may queues of this device hold requests?  Asked at the start
      * and at each change that leaves a queue with another class than

@@ -220,6 +220,12 @@ void idletime_gate_run(IdletimeGate *gate, void (*fn)(void *opaque),
                        void *opaque);
 
 /**
+ * idletime_gate_set_context: the device's queues are served in @ctx from now
+ * on.  Nothing of the gate is in service.  Context: BQL.
+ */
+void idletime_gate_set_context(IdletimeGate *gate, AioContext *ctx);
+
+/**
  * idletime_gate_learn: have the learner see what a look saw, and ask it.
  * @rule, @view: the permit is entered here
  * Context: @gate's ctx, res->lock held; there is a learner.

@@ -148,6 +148,15 @@ static void gate_notified(EventNotifier *notifier)
     gate_woken(notifier);
 }
 
+/* Context: BQL; nothing of the gate runs yet, or since quiesce(). */
+static void attach_background(IdletimeGate *gate)
+{
+    gate->timer = aio_timer_new(gate->ctx, idletime_clock(), SCALE_NS,
+                                idletime_gate_pump, gate);
+    aio_set_event_notifier(gate->ctx, &gate->waker.notifier, gate_notified,
+                           gate_poll, gate_woken);
+}
+
 static bool join_background(IdletimeGate *gate, Error **errp)
 {
     if (!claim_background(gate, &gate->slots, errp)) {
@@ -159,10 +168,7 @@ static bool join_background(IdletimeGate *gate, Error **errp)
         return false;
     }
     core_start(gate);
-    gate->timer = aio_timer_new(gate->ctx, idletime_clock(), SCALE_NS,
-                                idletime_gate_pump, gate);
-    aio_set_event_notifier(gate->ctx, &gate->waker.notifier, gate_notified,
-                           gate_poll, gate_woken);
+    attach_background(gate);
     qatomic_store_release(&gate->bg_ready, true);
     return true;
 }
@@ -262,6 +268,23 @@ static void quiesce(void *opaque)
         aio_set_event_notifier(gate->ctx, &gate->waker.notifier, NULL, NULL,
                                NULL);
     }
+}
+
+/* An expired timer and a wake-up that was missed are made up for. */
+void idletime_gate_set_context(IdletimeGate *gate, AioContext *ctx)
+{
+    GLOBAL_STATE_CODE();
+    if (gate->ctx == ctx) {
+        return;
+    }
+    idletime_gate_run(gate, quiesce, gate);
+    gate->ctx = ctx;
+    gate->bh = aio_bh_new(ctx, idletime_gate_pump, gate);
+    if (gate->bg_ready) {
+        timer_free(gate->timer);
+        attach_background(gate);
+    }
+    idletime_gate_kick(gate);
 }
 
 void idletime_gate_free(IdletimeGate *gate)

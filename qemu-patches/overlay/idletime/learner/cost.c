@@ -17,102 +17,98 @@
  * Requests that arrive on their own schedule lose nearly all of that: idle
  * time between them takes up the rest (load 0.6, M/D/1: 3.1 d of 3.6 d).  A
  * guest that sends the next one when the last is done loses only what was
- * outstanding.  Which of both it is shows in sums: each foreground slot keeps
- * that of its requests' times in service (Little), and
+ * outstanding: of 200 requests, 8 at a time, 8 d and not 200 d.  In a short
+ * busy period that makes little difference, and all of n d is counted.  In a
+ * long one the sums tell.  Each foreground slot keeps that of its requests'
+ * times in service (Little's law); the mean time of a request in a busy period
+ * that ours has delayed is
  *
- *   excess = time in service - requests * time of a clean one
+ *   y = a + part * d
  *
- * is taken from the start of ours until all is quiet; a clean one came and
- * went while no background was in service.  The part that is lost is the sum
- * of these by the sum of n d.  One excess is full of chance, in a queue many
- * times what is looked for; so that it is not all of n d is believed only as
- * far as it is a standard error away.
- *
- * Below 1 for a single request: the device is free before our completion is
- * seen, by some 100 us.
+ * Where in our request the foreground arrives is chance, so that d does not
+ * depend on what the busy period is like, and the slope of a straight line
+ * through all of them is the part of n d that is lost (least squares; a period
+ * of n requests weighs n).  Only periods that were delayed are compared with
+ * each other.  Those that were not delayed are others: background waits until
+ * a burst is over, so what it does not meet is the middle of bursts, with
+ * longer queues than their begin.
+ * One period is full of chance, so that it is not all of n d is believed only
+ * as far as it is a standard error away.
  */
 #include "qemu/osdep.h"
 #include "idletime/learner/cost.h"
 #include "idletime/core/recent.h"
 #include "idletime/core/root.h"
 
-/* Collisions that the start value is worth: all of n d, and n is one. */
-#define PRIOR               4
+/*
+ * Collisions that the start value, all of n d, is worth.  It is replaced as
+ * soon as two say otherwise; that they do not by chance is for the standard
+ * error to tell.
+ */
+#define PRIOR               1
+/* The delays of these are spread alike over a service time: its square / 12 */
+#define PRIOR_VARIANCE      (1 / 12.0)
 #define FACTOR_MAX          64
 /* In a busy period: a guest that never pauses has no end of it. */
 #define REQUESTS_MAX        1e6
-/* The first request did wait, but not until our completion was seen. */
-#define FIRST_MIN           0.75
-/* In a queue some wait much longer than the mean; a stall is longer still. */
-#define NOISE               10
-/* Half-lives: clean requests, and service times of delay. */
+/*
+ * Requests of a long busy period.  In a short one the slope is too small: a
+ * larger delay joins it with the next one, whose requests wait for less.
+ */
+#define LONG                8
+/* Memory: clean requests, and collisions. */
 #define CLEAN_MAX           2048
-#define DELAY_MAX           256
-/* After a change so much is left. */
+#define PERIODS_MAX         256
+/* After a change so much is left; it is also enough for a mean. */
 #define CLEAN_DOUBT         16
-#define DELAY_DOUBT         2
+#define PERIODS_DOUBT       8
 
 /* ---- sums */
 
 static void limit_clean(IdletimeCost *c, double most)
 {
-    double part = idletime_recent_part(c->clean_done, most);
-
-    c->clean_done *= part;
-    c->clean_ns *= part;
-    c->clean_busy_ns *= part;
+    idletime_recent_limit(&c->clean_busy_ns, &c->clean_done, most);
 }
 
-static void limit_collisions(IdletimeCost *c, double most)
+static void limit_periods(IdletimeCost *c, double most)
 {
-    double part = idletime_recent_part(c->delay_ns, most * c->service_ns);
+    double part = idletime_recent_part(c->periods, most);
 
-    c->delay_ns *= part;
-    c->chain_ns *= part;
-    c->excess_ns *= part;
-    c->chain2 *= part;
-    c->chain_excess *= part;
-    c->excess2 *= part;
+    c->periods *= part;
+    c->n *= part;
+    c->nd *= part;
+    c->ny *= part;
+    c->ndd *= part;
+    c->ndy *= part;
+    c->nyy *= part;
 }
 
 static void note_clean(IdletimeCost *c, const IdletimeSpan *span)
 {
     c->clean_done += span->done;
-    c->clean_ns += span->request_ns;
     c->clean_busy_ns += span->busy_ns;
     limit_clean(c, CLEAN_MAX);
 }
 
-/*
- * Of @n requests none waited for longer than one of ours takes; what lies far
- * beyond that is the host's noise.
- */
-static double without_noise(double excess_ns, double n, double service_ns)
+/* The busy period is over. */
+static void note_period(IdletimeCost *c)
 {
-    double most_ns = NOISE * n * service_ns;
+    double n = c->dirty_done, d = c->dirty_delay_ns;
 
-    return MIN(MAX(excess_ns, -most_ns), most_ns);
-}
+    if (n >= LONG && d > 0) {
+        double y = c->dirty_ns / n;
 
-static void note_excess(IdletimeCost *c)
-{
-    if (c->clean_done >= CLEAN_DOUBT && c->dirty_delay_ns > 0) {
-        double chain_ns = c->dirty_chain_ns;
-        double excess_ns = without_noise(c->dirty_ns - c->dirty_done *
-                                         c->clean_ns / c->clean_done,
-                                         MAX(c->dirty_done, 1),
-                                         c->service_ns);
-
-        c->delay_ns += c->dirty_delay_ns;
-        c->chain_ns += chain_ns;
-        c->excess_ns += excess_ns;
-        c->chain2 += chain_ns * chain_ns;
-        c->chain_excess += chain_ns * excess_ns;
-        c->excess2 += excess_ns * excess_ns;
-        limit_collisions(c, DELAY_MAX);
+        c->periods++;
+        c->n += n;
+        c->nd += n * d;
+        c->ny += n * y;
+        c->ndd += n * d * d;
+        c->ndy += n * d * y;
+        c->nyy += n * y * y;
+        limit_periods(c, PERIODS_MAX);
     }
     c->dirty_done = c->dirty_ns = 0;
-    c->dirty_delay_ns = c->dirty_chain_ns = 0;
+    c->dirty_delay_ns = 0;
     c->dirty = false;
 }
 
@@ -128,46 +124,45 @@ void idletime_cost_look(IdletimeCost *c, const IdletimeSpan *span,
     c->dirty_done += span->done;
     c->dirty_ns += span->request_ns;
     if (span->quiet) {
-        note_excess(c);
+        note_period(c);
     }
 }
 
 void idletime_cost_doubt(IdletimeCost *c)
 {
     limit_clean(c, CLEAN_DOUBT);
-    limit_collisions(c, DELAY_DOUBT);
+    limit_periods(c, PERIODS_DOUBT);
+    idletime_recent_limit(&c->lost_ns, &c->delay_ns,
+                          PERIODS_DOUBT * c->service_ns);
 }
 
 /* ---- what they say */
 
-/* Squares of what the excess is beside @part of the chains. */
-static double residue2(const IdletimeCost *c, double part)
-{
-    return c->excess2 - 2 * part * c->chain_excess + part * part * c->chain2;
-}
-
-/* Of the chain, as far as is not proven to be less. */
+/* Of n d in a long busy period, as far as is not proven to be less. */
 static double part_lost(const IdletimeCost *c)
 {
-    double prior_ns = PRIOR * c->service_ns;
-    double weight = prior_ns + c->chain_ns;
-    double part, error;
+    double n = MAX(c->n, 1), periods = MAX(c->periods, 1);
+    double prior = PRIOR * PRIOR_VARIANCE * c->service_ns * c->service_ns *
+                   n / periods;
+    double dd = c->ndd - c->nd * c->nd / n;
+    double dy = c->ndy - c->nd * c->ny / n;
+    double yy = c->nyy - c->ny * c->ny / n;
+    double slope, square;
 
-    if (weight <= 0) {
+    if (prior + dd <= 0) {
         return 1;
     }
-    part = (prior_ns + c->excess_ns) / weight;
-    error = idletime_root(MAX(residue2(c, part), 0)) / weight;
-    return MIN(MAX(part + error, 0), 1);
+    slope = (prior + dy) / (prior + dd);
+    square = MAX(yy - 2 * slope * dy + slope * slope * dd, 0) / periods;
+    return MIN(MAX(slope + idletime_root(square / (prior + dd)), 0), 1);
 }
 
 double idletime_cost_factor(const IdletimeCost *c)
 {
     double prior_ns = PRIOR * c->service_ns;
     double weight = prior_ns + c->delay_ns;
-    double chain = weight > 0 ? (prior_ns + c->chain_ns) / weight : 1;
 
-    return MIN(MAX(part_lost(c) * chain, FIRST_MIN), FACTOR_MAX);
+    return weight > 0 ? MIN((prior_ns + c->lost_ns) / weight, FACTOR_MAX) : 1;
 }
 
 /* How many requests of foreground are @drain_ns of it?  Whole ones. */
@@ -183,10 +178,16 @@ static unsigned requests_in(const IdletimeCost *c, double drain_ns)
 double idletime_cost_collision(IdletimeCost *c, double delay_ns,
                                double drain_ns)
 {
-    double chain_ns = delay_ns * requests_in(c, drain_ns);
+    unsigned n = requests_in(c, drain_ns);
+    double part = n < LONG ? 1 : part_lost(c);
+    /* The first one waited, whatever the sums say. */
+    double lost_ns = delay_ns * MAX(part * n, 1);
 
     c->dirty = true;
     c->dirty_delay_ns += delay_ns;
-    c->dirty_chain_ns += chain_ns;
-    return MAX(part_lost(c) * chain_ns, FIRST_MIN * delay_ns);
+    c->delay_ns += delay_ns;
+    c->lost_ns += lost_ns;
+    idletime_recent_limit(&c->lost_ns, &c->delay_ns,
+                          PERIODS_MAX * c->service_ns);
+    return lost_ns;
 }

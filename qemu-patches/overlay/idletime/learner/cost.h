@@ -19,13 +19,17 @@ typedef struct IdletimeSpan {
 
 typedef struct IdletimeCost {
     /* Foreground that met no background. */
-    double clean_done, clean_ns, clean_busy_ns;
+    double clean_done, clean_busy_ns;
     /* Since something of the background was in service. */
     bool dirty;
-    double dirty_done, dirty_ns, dirty_delay_ns, dirty_chain_ns;
-    /* Of collisions: delays of the first, chains, excess; their products. */
-    double delay_ns, chain_ns, excess_ns;
-    double chain2, chain_excess, excess2;
+    double dirty_done, dirty_ns, dirty_delay_ns;
+    /* Of collisions: delays of the first request, and of all that wait. */
+    double delay_ns, lost_ns;
+    /*
+     * Long busy periods with a collision: n requests, delay d of the first,
+     * y the mean time of a request; sums of their products.
+     */
+    double periods, n, nd, ny, ndd, ndy, nyy;
     double service_ns;          /* of a background request, on average */
 } IdletimeCost;
 

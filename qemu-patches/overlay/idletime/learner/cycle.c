@@ -10,7 +10,7 @@
  *   cycle       |------------------|--------------------|
  *   gap               |------------|     |--------------|
  *
- * So the same law and the same windows are built over a second clock.  Which
+ * So expected delays and windows are computed over a second clock, too.  Which
  * one is right?  Both are asked, gap by gap, for what they would have done,
  * before they learn of it: as many starts as fit into the windows, and the
  * delay of the last one.  The one that gained more is believed.
@@ -59,7 +59,7 @@ static double replay(const IdletimeWindows *w, int64_t ahead_ns,
         if (next_ns == INT64_MAX || next_ns - ahead_ns >= length_ns) {
             return (double)starts * service_ns - paid_ns;
         }
-        paid_ns = price * w->switch_ns;
+        paid_ns = price * w->seek_ns;
         age_ns = next_ns - ahead_ns + service_ns;
         if (age_ns > length_ns) {
             return (starts + 1.0) * service_ns - paid_ns -
@@ -116,27 +116,31 @@ void idletime_cycle_note(IdletimeCycle *c, const IdletimeGap *gap,
     c->gap_count = 0;
 }
 
-void idletime_cycle_build(IdletimeCycle *c, const IdletimeHistogram *gaps,
-                          const IdletimeWindows *by_age,
-                          const IdletimeTerms *terms)
+bool idletime_cycle_plan(const IdletimeCycle *c, IdletimePlan *plan,
+                         const IdletimeWindows *by_age,
+                         const IdletimeTerms *terms)
 {
     IdletimeTerms cycle = *terms;
     IdletimeBurst burst = {
-        .law = &c->burst,
-        .reached = by_age->reached,
+        .by_age = by_age,
         .end = idletime_bin_of(by_age->service.mean_ns),
         .gaps = c->gaps,
         .lead_ns = c->lead_ns,
     };
 
-    c->built = idletime_histogram_count(&c->length) >= READY_CYCLES;
-    if (c->built) {
-        cycle.budget_ns *= c->gaps;
-        cycle.request_ns *= c->gaps;
-        idletime_delay_build(&c->burst, gaps, burst.end);
-        idletime_windows_build(&c->windows, &c->length, by_age->service,
-                               &burst, &cycle);
+    if (idletime_histogram_count(&c->length) < READY_CYCLES) {
+        return false;
     }
+    cycle.budget_ns *= c->gaps;
+    cycle.request_ns *= c->gaps;
+    idletime_plan_begin(plan, &c->length, by_age->service, &burst, &cycle);
+    return true;
+}
+
+void idletime_cycle_planned(IdletimeCycle *c, const IdletimeWindows *windows)
+{
+    c->windows = *windows;
+    c->built = true;
 }
 
 bool idletime_cycle_better(const IdletimeCycle *c)

@@ -9,11 +9,10 @@
 #define IDLETIME_CYCLE_H
 
 #include "idletime/learner/gaps.h"
-#include "idletime/learner/window.h"
+#include "idletime/learner/plan.h"
 
 typedef struct IdletimeCycle {
     IdletimeHistogram length;   /* from the begin of a burst to the next */
-    IdletimeDelays burst;          /* of the gaps of bursts */
     IdletimeWindows windows;    /* ages are times since a burst began */
     int64_t onset_ns;           /* of the last burst; INT64_MIN: not known */
     double lead_ns;             /* from there until the burst is over, mean */
@@ -34,13 +33,17 @@ void idletime_cycle_note(IdletimeCycle *c, const IdletimeGap *gap,
                          const IdletimeWindows *by_age, double request_ns);
 
 /**
- * idletime_cycle_build: after @by_age was.
- * @gaps: of all lengths
+ * idletime_cycle_plan: begin a plan for the second clock.
+ * @by_age: the windows of the other clock; they have to stay until it is made
  * @terms: for a gap
+ * Returns false if there have been too few cycles.
  */
-void idletime_cycle_build(IdletimeCycle *c, const IdletimeHistogram *gaps,
-                          const IdletimeWindows *by_age,
-                          const IdletimeTerms *terms);
+bool idletime_cycle_plan(const IdletimeCycle *c, IdletimePlan *plan,
+                         const IdletimeWindows *by_age,
+                         const IdletimeTerms *terms);
+
+/** idletime_cycle_planned: it is made; @windows are in force. */
+void idletime_cycle_planned(IdletimeCycle *c, const IdletimeWindows *windows);
 
 /** idletime_cycle_better: would it have gained more than the age of the gap? */
 bool idletime_cycle_better(const IdletimeCycle *c);

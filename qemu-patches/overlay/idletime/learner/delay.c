@@ -1,5 +1,5 @@
 /*
- * Idletime law: what the idle gaps say about the next arrival.
+ * Idletime delay: what a start is expected to cost, from the idle gaps.
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
@@ -27,29 +27,21 @@
 /* They begin above one bin's width. */
 #define UNSEEN_FIRST    IDLETIME_BIN_SUB
 
-void idletime_delay_build(IdletimeDelays *law, const IdletimeHistogram *h,
-                        unsigned end)
+void idletime_delay_begin(IdletimeDelays *delays)
 {
-    double below = 0, area = 0, rest = 0;
-    float smooth[IDLETIME_BINS];
+    delays->below[0] = delays->area[0] = delays->total = 0;
+}
 
-    idletime_histogram_smooth(h, smooth);
-    for (unsigned i = 0; i < IDLETIME_BINS; i++) {
-        double width = idletime_bin_edge(i + 1) - idletime_bin_edge(i);
-        double mass = i < end ? smooth[i] : 0;
+void idletime_delay_add(IdletimeDelays *delays, unsigned bin, double gaps)
+{
+    double width = idletime_bin_edge(bin + 1) - idletime_bin_edge(bin);
 
-        rest += i < end ? 0 : smooth[i];
-        if (i >= UNSEEN_FIRST) {
-            mass += UNSEEN / (IDLETIME_BINS - UNSEEN_FIRST);
-        }
-        law->below[i] = below;
-        law->area[i] = area;
-        area += width * (below + mass / 2);
-        below += mass;
+    if (bin >= UNSEEN_FIRST) {
+        gaps += UNSEEN / (IDLETIME_BINS - UNSEEN_FIRST);
     }
-    law->below[IDLETIME_BINS] = below;
-    law->total = below + rest;
-    law->area[IDLETIME_BINS] = area;
+    delays->area[bin + 1] = delays->area[bin] +
+                            width * (delays->below[bin] + gaps / 2);
+    delays->below[bin + 1] = delays->total = delays->below[bin] + gaps;
 }
 
 /* Where an age lies: bin, and how far into it. */
@@ -71,39 +63,48 @@ static Place place_of(double age_ns)
     return p;
 }
 
-static double below(const IdletimeDelays *law, Place p)
+static double below(const IdletimeDelays *delays, Place p)
 {
-    return law->below[p.bin] +
-           p.part * (law->below[p.bin + 1] - law->below[p.bin]);
+    return delays->below[p.bin] +
+           p.part * (delays->below[p.bin + 1] - delays->below[p.bin]);
 }
 
-static double area(const IdletimeDelays *law, Place p)
+static double area(const IdletimeDelays *delays, Place p)
 {
-    return law->area[p.bin] +
-           p.into_ns * (law->below[p.bin] + below(law, p)) / 2;
+    return delays->area[p.bin] +
+           p.into_ns * (delays->below[p.bin] + below(delays, p)) / 2;
 }
 
-static double collision(const IdletimeDelays *law, double d_ns, Place t,
-                        double age_ns)
+/* Of gaps from bin @end on it is known that they are longer. */
+static double collision(const IdletimeDelays *delays, double d_ns, Place t,
+                        double age_ns, unsigned end)
 {
-    double n = below(law, t);
-    double left = law->total - n;
-    double sum = area(law, place_of(age_ns + d_ns)) - area(law, t) - d_ns * n;
+    double n = below(delays, t);
+    double left = delays->total - n;
+    double beyond_ns = MAX(age_ns + d_ns - idletime_bin_edge(end), 0);
+    double sum = area(delays, place_of(age_ns + d_ns - beyond_ns)) +
+                 beyond_ns * delays->below[end] - area(delays, t) - d_ns * n;
 
     return left > 0 ? MIN(MAX(sum / left, 0), d_ns) : 0;
 }
 
 /* Three points with the mean and variance of d (Gauss and Hermite). */
-double idletime_delay_expected(const IdletimeDelays *law, IdletimeService d,
-                              double age_ns)
+double idletime_delay_within(const IdletimeDelays *delays, IdletimeService d,
+                             double age_ns, unsigned end)
 {
     Place t = place_of(age_ns);
     double off_ns = 1.7320508 * MIN(d.sd_ns, d.mean_ns / 2);
 
     if (off_ns < d.mean_ns / 16) {
-        return collision(law, d.mean_ns, t, age_ns);
+        return collision(delays, d.mean_ns, t, age_ns, end);
     }
-    return (4 * collision(law, d.mean_ns, t, age_ns) +
-            collision(law, d.mean_ns - off_ns, t, age_ns) +
-            collision(law, d.mean_ns + off_ns, t, age_ns)) / 6;
+    return (4 * collision(delays, d.mean_ns, t, age_ns, end) +
+            collision(delays, d.mean_ns - off_ns, t, age_ns, end) +
+            collision(delays, d.mean_ns + off_ns, t, age_ns, end)) / 6;
+}
+
+double idletime_delay_expected(const IdletimeDelays *delays, IdletimeService d,
+                               double age_ns)
+{
+    return idletime_delay_within(delays, d, age_ns, IDLETIME_BINS);
 }

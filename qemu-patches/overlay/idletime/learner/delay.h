@@ -1,13 +1,13 @@
 /*
- * Idletime law: what the idle gaps say about the next arrival.
+ * Idletime delay: what a start is expected to cost, from the idle gaps.
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
  * Prefix sums over a histogram, so that the expected collision of a start at
  * any age is a difference of four numbers.  Pure.
  */
-#ifndef IDLETIME_LAW_H
-#define IDLETIME_LAW_H
+#ifndef IDLETIME_DELAY_H
+#define IDLETIME_DELAY_H
 
 #include "idletime/learner/histogram.h"
 
@@ -24,9 +24,11 @@ typedef struct IdletimeService {
     double turnaround_ns;       /* mean */
 } IdletimeService;
 
-/** idletime_delay_build: gaps from bin @end on never end; BINS: all do. */
-void idletime_delay_build(IdletimeDelays *law, const IdletimeHistogram *h,
-                        unsigned end);
+/** idletime_delay_begin: before the first bin is added. */
+void idletime_delay_begin(IdletimeDelays *delays);
+
+/** idletime_delay_add: so many gaps; bins in order, from 0 on, all of them. */
+void idletime_delay_add(IdletimeDelays *delays, unsigned bin, double gaps);
 
 /**
  * idletime_delay_expected: mean time that the first foreground request waits
@@ -34,7 +36,11 @@ void idletime_delay_build(IdletimeDelays *law, const IdletimeHistogram *h,
  *
  * E[(d - (G - t))+ | G > t]
  */
-double idletime_delay_expected(const IdletimeDelays *law, IdletimeService d,
-                              double age_ns);
+double idletime_delay_expected(const IdletimeDelays *delays, IdletimeService d,
+                               double age_ns);
+
+/** idletime_delay_within: the same if gaps from bin @end on never end. */
+double idletime_delay_within(const IdletimeDelays *delays, IdletimeService d,
+                             double age_ns, unsigned end);
 
 #endif

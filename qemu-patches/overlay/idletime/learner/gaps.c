@@ -10,7 +10,11 @@
  * A slot is single-writer and lock-free: an entry is valid if the ring's head
  * has not come round to it while we read.  A slot that wrote more than its
  * ring holds since the last look has an overrun: its history is lost, and so
- * is every gap that began before the first entry we still have.
+ * is every gap that began before the first entry we still have.  A look takes
+ * no more than BATCH entries of all slots together.  Where that is less than
+ * they have, each slot has the same share of it, and one that has more is
+ * treated as an overrun: so all slots are known as of now, and none keeps the
+ * others from being read.
  *
  * The writers may be hostile.  An entry counts only if it changes the state of
  * its slot and lies between the slot's last entry and now, so that a slot is
@@ -132,11 +136,11 @@ static void start_again(IdletimeGaps *gaps, IdletimeTrack *track)
 
 static void read_slot(IdletimeGaps *gaps, IdletimeTrack *track,
                       const IdletimeFgLine *line, const IdletimeFgPage *page,
-                      int64_t now_ns)
+                      uint32_t share, int64_t now_ns)
 {
     /* One less: the writer may be at work on the oldest. */
-    const uint64_t safe = IDLETIME_RING - 1;
-    uint64_t head = __atomic_load_n(&line->ring_head, __ATOMIC_ACQUIRE);
+    const uint64_t safe = MIN(IDLETIME_RING - 1, share);
+    uint64_t end, head = __atomic_load_n(&line->ring_head, __ATOMIC_ACQUIRE);
 
     if (head == track->read) {
         return;
@@ -147,15 +151,16 @@ static void read_slot(IdletimeGaps *gaps, IdletimeTrack *track,
     if (head - track->read > safe) {
         gaps->overruns += track->read != 0;
         /* A quarter of the ring as room to read in peace. */
-        resume_at(gaps, track, page, head - safe * 3 / 4);
+        resume_at(gaps, track, page, head - (safe * 3 + 3) / 4);
     }
-    while (track->read < head && gaps->length < IDLETIME_GAPS_BATCH) {
+    end = track->read + MIN(head - track->read, safe);
+    while (track->read < end && gaps->length < IDLETIME_GAPS_BATCH) {
         uint64_t entry = __atomic_load_n(&page->ring[track->read %
                                                      IDLETIME_RING],
                                          __ATOMIC_ACQUIRE);
 
         if (__atomic_load_n(&line->ring_head, __ATOMIC_RELAXED) -
-            track->read > safe) {
+            track->read > IDLETIME_RING - 1) {
             break;      /* overrun while we read: seen at the next look */
         }
         track->read++;
@@ -181,15 +186,31 @@ static void sort(uint64_t *value, uint32_t n)
     }
 }
 
+/* Of the batch, for each slot that has news: all of them fit. */
+static uint32_t share_of(const IdletimeGaps *gaps, const IdletimeFgBoard *fg,
+                         uint32_t slots)
+{
+    uint32_t news = 0;
+
+    for (uint32_t i = 0; i < slots; i++) {
+        news += __atomic_load_n(&fg->line[i].ring_head, __ATOMIC_RELAXED) !=
+                gaps->track[i].read;
+    }
+    return MAX(IDLETIME_GAPS_BATCH / MAX(news, 1), 1);
+}
+
 void idletime_gaps_look(IdletimeGaps *gaps, const IdletimeFgBoard *fg,
                         uint32_t slots, int64_t now_ns)
 {
+    uint32_t share;
+
     gaps->count = 0;
     gaps->length = 0;
     slots = MIN(slots, IDLETIME_SLOTS);
-    for (uint32_t i = 0; i < slots && gaps->length < IDLETIME_GAPS_BATCH;
-         i++) {
-        read_slot(gaps, &gaps->track[i], &fg->line[i], &fg->page[i], now_ns);
+    share = share_of(gaps, fg, slots);
+    for (uint32_t i = 0; i < slots; i++) {
+        read_slot(gaps, &gaps->track[i], &fg->line[i], &fg->page[i], share,
+                  now_ns);
     }
     sort(gaps->batch, gaps->length);
     for (uint32_t i = 0; i < gaps->length; i++) {

@@ -13,8 +13,11 @@
 
 #include "idletime/arena/arena.h"
 
-/* Transitions handled in one look at most: bounds its time (about 50 us). */
-#define IDLETIME_GAPS_BATCH     1024
+/*
+ * Transitions handled in one look at most: one for each slot that there may
+ * be; 15 us.
+ */
+#define IDLETIME_GAPS_BATCH     IDLETIME_SLOTS
 
 /* How far we have read one slot's ring. */
 typedef struct IdletimeTrack {

@@ -73,23 +73,24 @@ void idletime_histogram_add(IdletimeHistogram *h, IdletimeHalfLife life,
     }
 }
 
-void idletime_histogram_smooth(const IdletimeHistogram *h,
-                               float smooth[IDLETIME_BINS])
+int idletime_histogram_smooth(const IdletimeHistogram *h, unsigned bin,
+                              float smooth[IDLETIME_BINS])
 {
-    memset(smooth, 0, IDLETIME_BINS * sizeof(smooth[0]));
-    for (int i = 0; i < IDLETIME_BINS; i++) {
-        double weight = h->bin[i] / h->unit, near = weight;
-        int low = i, high = i;
+    double weight = h->bin[bin] / h->unit, near = weight;
+    unsigned low = bin, high = bin;
 
-        while (weight > 0 && near < SMOOTH_GAPS && high - i < SMOOTH_MAX) {
-            low = MAX(low - 1, 0);
-            high = MIN(high + 1, IDLETIME_BINS - 1);
-            near += (h->bin[low] + h->bin[high]) / h->unit;
-        }
-        for (int k = low; weight > 0 && k <= high; k++) {
-            smooth[k] += weight / (high - low + 1);
-        }
+    if (weight <= 0) {
+        return 1;
     }
+    for (int i = 0; i < SMOOTH_MAX && near < SMOOTH_GAPS; i++) {
+        low -= low > 0;
+        high += high < IDLETIME_BINS - 1;
+        near += (h->bin[low] + h->bin[high]) / h->unit;
+    }
+    for (unsigned i = low; i <= high; i++) {
+        smooth[i] += weight / (high - low + 1);
+    }
+    return high - low + 1;
 }
 
 double idletime_histogram_count(const IdletimeHistogram *h)

@@ -34,13 +34,15 @@ void idletime_histogram_init(IdletimeHistogram *h);
 void idletime_histogram_add(IdletimeHistogram *h, IdletimeHalfLife life,
                             int64_t value_ns, int64_t since_ns);
 /**
- * idletime_histogram_smooth: gaps a bin, as the next ones may be expected.
- * Each bin's weight is spread over as many neighbours as it takes to see
- * enough gaps: few that lie far apart say little about where the next one
- * will; many that are alike stay where they are.
+ * idletime_histogram_smooth: add the gaps of @bin to @smooth, in gaps a bin,
+ * as the next ones may be expected.
+ * Its weight is spread over as many neighbours as it takes to see enough gaps:
+ * few that lie far apart say little about where the next one will; many that
+ * are alike stay where they are.
+ * Returns over how many: 33 at most.
  */
-void idletime_histogram_smooth(const IdletimeHistogram *h,
-                               float smooth[IDLETIME_BINS]);
+int idletime_histogram_smooth(const IdletimeHistogram *h, unsigned bin,
+                              float smooth[IDLETIME_BINS]);
 /** idletime_histogram_count: how many gaps it is worth. */
 double idletime_histogram_count(const IdletimeHistogram *h);
 /**

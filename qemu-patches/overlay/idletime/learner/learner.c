@@ -24,17 +24,18 @@
  *
  *   gaps.c       rings of all foreground slots -> idle gaps of their union
  *   histogram.c  gaps -> distribution, forgetting
- *   law.c        distribution -> c(t), the expected delay of a start at age t
- *   window.c     c(t), budget -> ages at which background may start
+ *   delay.c      distribution -> c(t), the expected delay of a start at age t
+ *   plan.c       c(t), budget -> ages at which background may start
+ *   window.c     those ages, and how they are asked for
  *   cycle.c      the same on a second clock: time since the last burst began
  *   cost.c       collisions -> what they cost all foreground requests
- *   switch.c     gaps that ours used, and left alone -> what a seek back costs
+ *   seek.c       gaps that ours used, and left alone -> what a seek back costs
  *   budget.c     measured cost -> credit, brake
  *   channels.c   own service times -> is it one server or many?
- *   size.c       own service times by size -> size of pieces
+ *   service.c    own service times, by size
  *   spare.c      idle time -> last second, minute, hour, forecast
  *   learner.c    joins them; notices when the workload changes
- *   permit.c     may a request start now?
+ *   admission.c  may a request start now?
  *
  * PREDICTED AND MEASURED
  *
@@ -103,10 +104,10 @@ static const IdletimeHalfLife fast_life = { 48, 2e9 };
 #define ALIKE               0.25
 /* Foreground time per gap is averaged over so many gaps. */
 #define REQUEST_MEMORY      256
-/* Windows are built anew after 1/16 more gaps, or this time; 200 us each. */
-#define BUILD_PART          16
-#define BUILD_MIN_NS        (50 * 1000 * 1000LL)
-#define BUILD_MAX_NS        (1000 * 1000 * 1000LL)
+/* Windows are planned anew after 1/16 more gaps, or this time. */
+#define PLAN_PART           16
+#define PLAN_MIN_NS         (50 * 1000 * 1000LL)
+#define PLAN_MAX_NS         (1000 * 1000 * 1000LL)
 
 void idletime_learner_init(IdletimeLearner *l, int64_t since_ns)
 {
@@ -146,7 +147,7 @@ static double logarithm(double x)
  */
 static void doubt(IdletimeLearner *l, int64_t gap_ns)
 {
-    int64_t alike_ns = ALIKE * l->sizes.any.mean_ns;
+    int64_t alike_ns = ALIKE * l->services.any.mean_ns;
     double evidence =
         logarithm(idletime_histogram_near(&l->fast, gap_ns, alike_ns) /
                   idletime_histogram_near(&l->slow, gap_ns, alike_ns));
@@ -157,9 +158,10 @@ static void doubt(IdletimeLearner *l, int64_t gap_ns)
         l->doubt = 0;
         l->changes++;
         l->built_gaps = 0;
+        l->planning = IDLETIME_PLANNING_NOTHING;
         idletime_cycle_init(&l->cycle);
         idletime_cost_doubt(&l->cost);
-        idletime_seek_doubt(&l->switching);
+        idletime_seek_doubt(&l->seek);
     }
 }
 
@@ -190,10 +192,10 @@ static void note_requests(IdletimeLearner *l, double request_ns, double gaps)
 
 bool idletime_learner_ready(const IdletimeLearner *l)
 {
-    return l->gap_count >= READY_GAPS && idletime_service_known(&l->sizes);
+    return l->gap_count >= READY_GAPS && idletime_service_known(&l->services);
 }
 
-static bool build_is_due(const IdletimeLearner *l, int64_t now_ns)
+static bool plan_is_due(const IdletimeLearner *l, int64_t now_ns)
 {
     if (!idletime_learner_ready(l)) {
         return false;
@@ -201,32 +203,71 @@ static bool build_is_due(const IdletimeLearner *l, int64_t now_ns)
     if (!l->built_gaps) {
         return true;
     }
-    return now_ns - l->built_ns >= BUILD_MAX_NS ||
-           (now_ns - l->built_ns >= BUILD_MIN_NS &&
+    return now_ns - l->built_ns >= PLAN_MAX_NS ||
+           (now_ns - l->built_ns >= PLAN_MIN_NS &&
             l->gap_count - l->built_gaps >=
-            idletime_histogram_count(&l->slow) / BUILD_PART);
+            idletime_histogram_count(&l->slow) / PLAN_PART);
 }
 
-static void build(IdletimeLearner *l, const IdletimeGoal *goal, int64_t now_ns)
+/* In units of the first request's delay, as the windows count. */
+static IdletimeTerms terms_of(const IdletimeLearner *l,
+                              const IdletimeGoal *goal)
 {
-    IdletimeService service = idletime_service_any(&l->sizes);
     double factor = idletime_cost_factor(&l->cost);
-    /* In units of the first request's delay, as the windows count. */
     double request_ns = l->request_ns / MAX(l->request_gaps, 1) / factor;
-    IdletimeTerms terms = {
+
+    return (IdletimeTerms) {
         .budget_ns = goal->share * request_ns,
         .haste = idletime_budget_haste(&l->budget),
         .request_ns = request_ns,
-        .switch_ns = l->switching.cost_ns / factor,
+        .seek_ns = l->seek.cost_ns / factor,
     };
+}
 
-    idletime_windows_build(&l->windows, &l->slow, service, NULL, &terms);
-    idletime_cycle_build(&l->cycle, &l->slow, &l->windows, &terms);
-    terms.haste = 1;
-    idletime_service_choose(&l->sizes, &l->windows, goal->max_bytes, &terms,
-                          now_ns);
-    l->built_gaps = l->gap_count;
-    l->built_ns = now_ns;
+static void plan_windows(IdletimeLearner *l, const IdletimeGoal *goal,
+                         int64_t now_ns)
+{
+    IdletimeTerms terms = terms_of(l, goal);
+
+    idletime_plan_begin(&l->plan, &l->slow, idletime_service_any(&l->services),
+                        NULL, &terms);
+    l->planning = IDLETIME_PLANNING_WINDOWS;
+    l->planned_gaps = l->gap_count;
+    l->planned_ns = now_ns;
+}
+
+/* In force from now on; then those of the other clock. */
+static void planned_windows(IdletimeLearner *l, const IdletimeGoal *goal)
+{
+    IdletimeTerms terms = terms_of(l, goal);
+
+    l->windows = l->plan.windows;
+    l->built_gaps = l->planned_gaps;
+    l->built_ns = l->planned_ns;
+    l->planning = idletime_cycle_plan(&l->cycle, &l->plan, &l->windows,
+                                      &terms) ?
+                  IDLETIME_PLANNING_CYCLE : IDLETIME_PLANNING_NOTHING;
+}
+
+/* A bounded part of it: nobody waits longer for a look in which it is due. */
+static void plan_step(IdletimeLearner *l, const IdletimeGoal *goal,
+                      int64_t now_ns)
+{
+    int work = IDLETIME_LOOK_WORK;
+
+    if (l->planning == IDLETIME_PLANNING_NOTHING && plan_is_due(l, now_ns)) {
+        plan_windows(l, goal, now_ns);
+    }
+    if (l->planning == IDLETIME_PLANNING_NOTHING ||
+        (work = idletime_plan_step(&l->plan, work)) <= 0) {
+        return;
+    }
+    if (l->planning == IDLETIME_PLANNING_WINDOWS) {
+        planned_windows(l, goal);
+    } else {
+        idletime_cycle_planned(&l->cycle, &l->plan.windows);
+        l->planning = IDLETIME_PLANNING_NOTHING;
+    }
 }
 
 /* ---- looks */
@@ -268,10 +309,15 @@ uint64_t idletime_learner_read(IdletimeLearner *l, const IdletimeFgBoard *fg,
         idletime_cycle_lost(&l->cycle);
     }
     for (uint32_t i = 0; i < l->gaps.count; i++) {
-        note_gap(l, &l->gaps.gap[i]);
+        if (i < IDLETIME_LOOK_GAPS) {
+            note_gap(l, &l->gaps.gap[i]);
+        }
         if (l->gaps.gap[i].end_ns > l->start_ns) {
             l->arrival_ns = MIN(l->arrival_ns, l->gaps.gap[i].end_ns);
         }
+    }
+    if (l->gaps.count > IDLETIME_LOOK_GAPS) {
+        idletime_cycle_lost(&l->cycle);
     }
     cost_ns = settle(l) + l->owed_ns;
     l->owed_ns = 0;
@@ -290,8 +336,8 @@ static void note_turn(IdletimeLearner *l, const IdletimeTotals *totals,
                    !l->collision.open,
     };
 
-    l->owed_ns += idletime_seek_look(&l->switching, span, &turn,
-                                       l->sizes.any.mean_ns);
+    l->owed_ns += idletime_seek_look(&l->seek, span, &turn,
+                                       l->services.any.mean_ns);
     l->own_started = 0;
 }
 
@@ -307,7 +353,7 @@ static void note_span(IdletimeLearner *l, const IdletimeTotals *totals,
         .quiet = totals->quiet && !l->collision.open,
     };
 
-    idletime_cost_look(&l->cost, &span, l->sizes.any.mean_ns);
+    idletime_cost_look(&l->cost, &span, l->services.any.mean_ns);
     if (idletime_channels_limit(&l->channels) == 1) {
         note_turn(l, totals, &span, cost_ns);
     }
@@ -321,7 +367,7 @@ void idletime_learner_look(IdletimeLearner *l, const IdletimeGoal *goal,
     double done = l->budget.done, request_ns = l->budget.request_ns;
     double cost_ns = l->budget.cost_ns;
 
-    idletime_budget_look(&l->budget, goal->share, l->sizes.any.mean_ns *
+    idletime_budget_look(&l->budget, goal->share, l->services.any.mean_ns *
                          idletime_cost_factor(&l->cost), totals,
                          l->gaps.busy ? 0 : now_ns - l->gaps.idle_since_ns,
                          now_ns);
@@ -334,9 +380,7 @@ void idletime_learner_look(IdletimeLearner *l, const IdletimeGoal *goal,
     idletime_channels_earn(&l->channels, goal->share * request_ns);
     idletime_spare_look(&l->spare, idletime_gaps_idle(&l->gaps, now_ns),
                         now_ns);
-    if (build_is_due(l, now_ns)) {
-        build(l, goal, now_ns);
-    }
+    plan_step(l, goal, now_ns);
 }
 
 /* ---- own requests */
@@ -356,7 +400,7 @@ static int64_t believed_end(const IdletimeLearner *l,
                             const IdletimeServed *served, int64_t now_ns)
 {
     return served->since_ns +
-           (int64_t)idletime_service_believed(&l->sizes, served->bytes,
+           (int64_t)idletime_service_believed(&l->services, served->bytes,
                                             now_ns - served->since_ns);
 }
 
@@ -383,8 +427,8 @@ void idletime_learner_done(IdletimeLearner *l, const IdletimeServed *served,
     if (!served->fg_idle && !parallel) {
         return;
     }
-    idletime_service_note(&l->sizes, served->bytes, took_ns);
-    if (!parallel && idletime_service_known(&l->sizes) &&
+    idletime_service_note(&l->services, served->bytes, took_ns);
+    if (!parallel && idletime_service_known(&l->services) &&
         l->arrival_ns < end_ns && l->arrival_ns > served->since_ns) {
         note_collision(l, end_ns);
     }

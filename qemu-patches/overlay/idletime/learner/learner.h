@@ -5,7 +5,7 @@
  *
  * One for each resource and process that has background participants there.
  * Facts go in (what a look at the boards saw, own starts and completions),
- * a permit comes out.  Pure: no clock, lock, timer, allocation or I/O.
+ * an admission comes out.  Pure: no clock, lock, timer, allocation or I/O.
  */
 #ifndef IDLETIME_LEARNER_H
 #define IDLETIME_LEARNER_H
@@ -15,6 +15,7 @@
 #include "idletime/learner/cost.h"
 #include "idletime/learner/cycle.h"
 #include "idletime/learner/gaps.h"
+#include "idletime/learner/plan.h"
 #include "idletime/learner/service.h"
 #include "idletime/learner/spare.h"
 #include "idletime/learner/seek.h"
@@ -23,7 +24,6 @@
 typedef struct IdletimeGoal {
     double share;               /* the budget: 0.05 is 5 % */
     int64_t interval_ns;        /* in force until enough is known */
-    uint64_t max_bytes;         /* of a piece */
 } IdletimeGoal;
 
 typedef struct IdletimeAdmission {
@@ -40,6 +40,21 @@ typedef struct IdletimeCollision {
     int64_t arrival_ns, end_ns;
 } IdletimeCollision;
 
+/*
+ * What one look does at most; 100 us is the time that it may take.  Units of
+ * work of a plan, 15 to 30 ns each: 15 to 30 us.
+ */
+#define IDLETIME_LOOK_WORK  1024
+/* Gaps that it learns from, half a us each; what is more goes untold. */
+#define IDLETIME_LOOK_GAPS  64
+
+/* Which windows are being planned? */
+typedef enum IdletimePlanning {
+    IDLETIME_PLANNING_NOTHING,
+    IDLETIME_PLANNING_WINDOWS,  /* by the age of a gap */
+    IDLETIME_PLANNING_CYCLE,    /* by the time since a burst began */
+} IdletimePlanning;
+
 typedef struct IdletimeLearner {
     IdletimeGaps gaps;
     IdletimeHistogram slow, fast;
@@ -49,17 +64,21 @@ typedef struct IdletimeLearner {
     double request_ns, request_gaps;    /* foreground time a gap, decaying */
     int64_t busy_ns;            /* of the gaps, at the last look */
 
-    IdletimeServiceTimes sizes;
+    IdletimeServiceTimes services;
 
     IdletimeWindows windows;
     IdletimeCycle cycle;
-    uint64_t built_gaps;        /* gap_count of the windows */
+    uint64_t built_gaps;        /* gap_count of the windows; 0: none yet */
     int64_t built_ns;
+    IdletimePlanning planning;
+    IdletimePlan plan;          /* of that */
+    uint64_t planned_gaps;      /* gap_count when it began */
+    int64_t planned_ns;
 
     IdletimeBudget budget;
     IdletimeCost cost;
     IdletimeCollision collision;        /* the last one */
-    IdletimeSeek switching;
+    IdletimeSeek seek;
     uint64_t bg_started;        /* at the last look */
     uint32_t own_started;       /* since then */
     double owed_ns;             /* probes, returns: not published yet */
@@ -87,7 +106,7 @@ uint64_t idletime_learner_read(IdletimeLearner *l, const IdletimeFgBoard *fg,
 void idletime_learner_look(IdletimeLearner *l, const IdletimeGoal *goal,
                            const IdletimeTotals *totals, int64_t now_ns);
 
-/* What the permit is asked for. */
+/* What admission is asked for. */
 typedef struct IdletimeQuestion {
     uint32_t bytes;             /* of the request */
     uint32_t fg_requests;       /* foreground requests in service */

@@ -1,5 +1,5 @@
 /*
- * Idletime switch: what it costs the foreground that ours had the resource.
+ * Idletime seek: what it costs the foreground that ours had the resource.
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  *

@@ -1,12 +1,12 @@
 /*
- * Idletime switch: what it costs the foreground that ours had the resource.
+ * Idletime seek: what it costs the foreground that ours had the resource.
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
  * A seek back, on a disk with an arm.  Measured from sums.  Pure.
  */
-#ifndef IDLETIME_SWITCH_H
-#define IDLETIME_SWITCH_H
+#ifndef IDLETIME_SEEK_H
+#define IDLETIME_SEEK_H
 
 #include "idletime/learner/cost.h"
 

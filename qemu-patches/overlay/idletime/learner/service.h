@@ -1,15 +1,14 @@
 /*
- * Idletime size: how long background requests take, by size, and which size
- * their pieces should have.
+ * Idletime service: how long background requests take, by size.
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
  * Pure.
  */
-#ifndef IDLETIME_SIZE_H
-#define IDLETIME_SIZE_H
+#ifndef IDLETIME_SERVICE_H
+#define IDLETIME_SERVICE_H
 
-#include "idletime/learner/window.h"
+#include "idletime/learner/delay.h"
 
 /* 4 KiB, 8 KiB, ... 64 MiB and above. */
 #define IDLETIME_SIZES          15
@@ -24,10 +23,8 @@ typedef struct IdletimeServiceClass {
 
 typedef struct IdletimeServiceTimes {
     IdletimeServiceClass size[IDLETIME_SIZES];
-    IdletimeServiceClass any;      /* as the sizes come */
+    IdletimeServiceClass any;   /* as the sizes come */
     double turnaround_ns;       /* mean, of all sizes */
-    unsigned piece;             /* class that pieces should have */
-    int64_t chosen_ns;          /* when it was chosen; 0: never */
 } IdletimeServiceTimes;
 
 /** idletime_service_note: a request of @bytes took @ns. */
@@ -39,29 +36,17 @@ void idletime_service_turnaround(IdletimeServiceTimes *s, double ns);
 /** idletime_service_known: is there enough to speak of a service time? */
 bool idletime_service_known(const IdletimeServiceTimes *s);
 
-/** idletime_service_service: expected of a request of @bytes. */
-IdletimeService idletime_service_service(const IdletimeServiceTimes *s, uint32_t bytes);
+/** idletime_service_expected: of a request of @bytes. */
+IdletimeService idletime_service_expected(const IdletimeServiceTimes *s,
+                                          uint32_t bytes);
 /** idletime_service_any: of requests as they come. */
 IdletimeService idletime_service_any(const IdletimeServiceTimes *s);
 
 /**
- * idletime_service_believed: what of the @ns that a request of @bytes took is the
- * device's doing; the rest is a host that was stalled.
+ * idletime_service_believed: what of the @ns that a request of @bytes took is
+ * the device's doing; the rest is a host that was stalled.
  */
-double idletime_service_believed(const IdletimeServiceTimes *s, uint32_t bytes,
-                               double ns);
-
-/**
- * idletime_service_choose: the size of pieces that brings most bytes within
- * the budget, or a neighbour of it whose service time is not known yet.
- * @max_bytes: largest piece that the operator allows
- * At most once a second; about 60 us a known size.
- */
-void idletime_service_choose(IdletimeServiceTimes *s, const IdletimeWindows *w,
-                           uint64_t max_bytes, const IdletimeTerms *terms,
-                           int64_t now_ns);
-
-/** idletime_service_piece: bytes, at most @max_bytes. */
-uint64_t idletime_service_piece(const IdletimeServiceTimes *s, uint64_t max_bytes);
+double idletime_service_believed(const IdletimeServiceTimes *s,
+                                 uint32_t bytes, double ns);
 
 #endif

@@ -3,7 +3,7 @@
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
- * Pure.
+ * What plan.c has chosen, and how it is asked.  Pure.
  */
 #ifndef IDLETIME_WINDOW_H
 #define IDLETIME_WINDOW_H
@@ -19,52 +19,18 @@ typedef struct IdletimeWindow {
 } IdletimeWindow;
 
 typedef struct IdletimeWindows {
-    IdletimeDelays law;
+    IdletimeDelays delays;
     IdletimeService service;
     double price;               /* background time for a ns of delay */
     double harmless;            /* c/d accepted even with no credit left */
     int64_t begin_ns;           /* cycle: age of a gap at which to begin */
     double delay_ns;            /* expected a gap if all windows are used */
     double starts;              /* expected a gap */
-    double switch_ns;           /* as in the terms */
+    double seek_ns;             /* what it costs to use a gap at all */
     float reached[IDLETIME_BINS];   /* share of gaps seen that reach it */
     /* First open bin from here, BINS: none; if none of ours ran, and if. */
     uint16_t first[IDLETIME_BINS], next[IDLETIME_BINS];
 } IdletimeWindows;
-
-/*
- * The windows of a cycle (cycle.c) start in a gap that may be one of a burst:
- * so their budget pays for those, too.
- */
-typedef struct IdletimeBurst {
-    const IdletimeDelays *law;     /* of the gaps of bursts */
-    const float *reached;       /* share of all gaps that reach a bin */
-    unsigned end;               /* first bin that is in no burst's gap */
-    double gaps;                /* a cycle, of all lengths */
-    double lead_ns;             /* from the begin of a cycle to its idle time */
-} IdletimeBurst;
-
-/* What may be spent, in delay of the first foreground request after a gap. */
-typedef struct IdletimeTerms {
-    double budget_ns;           /* on average over the gaps */
-    double haste;               /* of that, to be spent now */
-    double request_ns;          /* foreground's time in service, a gap */
-    double switch_ns;           /* what it costs to use a gap at all */
-} IdletimeTerms;
-
-/**
- * idletime_windows_build: choose the limit.
- * @burst: NULL: ages are those of a gap
- */
-void idletime_windows_build(IdletimeWindows *w, const IdletimeHistogram *gaps,
-                            IdletimeService service,
-                            const IdletimeBurst *burst,
-                            const IdletimeTerms *terms);
-
-/** idletime_windows_starts: starts a gap, if requests took @service. */
-double idletime_windows_starts(const IdletimeWindows *w,
-                               IdletimeService service,
-                               const IdletimeTerms *terms);
 
 /** idletime_windows_ratio: expected delay per service time of a start. */
 double idletime_windows_ratio(const IdletimeWindows *w, IdletimeService service,

@@ -55,7 +55,6 @@ struct IdletimeResource {
     int64_t collision_ns;
     IdletimeLearner *learner;   /* there while 'auto' or 'shadow' is on */
     int64_t learner_ns;         /* spent in it, preemption included */
-    uint64_t piece_bytes;       /* learned, any thread (qatomic); 0: not */
     IdletimeUplinkPackets packets;          /* of an uplink */
     int64_t uplink_interval_ns; /* learned, any thread (qatomic); 0: not */
 };
@@ -67,12 +66,6 @@ static inline int64_t idletime_now_ns(void)
 {
     return qemu_clock_get_ns(idletime_clock());
 }
-
-/**
- * idletime_resource_piece_bytes: larger background requests are cut into
- * pieces of so many; learned with 'auto'.  Context: any thread.
- */
-uint64_t idletime_resource_piece_bytes(const IdletimeResource *res);
 
 /** idletime_resource_goal: for the learner.  Context: any thread. */
 IdletimeGoal idletime_resource_goal(const IdletimeResource *res);

@@ -283,6 +283,75 @@ static void test_failed_device(void)
     machine_free(m);
 }
 
+/* ---- disks and network devices on one resource */
+
+#define NIC     "{'driver': 'virtio-net-pci', 'id': 'nic', 'netdev': 'net', " \
+                "'addr': '0x9', 'idletime': 'r0'}"
+#define DISK    "{'driver': 'virtio-blk-pci', 'id': 'disk', " \
+                "'drive': 'spare', 'share-rw': true, 'addr': '0xa', " \
+                "'idletime': 'r0'}"
+
+/* Who comes first says what the resource is, with its standards. */
+static void test_kinds(void)
+{
+    TestMachine *m = machine_new();
+
+    machine_resource(m, RESOURCE, "");
+    machine_args(m, "-netdev hubport,id=net,hubid=1"
+                 " -blockdev driver=null-co,node-name=spare");
+    machine_start(m);
+    for (int i = 0; i < 2; i++) {
+        machine_ok(m, "device_add", DISK);
+        machine_refused(m, "property 'idletime' is 'r0', which a disk uses, "
+                        "so a network device cannot: add an "
+                        "idletime-resource with another path",
+                        "device_add", NIC);
+        g_assert_cmpint(machine_number(m, RESOURCE, "interval-us"), ==, 20000);
+        g_assert_cmpint(machine_number(m, RESOURCE, "max-inflight"), ==, 1);
+        qpci_unplug_acpi_device_test(m->qts, "disk", 0xa);
+        machine_ok(m, "device_add", NIC);
+        machine_refused(m, "property 'idletime' is 'r0', which a network "
+                        "device uses, so a disk cannot: add an "
+                        "idletime-resource with another path",
+                        "device_add", DISK);
+        g_assert_cmpint(machine_number(m, RESOURCE, "interval-us"), ==, 5000);
+        g_assert_cmpint(machine_number(m, RESOURCE, "max-inflight"), ==, 2);
+        qpci_unplug_acpi_device_test(m->qts, "nic", 9);
+    }
+    machine_free(m);
+}
+
+/* ---- record and replay */
+
+/* A held request leaves by the host's clock, so a replay would differ. */
+static void test_record(void)
+{
+    g_autofree char *dir = g_dir_make_tmp("idletime-XXXXXX", NULL);
+    g_autofree char *log = g_strdup_printf("%s/log", dir);
+    g_autofree char *command =
+        g_strdup_printf("%s -accel tcg -icount shift=auto,rr=record,rrfile=%s"
+                        " -nodefaults -display none -S"
+                        " -object idletime-resource,id=r0,path=%s/r0"
+                        " -blockdev driver=null-co,node-name=a"
+                        " -blockdev driver=null-co,node-name=b"
+                        " -device virtio-blk-pci,id=fg,drive=a,idletime=r0"
+                        " -device virtio-blk-pci,id=bg,drive=b,idletime=r0,"
+                        "idletime-class=background",
+                        g_getenv("QTEST_QEMU_BINARY"), log, dir);
+    g_autofree char *remove = g_strdup_printf("rm -r %s", dir);
+    g_autofree char *err = NULL;
+    int status;
+
+    g_assert_true(g_spawn_command_line_sync(command, NULL, &err, &status,
+                                            NULL));
+    g_assert_cmpint(status, !=, 0);
+    g_assert_nonnull(strstr(err, "device 'bg' cannot hold requests (class "
+                            "'background', background queues '') while "
+                            "execution is recorded or replayed: use class "
+                            "'foreground', or no 'rr' in -icount"));
+    g_assert_true(g_spawn_command_line_sync(remove, NULL, NULL, NULL, NULL));
+}
+
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
@@ -292,5 +361,7 @@ int main(int argc, char **argv)
     qtest_add_func("idletime/bad/set", test_bad_set);
     qtest_add_func("idletime/bad/command-line", test_command_line);
     qtest_add_func("idletime/bad/failed-device", test_failed_device);
+    qtest_add_func("idletime/bad/kinds", test_kinds);
+    qtest_add_func("idletime/bad/record", test_record);
     return g_test_run();
 }

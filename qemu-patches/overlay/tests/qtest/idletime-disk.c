@@ -7,6 +7,7 @@
 #include "qemu/units.h"
 #include "qapi/error.h"
 #include "qobject/qjson.h"
+#include "hw/pci/pci_regs.h"
 #include "idletime-machine.h"
 
 /* Real time; on a loaded machine a thread pool may take seconds. */
@@ -62,7 +63,8 @@ void disk_init(TestDisk *d)
     qvirtio_start_device(&d->pci->vdev);
     qvirtio_set_features(&d->pci->vdev, features_of(d));
     for (unsigned i = 0; i < d->num_queues; i++) {
-        d->vq[i] = qvirtqueue_setup(&d->pci->vdev, &d->m->alloc, i);
+        ring_setup(&d->ring[i], d->m->qts, &d->pci->vdev, &d->m->alloc, i);
+        d->vq[i] = d->ring[i].vq;
     }
     qvirtio_set_driver_ok(&d->pci->vdev);
 }
@@ -78,6 +80,10 @@ void disk_adopt(TestDisk *d, const TestDisk *from)
         vq = g_memdup2(vq, sizeof(*vq));
         vq->vq.vdev = &d->pci->vdev;
         d->vq[i] = &vq->vq;
+        d->ring[i] = from->ring[i];
+        d->ring[i].vq = d->vq[i];
+        d->ring[i].qts = d->m->qts;
+        d->ring[i].alloc = &d->m->alloc;
     }
     d->adopted = true;
 }
@@ -109,16 +115,28 @@ void disk_plug(TestDisk *d, const char *options)
 {
     g_autofree char *json =
         g_strdup_printf("{'id': '%s', 'drive': '%s', 'addr': '0x%x',"
-                        " 'ioeventfd': %s, 'num-queues': %u%s%s}",
+                        " 'ioeventfd': %s, 'num-queues': %u%s%s%s}",
                         d->id, d->id, d->slot,
                         strstr(options, "iothread") ? "true" : "false",
-                        d->num_queues, *options ? ", " : "", options);
+                        d->num_queues,
+                        d->form & RING_PACKED ? ", 'packed': true" : "",
+                        *options ? ", " : "", options);
     QObject *object = qobject_from_json(json, &error_abort);
 
     qtest_qmp_device_add_qdict(d->m->qts, "virtio-blk-pci",
                                qobject_to(QDict, object));
     qobject_unref(object);
     disk_init(d);
+}
+
+void disk_bus_master(TestDisk *d, bool may)
+{
+    QPCIDevice *pdev = d->pci->pdev;
+    uint16_t command = qpci_config_readw(pdev, PCI_COMMAND);
+
+    command = may ? command | PCI_COMMAND_MASTER :
+                    command & ~PCI_COMMAND_MASTER;
+    qpci_config_writew(pdev, PCI_COMMAND, command);
 }
 
 void disk_set_class(TestDisk *d, const char *class)
@@ -159,6 +177,12 @@ void disk_resume(TestDisk *d, const char *tag)
     g_autofree char *command = g_strdup_printf("resume %s", tag);
 
     qemu_io(d, command);
+}
+
+void disk_let_go(TestDisk *d)
+{
+    machine_ok(d->m, "block_resize", "{'node-name': %s, 'size': %" PRId64 "}",
+               d->id, (int64_t)DISK_BYTES);
 }
 
 void disk_fill(TestDisk *d, uint64_t offset, size_t size, uint8_t value)

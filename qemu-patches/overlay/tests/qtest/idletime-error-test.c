@@ -6,6 +6,7 @@
 #include "qemu/osdep.h"
 #include "qemu/units.h"
 #include "idletime-machine.h"
+#include <sys/resource.h>
 
 #define HELD    3
 #define ON_R0   "idletime=" RESOURCE ",idletime-class="
@@ -243,6 +244,47 @@ static void test_error_foreground(const void *opaque)
     machine_free(m);
 }
 
+/* ---- many at once */
+
+#define MANY            1000
+#define SMALL_STACK     (256 * KiB)
+
+/*
+ * Each fails as it is released, and its end releases the next one: one after
+ * another, not one inside another.
+ */
+static void test_many(void)
+{
+    const struct rlimit small = { SMALL_STACK, SMALL_STACK };
+    TestMachine *m = machine_new();
+    g_autofree TestRequest **r = g_new(TestRequest *, MANY);
+    TestDisk *fg, *bg;
+
+    machine_resource(m, RESOURCE, "");
+    fg = machine_disk(m, "fg", "idletime=" RESOURCE);
+    ring_form = RING_INDIRECT;
+    bg = machine_disk(m, "bg", "queue-size=1024," ON_R0 "background");
+    ring_form = RING_SPLIT;
+    machine_start(m);
+    foreground(fg);
+    for (int i = 0; i < MANY; i++) {
+        r[i] = disk_submit(bg, 0, VIRTIO_BLK_T_IN, 0,
+                           DISK_BYTES / SECTOR_BYTES, NULL, SECTOR_BYTES);
+    }
+    assert_held(bg, MANY);
+    /* What it has already stays. */
+    g_assert_cmpint(prlimit(qtest_pid(m->qts), RLIMIT_STACK, &small, NULL), ==,
+                    0);
+    machine_step_us(m, INTERVAL_US);
+    for (int i = 0; i < MANY; i++) {
+        g_assert_cmpint(request_wait(r[i]), ==, VIRTIO_BLK_S_IOERR);
+    }
+    assert_held(bg, 0);
+    assert_in_service(bg, 0);
+    g_assert_cmpint(disk_number(bg, "background.requests"), ==, MANY);
+    machine_free(m);
+}
+
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
@@ -264,5 +306,6 @@ int main(int argc, char **argv)
                         test_error_foreground);
     qtest_add_data_func("idletime/error/foreground-stop", "stop",
                         test_error_foreground);
+    qtest_add_func("idletime/error/many", test_many);
     return g_test_run();
 }

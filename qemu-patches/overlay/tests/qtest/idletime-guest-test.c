@@ -91,13 +91,13 @@ static void test_foreground_device(void)
 
 /* ---- promotion */
 
-typedef struct UrgeCase {
+typedef struct ExpediteCase {
     uint32_t type;
     uint32_t ioprio;
     const char *cause;              /* NULL: none is released */
-} UrgeCase;
+} ExpediteCase;
 
-static const UrgeCase urge_case[] = {
+static const ExpediteCase expedite_case[] = {
     { VIRTIO_BLK_T_FLUSH, IOPRIO_NONE, "promotions.flush" },
     { VIRTIO_BLK_T_OUT, IOPRIO_BE_JOURNAL, "promotions.journal" },
     { VIRTIO_BLK_T_OUT, IOPRIO_BE_JOURNAL | 0x1ff8, "promotions.journal" },
@@ -106,9 +106,9 @@ static const UrgeCase urge_case[] = {
     { VIRTIO_BLK_T_OUT, IOPRIO_RT | 3, NULL },
 };
 
-static void test_urge(const void *opaque)
+static void test_expedite(const void *opaque)
 {
-    const UrgeCase *c = opaque;
+    const ExpediteCase *c = opaque;
     bool data = c->type == VIRTIO_BLK_T_OUT;
     g_autofree void *block = g_malloc0(BLOCK_BYTES);
     TestRequest *held[3];
@@ -122,10 +122,11 @@ static void test_urge(const void *opaque)
     assert_held(d, 3);
     request_ok(disk_submit(d, 0, c->type, c->ioprio, 64, data ? block : NULL,
                            data ? BLOCK_BYTES : 0));
-    assert_held(d, c->cause ? 0 : 3);
     if (c->cause) {
+        disk_await(d, "held", 0);
         g_assert_cmpint(disk_number(d, c->cause), ==, 3);
     } else {
+        assert_held(d, 3);
         machine_step_us(m, INTERVAL_US);
     }
     for (int i = 0; i < 3; i++) {
@@ -135,7 +136,7 @@ static void test_urge(const void *opaque)
 }
 
 /* A large one that is half-way through is no less waited for. */
-static void test_urge_pieces(const void *opaque)
+static void test_expedite_pieces(const void *opaque)
 {
     bool flush = opaque != NULL;
     g_autofree void *data = g_malloc0(MiB);
@@ -169,7 +170,7 @@ static void hold_three(TestDisk *d, void *block, TestRequest **held)
 }
 
 /* A commit block needs nothing of what is held: it does not queue behind. */
-static void test_urge_order(void)
+static void test_expedite_order(void)
 {
     g_autofree void *block = g_malloc0(BLOCK_BYTES);
     TestDisk *d;
@@ -192,7 +193,7 @@ static void test_urge_order(void)
 }
 
 /* In order, as many at a time as the resource serves; others pass them. */
-static void test_urge_cap(void)
+static void test_expedite_cap(void)
 {
     g_autofree void *block = g_malloc0(BLOCK_BYTES);
     TestDisk *d;
@@ -204,7 +205,7 @@ static void test_urge_cap(void)
     assert_held(d, 2);
     request_ok(disk_submit(d, 0, VIRTIO_BLK_T_OUT, IOPRIO_BE_JOURNAL, 4096,
                            block, BLOCK_BYTES));
-    /* Nobody has urged this one. */
+    /* Nobody has asked for this one. */
     late = disk_read_as(d, IOPRIO_IDLE);
     assert_held(d, 3);
     disk_resume(d, "A");
@@ -251,6 +252,74 @@ static void test_ring(void)
     machine_free(m);
 }
 
+/* With auto the learner sets the cap of background, not this one. */
+static void test_expedite_auto(void)
+{
+    g_autofree void *block = g_malloc0(BLOCK_BYTES);
+    TestMachine *m = machine_new();
+    TestRequest *held[3];
+    TestDisk *d;
+
+    machine_resource(m, RESOURCE, "auto=on");
+    d = machine_disk(m, "d", "idletime=" RESOURCE ",idletime-class=guest");
+    machine_start(m);
+    hold_three(d, block, held);
+    assert_held(d, 3);
+    request_ok(disk_flush(d));
+    assert_held(d, 2);
+    machine_set(m, "max-inflight", 2);
+    disk_resume(d, "A");
+    for (int i = 0; i < 3; i++) {
+        request_ok(held[i]);
+    }
+    machine_free(m);
+}
+
+/*
+ * Each ring of 32 has a share of 8 for held ones, and the first of the ring
+ * that has more leaves, one at a time.
+ */
+static void test_ring_each(void)
+{
+    TestMachine *m = machine_new();
+    TestRequest *r[2][10];
+    TestDisk *d;
+
+    machine_resource(m, RESOURCE, "");
+    d = machine_disk(m, "d", "num-queues=2,queue-size=32,idletime=" RESOURCE
+                     ",idletime-class=guest");
+    machine_start(m);
+    foreground(d);
+    qvirtqueue_reset_pool(d->vq[0]);
+    disk_pause_read(d, "A");
+    for (int i = 0; i < 16; i++) {
+        r[i % 2][i / 2] = disk_submit(d, i % 2, VIRTIO_BLK_T_IN, IOPRIO_IDLE,
+                                      0, NULL, BLOCK_BYTES);
+    }
+    assert_held(d, 16);
+    g_assert_cmpint(disk_number(d, "promotions.ring"), ==, 0);
+    for (int i = 8; i < 10; i++) {
+        r[1][i] = disk_submit(d, 1, VIRTIO_BLK_T_IN, IOPRIO_IDLE, 0, NULL,
+                              BLOCK_BYTES);
+        g_assert_cmpint(disk_number(d, "promotions.ring"), ==, 1);
+        assert_held(d, 16 + i - 8);
+    }
+    g_assert_cmpint(disk_number(d, "foreground.requests"), ==, 2);
+    disk_resume(d, "A");
+    request_ok(r[1][0]);
+    request_ok(r[1][1]);
+    disk_await(d, "held", 16);
+    g_assert_cmpint(disk_number(d, "promotions.ring"), ==, 2);
+    g_assert_false(request_done(r[0][0]));
+    g_assert_false(request_done(r[1][2]));
+    machine_step_us(m, INTERVAL_US);
+    for (int i = 0; i < 18; i++) {
+        request_ok(i < 8 ? r[0][i] : r[1][i - 8]);
+    }
+    g_assert_cmpint(disk_number(d, "background.requests"), ==, 16);
+    machine_free(m);
+}
+
 /* On a background device all is background: it may fill its ring. */
 static void test_ring_background(void)
 {
@@ -280,7 +349,7 @@ static void test_ring_background(void)
 #define ADD_CASES(name, cases, fn)                                      \
     for (unsigned i = 0; i < ARRAY_SIZE(cases); i++) {                  \
         g_autofree char *p = g_strdup_printf("idletime/" name "-%u", i);\
-        qtest_add_data_func(p, &cases[i], fn);                          \
+        ring_data_test(p, &cases[i], fn);                          \
     }
 
 int main(int argc, char **argv)
@@ -288,16 +357,18 @@ int main(int argc, char **argv)
     g_test_init(&argc, &argv, NULL);
     ADD_CASES("guest/ioprio", ioprio_case, test_ioprio);
     ADD_CASES("guest/downward-only", ioprio_case, test_downward_only);
-    qtest_add_func("idletime/guest/foreground-device",
+    ring_test("idletime/guest/foreground-device",
                    test_foreground_device);
-    ADD_CASES("guest/urge", urge_case, test_urge);
-    qtest_add_data_func("idletime/guest/urge-pieces-flush",
-                        GINT_TO_POINTER(1), test_urge_pieces);
-    qtest_add_data_func("idletime/guest/urge-pieces-journal", NULL,
-                        test_urge_pieces);
-    qtest_add_func("idletime/guest/urge-order", test_urge_order);
-    qtest_add_func("idletime/guest/urge-cap", test_urge_cap);
-    qtest_add_func("idletime/guest/ring", test_ring);
-    qtest_add_func("idletime/guest/ring-background", test_ring_background);
+    ADD_CASES("guest/expedite", expedite_case, test_expedite);
+    ring_data_test("idletime/guest/expedite-pieces-flush",
+                        GINT_TO_POINTER(1), test_expedite_pieces);
+    ring_data_test("idletime/guest/expedite-pieces-journal", NULL,
+                        test_expedite_pieces);
+    ring_test("idletime/guest/expedite-order", test_expedite_order);
+    ring_test("idletime/guest/expedite-cap", test_expedite_cap);
+    ring_test("idletime/guest/expedite-auto", test_expedite_auto);
+    ring_test("idletime/guest/ring", test_ring);
+    ring_test("idletime/guest/ring-each", test_ring_each);
+    ring_test("idletime/guest/ring-background", test_ring_background);
     return g_test_run();
 }

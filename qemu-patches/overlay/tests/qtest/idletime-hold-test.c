@@ -213,6 +213,114 @@ static void test_no_deadline(void)
     machine_free(m);
 }
 
+/* ---- bursts beside a greedy background */
+
+#define BURSTS          12
+#define SERVICE_US      (5 * MS)
+
+/* One is in service when a burst begins, the others wait. */
+typedef struct Greedy {
+    TestDisk *d;
+    TestRequest *r[3];
+} Greedy;
+
+static void greedy_start(Greedy *g)
+{
+    disk_pause_read(g->d, "B");
+    for (int i = 0; i < 3; i++) {
+        g->r[i] = disk_read_as(g->d, IOPRIO_IDLE);
+    }
+    assert_in_service(g->d, 1);
+    assert_held(g->d, 2);
+}
+
+static void greedy_end(Greedy *g)
+{
+    machine_step_us(g->d->m, INTERVAL_US);
+    for (int i = 0; i < 3; i++) {
+        request_ok(g->r[i]);
+    }
+}
+
+static void serve(TestDisk *d)
+{
+    TestRequest *r;
+
+    disk_pause_read(d, "A");
+    r = disk_read(d);
+    machine_step_us(d->m, SERVICE_US);
+    disk_resume(d, "A");
+    request_ok(r);
+}
+
+/*
+ * Up to 450 ms, with gaps up to the interval: a burst meets the one request
+ * that was in service when it began, and the disk gets no other before its
+ * end.
+ */
+static void burst(TestDisk *fg, Greedy *g, GRand *rand)
+{
+    TestMachine *m = fg->m;
+    unsigned n = g_rand_int_range(rand, 2, 18);
+    int64_t started, collisions;
+    TestRequest *first;
+
+    greedy_start(g);
+    started = disk_number(g->d, "background.requests");
+    collisions = machine_number(m, RESOURCE, "collisions");
+    first = disk_read(fg);
+    machine_step_us(m, g_rand_int_range(rand, 0, SERVICE_US));
+    disk_resume(g->d, "B");
+    request_ok(first);
+    request_ok(g->r[0]);
+    for (unsigned i = 0; i < n; i++) {
+        machine_step_us(m, g_rand_int_range(rand, 0, INTERVAL_US));
+        serve(fg);
+        g_assert_cmpint(disk_number(g->d, "background.requests"), ==, started);
+        assert_held(g->d, 2);
+    }
+    g_assert_cmpint(machine_number(m, RESOURCE, "collisions"), ==,
+                    collisions + 1);
+    greedy_end(g);
+}
+
+static void bursts(TestDisk *fg, TestDisk *bg)
+{
+    GRand *rand = g_rand_new_with_seed(1);
+    Greedy greedy = { bg };
+
+    for (int i = 0; i < BURSTS; i++) {
+        burst(fg, &greedy, rand);
+        machine_step_us(fg->m, g_rand_int_range(rand, INTERVAL_US,
+                                                5 * INTERVAL_US));
+    }
+    g_assert_cmpint(disk_number(bg, "promotions.deadline"), ==, 0);
+    g_assert_cmpint(machine_number(fg->m, RESOURCE, "collisions"), ==, BURSTS);
+    g_rand_free(rand);
+}
+
+static void test_bursts(void)
+{
+    TestDisk *fg, *bg;
+    TestMachine *m = machine_pair("", &fg, &bg);
+
+    bursts(fg, bg);
+    machine_free(m);
+}
+
+/* ionice in the same guest */
+static void test_bursts_guest(void)
+{
+    TestMachine *m = machine_new();
+    TestDisk *d;
+
+    machine_resource(m, RESOURCE, "");
+    d = machine_disk(m, "d", "idletime=" RESOURCE ",idletime-class=guest");
+    machine_start(m);
+    bursts(d, d);
+    machine_free(m);
+}
+
 /* ---- several background participants */
 
 #define TRIO 3
@@ -322,25 +430,27 @@ static void test_two_processes(void)
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
-    qtest_add_func("idletime/hold/idle", test_idle);
-    qtest_add_func("idletime/hold/interval", test_interval);
-    qtest_add_func("idletime/hold/late-arrival", test_late_arrival);
-    qtest_add_func("idletime/hold/restart", test_restart);
-    qtest_add_func("idletime/hold/interval-zero", test_interval_zero);
+    ring_test("idletime/hold/idle", test_idle);
+    ring_test("idletime/hold/interval", test_interval);
+    ring_test("idletime/hold/late-arrival", test_late_arrival);
+    ring_test("idletime/hold/restart", test_restart);
+    ring_test("idletime/hold/interval-zero", test_interval_zero);
     /* On a look of ours, and between two of them. */
-    qtest_add_data_func("idletime/hold/in-service-1s",
+    ring_data_test("idletime/hold/in-service-1s",
                         GINT_TO_POINTER(1000 * MS), test_in_service);
-    qtest_add_data_func("idletime/hold/in-service-33ms",
+    ring_data_test("idletime/hold/in-service-33ms",
                         GINT_TO_POINTER(33 * MS), test_in_service);
-    qtest_add_func("idletime/hold/deadline-in-service",
+    ring_test("idletime/hold/deadline-in-service",
                    test_deadline_in_service);
-    qtest_add_func("idletime/hold/deadline-busy", test_deadline_busy);
-    qtest_add_func("idletime/hold/deadline-each", test_deadline_each);
-    qtest_add_func("idletime/hold/no-deadline", test_no_deadline);
-    qtest_add_data_func("idletime/hold/cap-1", GINT_TO_POINTER(1), test_cap);
-    qtest_add_data_func("idletime/hold/cap-2", GINT_TO_POINTER(2), test_cap);
-    qtest_add_func("idletime/hold/cap-one-device", test_cap_one_device);
-    qtest_add_func("idletime/hold/order", test_order);
-    qtest_add_func("idletime/hold/two-processes", test_two_processes);
+    ring_test("idletime/hold/deadline-busy", test_deadline_busy);
+    ring_test("idletime/hold/deadline-each", test_deadline_each);
+    ring_test("idletime/hold/no-deadline", test_no_deadline);
+    ring_data_test("idletime/hold/cap-1", GINT_TO_POINTER(1), test_cap);
+    ring_data_test("idletime/hold/cap-2", GINT_TO_POINTER(2), test_cap);
+    ring_test("idletime/hold/cap-one-device", test_cap_one_device);
+    ring_test("idletime/hold/bursts", test_bursts);
+    ring_test("idletime/hold/bursts-guest", test_bursts_guest);
+    ring_test("idletime/hold/order", test_order);
+    ring_test("idletime/hold/two-processes", test_two_processes);
     return g_test_run();
 }

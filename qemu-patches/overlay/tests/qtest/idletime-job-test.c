@@ -138,6 +138,54 @@ static void test_held(const void *opaque)
     machine_free(m);
 }
 
+static void await_pending(TestDisk *d)
+{
+    bool pending = false;
+
+    while (!pending) {
+        QDict *event = qtest_qmp_eventwait_ref(d->m->qts, "JOB_STATUS_CHANGE");
+
+        pending = g_str_equal(qdict_get_str(qdict_get_qdict(event, "data"),
+                                            "status"), "pending");
+        qobject_unref(event);
+    }
+}
+
+/*
+ * A mirror whose end waits for the user keeps its source drained meanwhile:
+ * 7 ms, and then 5 ms.  What is overdue in there leaves at its end.
+ */
+static void test_drained_time(void)
+{
+    static const int64_t drained_us[] = { 7 * MS, 5 * MS };
+    TestDisk *fg, *bg;
+    TestMachine *m = machine_pair("", &fg, &bg);
+    int64_t sum_us = 0;
+    TestRequest *r;
+
+    machine_ok(m, "blockdev-add", "{'driver': 'null-co', 'size': %" PRId64
+               ", 'node-name': 'target', 'read-zeroes': true}",
+               (int64_t)DISK_BYTES);
+    for (int i = 0; i < 2; i++) {
+        foreground(fg);
+        r = disk_read(bg);
+        machine_ok(m, "blockdev-mirror", "{'job-id': 'job', 'device': %s,"
+                   " 'target': 'target', 'sync': 'none',"
+                   " 'auto-finalize': false}", bg->id);
+        await_job(bg, "BLOCK_JOB_READY");
+        machine_step_us(m, INTERVAL_US - drained_us[i]);
+        machine_ok(m, "block-job-cancel", "{'device': 'job'}");
+        await_pending(bg);
+        machine_step_us(m, drained_us[i]);
+        sum_us += drained_us[i];
+        machine_ok(m, "job-finalize", "{'id': 'job'}");
+        await_job(bg, "BLOCK_JOB_COMPLETED");
+        request_ok(r);
+        g_assert_cmpint(disk_number(bg, "hold.drained-us"), ==, sum_us);
+    }
+    machine_free(m);
+}
+
 /* A drain of the neighbour, whose end is a foreground event at most. */
 static void test_neighbour(void)
 {
@@ -162,7 +210,7 @@ static void test_half_way(void)
     TestDisk *bg;
 
     machine_resource(m, RESOURCE, "");
-    bg = machine_throttled(m, "bg", "idletime=" RESOURCE
+    bg = machine_throttled(m, "bg", TWO_A_SECOND, "idletime=" RESOURCE
                            ",idletime-class=background");
     machine_start(m);
     r = disk_write(bg, 0, MiB, 0x5a);
@@ -312,6 +360,7 @@ int main(int argc, char **argv)
 
         qtest_add_data_func(path, &drain_case[i], test_held);
     }
+    qtest_add_func("idletime/drain/time", test_drained_time);
     qtest_add_func("idletime/drain/neighbour", test_neighbour);
     qtest_add_func("idletime/drain/half-way", test_half_way);
     qtest_add_func("idletime/drain/none-inside", test_none_inside);

@@ -52,6 +52,100 @@ static void test_discard(const void *opaque)
     machine_free(m);
 }
 
+/*
+ * A foreground discard is in service from its begin to its end, and the
+ * interval begins at its end: block accounting knows nothing of it, and what
+ * it knows of others is older.  The throttle keeps it until a drain.
+ */
+static void test_foreground_discard(const void *opaque)
+{
+    uint32_t type = GPOINTER_TO_UINT(opaque);
+    const struct virtio_blk_discard_write_zeroes range = {
+        .num_sectors = cpu_to_le32(8),
+    };
+    TestMachine *m = machine_new();
+    TestDisk *fg, *bg;
+    TestRequest *f, *r;
+
+    machine_resource(m, RESOURCE, "max-hold-ms=0");
+    fg = machine_throttled(m, "fg", ONE_WRITE, "idletime=" RESOURCE);
+    bg = machine_disk(m, "bg", "idletime=" RESOURCE
+                      ",idletime-class=background");
+    machine_start(m);
+    request_ok(disk_write(fg, 0, BLOCK_BYTES, 0x5a));
+    f = disk_submit(fg, 0, type, 0, 0, &range, sizeof(range));
+    g_assert_cmpint(disk_number(fg, "foreground.requests"), ==, 2);
+    r = disk_read(bg);
+    /* Another one, that is accounted, begins and ends in between. */
+    machine_step_us(m, 300 * MS);
+    foreground(fg);
+    machine_step_us(m, 200 * MS);
+    assert_held(bg, 1);
+    g_assert_false(request_done(f));
+    disk_let_go(fg);
+    request_ok(f);
+    assert_held(bg, 1);
+    machine_step_us(m, INTERVAL_US - 1);
+    assert_held(bg, 1);
+    machine_step_us(m, 1);
+    request_ok(r);
+    g_assert_cmpint(disk_number(bg, "hold.max-us"), ==,
+                    500 * MS + INTERVAL_US);
+    machine_free(m);
+}
+
+/* It writes: as background it is held and capped, and then as stock. */
+static void test_zone_append(void)
+{
+    TestDisk *fg, *bg;
+    TestMachine *m = machine_pair("", &fg, &bg);
+    g_autofree void *data = g_malloc0(BLOCK_BYTES);
+    uint64_t addr;
+    TestPart part[3];
+    TestRequest *r;
+
+    foreground(fg);
+    addr = disk_header(bg, VIRTIO_BLK_T_ZONE_APPEND, 0, 0, data, BLOCK_BYTES);
+    part[0] = (TestPart) { addr, sizeof(struct virtio_blk_outhdr), false };
+    part[1] = (TestPart) { addr + part[0].size, BLOCK_BYTES, false };
+    part[2] = (TestPart) { part[1].addr + BLOCK_BYTES, 8 + 1, true };
+    r = disk_submit_parts(bg, 0, part, 3);
+    r->size = BLOCK_BYTES + 8;
+    machine_step_us(m, INTERVAL_US - 1);
+    assert_held(bg, 1);
+    machine_step_us(m, 1);
+    /* The image has no zones. */
+    g_assert_cmpint(request_wait(r), ==, VIRTIO_BLK_S_UNSUPP);
+    g_assert_cmpint(disk_number(bg, "passed"), ==, 0);
+    assert_in_service(bg, 0);
+    request_ok(disk_read(bg));
+    machine_free(m);
+}
+
+/* In order, all of a queue would wait for one that is held. */
+static void test_in_order(void)
+{
+    const char *text = "property 'in_order' is 'on', but 'idletime' is 'r0': "
+                       "held requests would delay all behind them; use "
+                       "in_order=off, the default, or unset 'idletime'";
+    TestMachine *m = machine_new();
+
+    machine_resource(m, RESOURCE, "");
+    machine_args(m, "-blockdev driver=null-co,node-name=spare,"
+                 "read-zeroes=on");
+    machine_start(m);
+    machine_refused(m, text, "device_add",
+                    "{'driver': 'virtio-blk-pci', 'id': 'x',"
+                    " 'drive': 'spare', 'addr': '0x9', 'in_order': true,"
+                    " 'idletime': 'r0'}");
+    /* Refused, it has left nothing behind. */
+    machine_ok(m, "object-del", "{'id': 'r0'}");
+    machine_ok(m, "device_add",
+               "{'driver': 'virtio-blk-pci', 'id': 'x', 'drive': 'spare',"
+               " 'addr': '0x9', 'in_order': true}");
+    machine_free(m);
+}
+
 static void test_queues(void)
 {
     TestDisk *d;
@@ -179,14 +273,22 @@ static void test_collision_cost(void)
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
-    qtest_add_func("idletime/kind/never-held", test_never_held);
-    qtest_add_data_func("idletime/kind/discard",
+    ring_test("idletime/kind/never-held", test_never_held);
+    ring_data_test("idletime/kind/discard",
                         GUINT_TO_POINTER(VIRTIO_BLK_T_DISCARD), test_discard);
-    qtest_add_data_func("idletime/kind/write-zeroes",
+    ring_data_test("idletime/kind/write-zeroes",
                         GUINT_TO_POINTER(VIRTIO_BLK_T_WRITE_ZEROES),
                         test_discard);
-    qtest_add_func("idletime/kind/queues", test_queues);
-    qtest_add_func("idletime/books/counters", test_counters);
-    qtest_add_func("idletime/books/collision-cost", test_collision_cost);
+    ring_data_test("idletime/kind/foreground-discard",
+                   GUINT_TO_POINTER(VIRTIO_BLK_T_DISCARD),
+                   test_foreground_discard);
+    ring_data_test("idletime/kind/foreground-write-zeroes",
+                   GUINT_TO_POINTER(VIRTIO_BLK_T_WRITE_ZEROES),
+                   test_foreground_discard);
+    ring_test("idletime/kind/zone-append", test_zone_append);
+    qtest_add_func("idletime/kind/in-order", test_in_order);
+    ring_test("idletime/kind/queues", test_queues);
+    ring_test("idletime/books/counters", test_counters);
+    ring_test("idletime/books/collision-cost", test_collision_cost);
     return g_test_run();
 }

@@ -6,6 +6,7 @@
 #include "qemu/osdep.h"
 #include "qemu/units.h"
 #include "idletime-machine.h"
+#include "standard-headers/linux/virtio_config.h"
 
 #define HELD            3
 #define LONG_US         (60 * 1000 * MS)
@@ -31,6 +32,19 @@ static void all_ok(TestDisk *bg, TestRequest **r)
         request_ok(r[i]);
     }
     g_assert_true(disk_holds(bg, 0, HELD * BLOCK_BYTES, 0x5a));
+}
+
+static bool holds_bytes(TestMachine *m, uint64_t addr, size_t size,
+                        uint8_t value)
+{
+    g_autofree uint8_t *data = g_malloc(size);
+    size_t i = 0;
+
+    qtest_bufread(m->qts, addr, data, size);
+    while (i < size && data[i] == value) {
+        i++;
+    }
+    return i == size;
 }
 
 static void assert_untouched(TestDisk *bg)
@@ -124,7 +138,7 @@ static TestMachine *throttled_pair(TestDisk **fg, TestDisk **bg)
 
     machine_resource(m, RESOURCE, "");
     *fg = machine_disk(m, "fg", "idletime=" RESOURCE);
-    *bg = machine_throttled(m, "bg", "idletime=" RESOURCE
+    *bg = machine_throttled(m, "bg", TWO_A_SECOND, "idletime=" RESOURCE
                             ",idletime-class=background");
     machine_start(m);
     return m;
@@ -242,6 +256,102 @@ static void test_reset_half_way(const void *opaque)
     machine_free(m);
 }
 
+/* ---- the right to access memory */
+
+/*
+ * The driver takes the device's right away; its memory is somebody else's from
+ * then on.  A read would write there.
+ */
+static void test_bus_master(void)
+{
+    TestDisk *fg, *bg;
+    TestMachine *m = machine_pair("", &fg, &bg);
+    TestRequest *r[HELD], *w;
+
+    disk_fill(bg, 0, BLOCK_BYTES, 0x5a);
+    foreground(fg);
+    for (int i = 0; i < HELD; i++) {
+        r[i] = disk_read(bg);
+        qtest_memset(m->qts, r[i]->addr, 0x11, BLOCK_BYTES);
+    }
+    w = disk_write(bg, MiB, BLOCK_BYTES, 0x77);
+    assert_held(bg, HELD + 1);
+    disk_bus_master(bg, false);
+    assert_held(bg, 0);
+    machine_step_us(m, LONG_US);
+    g_assert_cmpint(disk_number(bg, "background.requests"), ==, 0);
+    for (int i = 0; i < HELD; i++) {
+        g_assert_true(holds_bytes(m, r[i]->addr, BLOCK_BYTES, 0x11));
+        g_assert_false(request_done(r[i]));
+    }
+    g_assert_false(request_done(w));
+    g_assert_true(disk_holds(bg, MiB, BLOCK_BYTES, 0));
+    /* Given back, nothing of that comes again; a new driver finds it well. */
+    disk_bus_master(bg, true);
+    machine_step_us(m, LONG_US);
+    g_assert_true(holds_bytes(m, r[0]->addr, BLOCK_BYTES, 0x11));
+    disk_init(bg);
+    request_ok(disk_write(bg, 0, BLOCK_BYTES, 0x77));
+    machine_free(m);
+}
+
+/* The piece in service ends; what is left of the request is dropped. */
+static void test_bus_master_half_way(void)
+{
+    TestDisk *fg, *bg;
+    TestMachine *m = throttled_pair(&fg, &bg);
+    TestRequest *r = half_way(bg);
+
+    disk_bus_master(bg, false);
+    assert_held(bg, 0);
+    assert_in_service(bg, 0);
+    machine_step_us(m, LONG_US);
+    g_assert_false(request_done(r));
+    g_assert_cmpint(disk_number(bg, "pieces"), ==, 2);
+    g_assert_true(disk_holds(bg, 256 * KiB, 256 * KiB, 0));
+    disk_init(bg);
+    request_ok(disk_write(bg, 0, BLOCK_BYTES, 0x77));
+    machine_free(m);
+}
+
+/* The same for a driver that clears DRIVER_OK in the status register. */
+static void test_driver_not_ok(void)
+{
+    TestDisk *fg, *bg;
+    TestMachine *m = machine_pair("", &fg, &bg);
+    TestRequest *r[HELD];
+    QVirtioDevice *vdev = &bg->pci->vdev;
+
+    hold_some(fg, bg, r);
+    vdev->bus->set_status(vdev, vdev->bus->get_status(vdev) &
+                          ~VIRTIO_CONFIG_S_DRIVER_OK);
+    assert_held(bg, 0);
+    machine_step_us(m, LONG_US);
+    assert_untouched(bg);
+    disk_init(bg);
+    request_ok(disk_write(bg, 0, BLOCK_BYTES, 0x77));
+    machine_free(m);
+}
+
+/* Reset while it is stopped: what comes before cont waits for that. */
+static void test_reset_stopped(void)
+{
+    TestDisk *fg, *bg;
+    TestMachine *m = machine_pair("", &fg, &bg);
+    TestRequest *r[HELD], *late;
+
+    hold_some(fg, bg, r);
+    machine_stop(m);
+    disk_init(bg);
+    late = disk_write(bg, 0, BLOCK_BYTES, 0x77);
+    assert_held(bg, 0);
+    machine_step_us(m, LONG_US);
+    assert_untouched(bg);
+    machine_cont(m);
+    request_ok(late);
+    machine_free(m);
+}
+
 /* ---- unplug and plug */
 
 static void test_unplug(void)
@@ -296,7 +406,7 @@ static void test_unplug_foreground(void)
     TestRequest *r;
 
     machine_resource(m, RESOURCE, "max-hold-ms=0");
-    fg = machine_throttled(m, "fg", "idletime=" RESOURCE);
+    fg = machine_throttled(m, "fg", TWO_A_SECOND, "idletime=" RESOURCE);
     bg = machine_disk(m, "bg", "idletime=" RESOURCE
                       ",idletime-class=background");
     machine_start(m);
@@ -340,23 +450,27 @@ static void test_all_leave(void)
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
-    qtest_add_func("idletime/stop/once", test_stop);
-    qtest_add_func("idletime/stop/hundred", test_stop_100);
-    qtest_add_func("idletime/stop/kick", test_kick_while_stopped);
-    qtest_add_func("idletime/stop/deadline", test_stop_deadline);
-    qtest_add_func("idletime/stop/half-way", test_stop_half_way);
-    qtest_add_func("idletime/stop/any-layout", test_stop_any_layout);
-    qtest_add_data_func("idletime/reset/system", by_system, test_reset);
-    qtest_add_data_func("idletime/reset/system-stopped", by_system_stopped,
+    ring_test("idletime/stop/once", test_stop);
+    ring_test("idletime/stop/hundred", test_stop_100);
+    ring_test("idletime/stop/kick", test_kick_while_stopped);
+    ring_test("idletime/stop/deadline", test_stop_deadline);
+    ring_test("idletime/stop/half-way", test_stop_half_way);
+    ring_test("idletime/stop/any-layout", test_stop_any_layout);
+    ring_data_test("idletime/reset/system", by_system, test_reset);
+    ring_data_test("idletime/reset/system-stopped", by_system_stopped,
                         test_reset);
-    qtest_add_data_func("idletime/reset/driver", by_driver, test_reset);
-    qtest_add_data_func("idletime/reset/system-half-way", by_system,
+    ring_data_test("idletime/reset/driver", by_driver, test_reset);
+    ring_data_test("idletime/reset/system-half-way", by_system,
                         test_reset_half_way);
-    qtest_add_data_func("idletime/reset/driver-half-way", by_driver,
+    ring_data_test("idletime/reset/driver-half-way", by_driver,
                         test_reset_half_way);
-    qtest_add_func("idletime/unplug/held", test_unplug);
-    qtest_add_func("idletime/unplug/half-way", test_unplug_half_way);
-    qtest_add_func("idletime/unplug/foreground", test_unplug_foreground);
-    qtest_add_func("idletime/unplug/all", test_all_leave);
+    ring_test("idletime/reset/stopped", test_reset_stopped);
+    ring_test("idletime/reset/bus-master", test_bus_master);
+    ring_test("idletime/reset/bus-master-half-way", test_bus_master_half_way);
+    ring_test("idletime/reset/driver-not-ok", test_driver_not_ok);
+    ring_test("idletime/unplug/held", test_unplug);
+    ring_test("idletime/unplug/half-way", test_unplug_half_way);
+    ring_test("idletime/unplug/foreground", test_unplug_foreground);
+    ring_test("idletime/unplug/all", test_all_leave);
     return g_test_run();
 }

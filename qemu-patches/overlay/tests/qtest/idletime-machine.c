@@ -8,6 +8,7 @@
 #include "idletime-machine.h"
 #include "libqos/malloc-pc.h"
 #include "libqos/pci-pc.h"
+#include "standard-headers/linux/virtio_ring.h"
 
 /* PCI slots 0 to 3 are the machine's own. */
 #define FIRST_SLOT          4
@@ -69,6 +70,9 @@ static TestDisk *disk_new(TestMachine *m, const char *id)
     d->slot = FIRST_SLOT + m->disks->len;
     d->requests = g_ptr_array_new_with_free_func(g_free);
     d->num_queues = 1;
+    d->form = ring_form;
+    d->more_features = ring_form & RING_INDIRECT ?
+                       1ull << VIRTIO_RING_F_INDIRECT_DESC : 0;
     g_ptr_array_add(m->disks, d);
     return d;
 }
@@ -92,7 +96,8 @@ TestDisk *machine_disk_on(TestMachine *m, const char *id,
     g_assert_cmpint(d->num_queues, <=, MAX_QUEUES);
     machine_args(m, "-blockdev %s,node-name=%s", blockdev, id);
     machine_args(m, "-device virtio-blk-pci,id=%s,drive=%s,addr=0x%x,"
-                 "ioeventfd=off%s%s%s", id, id, d->slot,
+                 "ioeventfd=off%s%s%s%s", id, id, d->slot,
+                 d->form & RING_PACKED ? ",packed=on" : "",
                  queues ? "" : ",num-queues=1", *options ? "," : "", options);
     return d;
 }
@@ -124,15 +129,16 @@ TestDisk *machine_failing(TestMachine *m, const char *id, const char *rule,
 }
 
 TestDisk *machine_throttled(TestMachine *m, const char *id,
-                            const char *options)
+                            const char *limit, const char *options)
 {
     g_autofree char *image = g_strdup_printf("%s/%s.img", m->dir, id);
     g_autofree char *blockdev =
         g_strdup_printf("driver=throttle,throttle-group=%s-group,"
-                        "file.driver=file,file.filename=%s", id, image);
+                        "discard=unmap,file.driver=file,file.discard=unmap,"
+                        "file.filename=%s", id, image);
 
     image_create(image);
-    machine_args(m, "-object throttle-group,id=%s-group,x-iops-total=2", id);
+    machine_args(m, "-object throttle-group,id=%s-group,%s", id, limit);
     return machine_disk_on(m, id, blockdev, options);
 }
 
@@ -286,4 +292,57 @@ void machine_step_to(TestMachine *m, const TestMachine *other)
 {
     g_assert_cmpint(other->now_us, >=, m->now_us);
     machine_step_us(m, other->now_us - m->now_us);
+}
+
+/* ---- forms of rings */
+
+RingForm ring_form;
+
+typedef struct RingTest {
+    RingForm form;
+    void (*fn)(void);
+    void (*data_fn)(const void *data);
+    const void *data;
+} RingTest;
+
+static void run_test(const void *opaque)
+{
+    const RingTest *test = opaque;
+
+    ring_form = test->form;
+    if (test->fn) {
+        test->fn();
+    } else {
+        test->data_fn(test->data);
+    }
+    ring_form = RING_SPLIT;
+}
+
+static void add_tests(const char *path, const RingTest *template)
+{
+    static const char *const name[RING_FORMS] = {
+        [RING_SPLIT] = "",
+        [RING_PACKED] = "/packed",
+        [RING_INDIRECT] = "/indirect",
+        [RING_PACKED | RING_INDIRECT] = "/packed-indirect",
+    };
+
+    for (unsigned form = 0; form < RING_FORMS; form++) {
+        g_autofree char *full = g_strconcat(path, name[form], NULL);
+        RingTest *test = g_memdup2(template, sizeof(*template));
+
+        test->form = form;
+        qtest_add_data_func_full(full, test, run_test, g_free);
+    }
+}
+
+void ring_test(const char *path, void (*fn)(void))
+{
+    add_tests(path, &(RingTest) { .fn = fn });
+}
+
+void ring_data_test(const char *path, const void *data,
+                    void (*fn)(const void *data))
+{
+    add_tests(path, &(RingTest) { .data_fn = fn, .data = data });
 }

@@ -15,6 +15,7 @@
 #include "libqos/libqos-malloc.h"
 #include "libqos/pci.h"
 #include "libqos/virtio-pci.h"
+#include "idletime-ring.h"
 #include "standard-headers/linux/virtio_blk.h"
 
 #define SECTOR_BYTES    512
@@ -54,14 +55,16 @@ typedef struct TestDisk {
     bool adopted;           /* its rings are of a migrated machine */
     uint64_t more_features;
     QVirtioPCIDevice *pci;
-    QVirtQueue *vq[MAX_QUEUES];
+    QVirtQueue *vq[MAX_QUEUES];     /* those of ring */
+    TestRing ring[MAX_QUEUES];
+    unsigned form;          /* RingForm */
     GPtrArray *requests;
     unsigned completed;
 } TestDisk;
 
 typedef struct TestRequest {
     TestDisk *disk;
-    QVirtQueue *vq;
+    TestRing *ring;
     uint64_t addr;          /* header, data, status in a row */
     size_t size;            /* of the data */
     uint32_t head;
@@ -71,6 +74,22 @@ typedef struct TestRequest {
 
 /* Names a stock QEMU; the tests that need one are skipped without. */
 #define UNPATCHED_QEMU  "IDLETIME_QEMU_UNPATCHED"
+
+/* ---- rings: those of the disks that are made from now on */
+
+typedef enum RingForm {
+    RING_SPLIT,
+    RING_PACKED = 1,
+    RING_INDIRECT = 2,
+    RING_FORMS = 4,
+} RingForm;
+
+extern RingForm ring_form;
+
+/** ring_test, ring_data_test: add a test for each form of ring. */
+void ring_test(const char *path, void (*fn)(void));
+void ring_data_test(const char *path, const void *data,
+                    void (*fn)(const void *data));
 
 /* ---- machine: new, resources and disks, start, tests, free */
 
@@ -91,9 +110,17 @@ TestDisk *machine_disk_on(TestMachine *m, const char *id,
  */
 TestDisk *machine_failing(TestMachine *m, const char *id, const char *rule,
                           const char *options);
-/** machine_throttled: two requests a second of real time; drains let go */
+/**
+ * machine_throttled: by @limit of a throttle-group, in real time.  What waits
+ * for it is in service; drains let go.
+ */
 TestDisk *machine_throttled(TestMachine *m, const char *id,
-                            const char *options);
+                            const char *limit, const char *options);
+/* Two requests a second, and so rare that only a drain ends a write. */
+#define TWO_A_SECOND    "x-iops-total=2"
+#define ONE_WRITE       "x-bps-write=1"
+/** disk_let_go: a drain; what waits for the throttle completes. */
+void disk_let_go(TestDisk *d);
 /** machine_start: and away from time 0, at which no foreground was. */
 void machine_start(TestMachine *m);
 /**
@@ -149,6 +176,8 @@ void disk_unplug(TestDisk *d);
 void disk_plug(TestDisk *d, const char *options);
 /** disk_adopt: go on where @from was; same device in another machine. */
 void disk_adopt(TestDisk *d, const TestDisk *from);
+/** disk_bus_master: may the device access the guest's memory? */
+void disk_bus_master(TestDisk *d, bool may);
 int64_t disk_number(TestDisk *d, const char *member);
 void disk_set_class(TestDisk *d, const char *class);
 /** disk_pause: the next read (write) stays in service until resumed. */
@@ -167,15 +196,11 @@ void disk_await(TestDisk *d, const char *member, int64_t value);
 
 /* ---- requests */
 
-typedef struct TestPart {
-    uint64_t addr;
-    uint32_t size;
-    bool written;           /* by the device */
-} TestPart;
-
 TestRequest *disk_submit(TestDisk *d, unsigned queue, uint32_t type,
                          uint32_t ioprio, uint64_t sector,
                          const void *data, size_t size);
+typedef RingPart TestPart;
+
 /** disk_submit_parts: descriptors as the test likes them */
 TestRequest *disk_submit_parts(TestDisk *d, unsigned queue,
                                const TestPart *part, unsigned n);

@@ -203,10 +203,10 @@ int main(int argc, char **argv)
         g_autofree char *path = g_strdup_printf("idletime/move/%s",
                                                 move_case[i].name);
 
-        qtest_add_data_func(path, &move_case[i], test_move);
+        ring_data_test(path, &move_case[i], test_move);
     }
-    qtest_add_func("idletime/move/from-unset", test_move_from_unset);
-    qtest_add_func("idletime/move/from-unpatched", test_move_from_unpatched);
-    qtest_add_func("idletime/move/to-unpatched", test_move_to_unpatched);
+    ring_test("idletime/move/from-unset", test_move_from_unset);
+    ring_test("idletime/move/from-unpatched", test_move_from_unpatched);
+    ring_test("idletime/move/to-unpatched", test_move_to_unpatched);
     return g_test_run();
 }

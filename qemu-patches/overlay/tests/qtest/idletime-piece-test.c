@@ -158,13 +158,13 @@ int main(int argc, char **argv)
         g_autofree char *w = g_strdup_printf("idletime/piece/write-%u", i);
         g_autofree char *r = g_strdup_printf("idletime/piece/read-%u", i);
 
-        qtest_add_data_func(w, &piece_case[i], test_write);
-        qtest_add_data_func(r, &piece_case[i], test_read);
+        ring_data_test(w, &piece_case[i], test_write);
+        ring_data_test(r, &piece_case[i], test_read);
     }
-    qtest_add_func("idletime/piece/any-layout", test_any_layout);
-    qtest_add_func("idletime/piece/stopped-by-foreground",
+    ring_test("idletime/piece/any-layout", test_any_layout);
+    ring_test("idletime/piece/stopped-by-foreground",
                    test_stopped_by_foreground);
-    qtest_add_func("idletime/piece/order", test_order);
-    qtest_add_func("idletime/piece/class-change", test_class_change);
+    ring_test("idletime/piece/order", test_order);
+    ring_test("idletime/piece/class-change", test_class_change);
     return g_test_run();
 }

@@ -11,6 +11,9 @@
  * What each request must read, and what the images must hold in the end, is
  * known: idletime-zones.h.
  *
+ * Their rings are split or packed, direct or indirect, by the seed's two last
+ * bits.
+ *
  * IDLETIME_RACE_SEED=n  IDLETIME_RACE_STEPS=n
  */
 #include "qemu/osdep.h"
@@ -100,6 +103,16 @@ static void driver_reset(Race *race)
     Racer *racer = &race->racer[pick(race, DISKS)];
 
     qvirtio_reset(&racer->d->pci->vdev);
+    forgotten(race, racer);
+    disk_init(racer->d);
+}
+
+/* As a driver that is about to reset the device. */
+static void no_bus_master(Race *race)
+{
+    Racer *racer = &race->racer[pick(race, DISKS)];
+
+    disk_bus_master(racer->d, false);
     forgotten(race, racer);
     disk_init(racer->d);
 }
@@ -262,6 +275,7 @@ static const struct {
     { 40, submit_many }, { 16, pass_time }, { 10, garbage }, { 6, settle },
     { 6, stop_or_cont }, { 6, set_class }, { 6, set_property }, { 3, drain },
     { 3, driver_reset }, { 1, system_reset }, { 2, replug }, { 2, lose_arena },
+    { 2, no_bus_master },
 };
 
 static void step(Race *race)
@@ -287,17 +301,19 @@ static void racer_init(Racer *racer, TestDisk *d, const char *options)
     zones_init(&racer->zones, d);
 }
 
-static void race_start(Race *race)
+static void race_start(Race *race, RingForm form)
 {
     TestMachine *m = race->m = machine_new();
     TestDisk *fg, *bg, *gd;
 
     machine_args(m, "-object iothread,id=io0 -object iothread,id=io1");
     machine_resource(m, RESOURCE, "");
+    ring_form = form;
     fg = machine_disk(m, "fg", "idletime=" RESOURCE);
     bg = machine_disk(m, "bg", "idletime=" RESOURCE
                       ",idletime-class=background");
     gd = machine_disk(m, "gd", "num-queues=2");
+    ring_form = RING_SPLIT;
     race->mad = machine_disk(m, "mad", "idletime=" RESOURCE
                              ",idletime-class=background");
     race->mad->more_features = 1ull << VIRTIO_RING_F_INDIRECT_DESC;
@@ -332,7 +348,7 @@ static void test_race(void)
     uint64_t verified_bytes = 0;
     unsigned requests = 0;
 
-    race_start(&race);
+    race_start(&race, seed % RING_FORMS);
     for (unsigned i = 0; i < steps; i++) {
         step(&race);
     }

@@ -39,38 +39,36 @@ uint64_t disk_header(TestDisk *d, uint32_t type, uint32_t ioprio,
     return addr;
 }
 
-/* Descriptors are not recycled one by one, but when all came back. */
-static void recycle(TestDisk *d, QVirtQueue *vq, unsigned wanted)
+/*
+ * Descriptors of a split ring are not recycled one by one, but when all came
+ * back.
+ */
+static void recycle(TestDisk *d, TestRing *ring, unsigned wanted)
 {
-    if (vq->num_free >= wanted) {
+    if (ring_room(ring) >= wanted) {
         return;
     }
     for (unsigned i = 0; i < d->requests->len; i++) {
         TestRequest *r = d->requests->pdata[i];
 
-        g_assert_true(r->vq != vq || request_done(r));
+        g_assert_true(r->ring != ring || request_done(r));
     }
-    qvirtqueue_reset_pool(vq);
+    if (!ring->packed) {
+        qvirtqueue_reset_pool(ring->vq);
+    }
 }
 
 TestRequest *disk_submit_parts(TestDisk *d, unsigned queue,
                                const TestPart *part, unsigned n)
 {
     TestRequest *r = g_new0(TestRequest, 1);
-    QTestState *qts = d->m->qts;
 
     r->disk = d;
-    r->vq = d->vq[queue];
+    r->ring = &d->ring[queue];
     r->addr = part[0].addr;
-    recycle(d, r->vq, n);
-    for (unsigned i = 0; i < n; i++) {
-        uint32_t index = qvirtqueue_add(qts, r->vq, part[i].addr, part[i].size,
-                                        part[i].written, i < n - 1);
-
-        r->head = i ? r->head : index;
-    }
+    recycle(d, r->ring, n);
+    r->head = ring_send(r->ring, part, n);
     g_ptr_array_add(d->requests, r);
-    qvirtqueue_kick(qts, &d->pci->vdev, r->vq, r->head);
     return r;
 }
 
@@ -142,12 +140,12 @@ TestRequest *disk_flush(TestDisk *d)
 /* ---- completion */
 
 /* Several chains may have the same head one after another: the oldest. */
-static void complete(TestDisk *d, QVirtQueue *vq, uint32_t head)
+static void complete(TestDisk *d, TestRing *ring, uint32_t head)
 {
     for (unsigned i = 0; i < d->requests->len; i++) {
         TestRequest *r = d->requests->pdata[i];
 
-        if (r->vq == vq && r->head == head && !r->done) {
+        if (r->ring == ring && r->head == head && !r->done) {
             r->done = true;
             r->order = ++d->completed;
             return;
@@ -161,7 +159,7 @@ TestRequest *request_moved(TestDisk *d, const TestRequest *r)
     TestRequest *moved = g_memdup2(r, sizeof(*r));
 
     moved->disk = d;
-    moved->vq = d->vq[r->vq->index];
+    moved->ring = &d->ring[r->ring - r->disk->ring];
     g_ptr_array_add(d->requests, moved);
     return moved;
 }
@@ -170,8 +168,8 @@ bool request_done(TestRequest *r)
 {
     uint32_t head;
 
-    while (qvirtqueue_get_buf(r->disk->m->qts, r->vq, &head, NULL)) {
-        complete(r->disk, r->vq, head);
+    while (ring_get(r->ring, &head)) {
+        complete(r->disk, r->ring, head);
     }
     return r->done;
 }

@@ -126,62 +126,38 @@ static void test_deadline(const void *opaque)
     machine_free(m);
 }
 
-/* The disk, behind a throttle that lets two requests a second pass. */
-static TestMachine *throttled_threads(const ThreadCase *c, const char *options,
-                                      TestDisk **fg, TestDisk **bg)
-{
-    g_autofree char *queues = g_strdup_printf("num-queues=%u", c->num_queues);
-    TestMachine *m = machine_new();
-
-    machine_args(m, "-object iothread,id=io0 -object iothread,id=io1");
-    machine_resource(m, RESOURCE, options);
-    *fg = machine_disk(m, "fg", "idletime=" RESOURCE);
-    *bg = machine_throttled(m, "bg", queues);
-    machine_start(m);
-    disk_unplug(*bg);
-    disk_plug(*bg, c->options);
-    return m;
-}
-
-/*
- * Foreground comes every 5 ms until the second piece is done, and a
- * millisecond is given to the thread.
- */
-static void foreground_until_held(TestDisk *fg, TestDisk *bg)
-{
-    for (int i = 0; disk_number(bg, "held") == 0; i++) {
-        g_assert_cmpint(i, <, 1000);
-        foreground(fg);
-        machine_step_us(fg->m, 5 * MS);
-        g_usleep(1000);
-    }
-}
-
+/* The throttle keeps the second piece until a drain. */
 static void test_pieces(const void *opaque)
 {
+    const ThreadCase *c = opaque;
+    g_autofree char *queues = g_strdup_printf("num-queues=%u", c->num_queues);
+    TestMachine *m = machine_new();
     TestDisk *fg, *bg;
-    TestMachine *m = throttled_threads(opaque, "max-request-bytes=65536", &fg,
-                                       &bg);
     TestRequest *r;
 
-    /* The first passes the throttle at once, the second is in service. */
-    r = disk_write(bg, 0, 4 * 65536, 0x5a);
+    machine_args(m, "-object iothread,id=io0 -object iothread,id=io1");
+    machine_resource(m, RESOURCE, "max-request-bytes=65536");
+    fg = machine_disk(m, "fg", "idletime=" RESOURCE);
+    bg = machine_throttled(m, "bg", ONE_WRITE, queues);
+    machine_start(m);
+    disk_unplug(bg);
+    disk_plug(bg, c->options);
+    r = disk_write(bg, 0, MiB, 0x5a);
     disk_await(bg, "pieces", 2);
-    assert_in_service(bg, 1);
-    foreground_until_held(fg, bg);
+    disk_await(bg, "in-service", 1);
     foreground(fg);
+    disk_let_go(bg);
+    disk_await(bg, "held", 1);
     machine_step_us(m, INTERVAL_US - 1);
     g_usleep(PAUSE_US);
     g_assert_cmpint(disk_number(bg, "pieces"), ==, 2);
     machine_step_us(m, 1);
-    disk_await(bg, "pieces", 3);
     while (!request_done(r)) {
-        machine_step_us(m, 100 * MS);
-        g_usleep(1000);
+        disk_let_go(bg);
     }
     request_ok(r);
-    g_assert_cmpint(disk_number(bg, "pieces"), ==, 4);
-    g_assert_true(disk_holds(bg, 0, 4 * 65536, 0x5a));
+    g_assert_cmpint(disk_number(bg, "pieces"), ==, 16);
+    g_assert_true(disk_holds(bg, 0, MiB, 0x5a));
     machine_free(m);
 }
 
@@ -322,7 +298,7 @@ static void test_class(const void *opaque)
 }
 
 /* A flush on one queue releases what is held on all, in every thread. */
-static void test_urge(const void *opaque)
+static void test_expedite(const void *opaque)
 {
     TestDisk *fg, *bg;
     TestMachine *m = threads(opaque, "interval-us=60000000,max-hold-ms=0",
@@ -345,6 +321,55 @@ static void test_urge(const void *opaque)
     machine_free(m);
 }
 
+/* ---- adaptive polling */
+
+/* How often the thread has polled so far. */
+static unsigned polls(TestMachine *m)
+{
+    g_autofree char *path = g_strdup_printf("%s/log", m->dir);
+    g_autofree char *text = NULL;
+    const char *p;
+    unsigned n = 0;
+
+    g_assert_true(g_file_get_contents(path, &text, NULL, NULL));
+    for (p = text; (p = strstr(p, "run_poll_handlers_begin")); p++) {
+        n++;
+    }
+    return n;
+}
+
+static bool is_polled(TestDisk *d)
+{
+    unsigned before = polls(d->m);
+
+    for (int i = 0; i < 20; i++) {
+        request_ok(disk_read(d));
+    }
+    return polls(d->m) > before;
+}
+
+/* A background queue does not end the polling of a thread that it shares. */
+static void test_polling(void)
+{
+    const char *options = "iothread=io0,ioeventfd=on,idletime=" RESOURCE;
+    TestMachine *m = machine_new();
+    TestDisk *fg, *bg;
+
+    machine_args(m, "-object iothread,id=io0,poll-max-ns=1000000000");
+    machine_args(m, "-trace run_poll_handlers_begin -D %s/log", m->dir);
+    machine_resource(m, RESOURCE, "interval-us=0");
+    fg = machine_disk(m, "fg", options);
+    bg = machine_disk(m, "bg", options);
+    machine_start(m);
+    g_assert_true(is_polled(fg));
+    disk_set_class(bg, "background");
+    g_assert_true(is_polled(fg));
+    g_assert_true(is_polled(bg));
+    disk_set_class(bg, "foreground");
+    g_assert_true(is_polled(fg));
+    machine_free(m);
+}
+
 typedef struct ThreadTest {
     const char *name;
     void (*fn)(const void *opaque);
@@ -361,7 +386,7 @@ static const ThreadTest thread_test[] = {
     { "unplug", test_unplug },
     { "drain", test_drain },
     { "class", test_class },
-    { "urge", test_urge },
+    { "expedite", test_expedite },
 };
 
 int main(int argc, char **argv)
@@ -376,5 +401,6 @@ int main(int argc, char **argv)
             qtest_add_data_func(path, &thread_case[c], thread_test[t].fn);
         }
     }
+    qtest_add_func("idletime/thread/polling", test_polling);
     return g_test_run();
 }

@@ -79,7 +79,7 @@ static void send_request(TestZones *zones, TestZone *z, uint32_t ioprio,
 static bool room_in_rings(const TestDisk *d)
 {
     for (unsigned i = 0; i < d->num_queues; i++) {
-        if (d->vq[i]->num_free < 3) {
+        if (ring_room(&d->ring[i]) < 3) {
             return false;
         }
     }

@@ -16,21 +16,26 @@ struct VirtIOBlockReq;
 typedef struct VirtIOBlkIdletime VirtIOBlkIdletime;
 typedef struct IdletimeBlkPieces IdletimeBlkPieces;
 
+/*
+ * Where a request is.  A foreground one goes NONE, FOREGROUND, NONE; a
+ * background one NONE, HELD, BACKGROUND, NONE (HELD again for each piece of a
+ * large one).  A held one that is promoted goes on as PROMOTED or EXPEDITED
+ * until it begins.
+ */
 typedef enum IdletimeBlkState {
-    IDLETIME_BLK_NONE,          /* not ours: stock path */
-    IDLETIME_BLK_FOREGROUND,    /* posted on the foreground board */
-    IDLETIME_BLK_HELD,          /* waits on its participant's list */
+    IDLETIME_BLK_NONE,          /* stock path, or not in service */
+    IDLETIME_BLK_FOREGROUND,    /* in service, on the foreground board */
+    IDLETIME_BLK_HELD,          /* on its part's list */
     IDLETIME_BLK_BACKGROUND,    /* in service, with a lease */
     IDLETIME_BLK_PROMOTED,      /* released as foreground */
-    IDLETIME_BLK_URGED,         /* the same, and others wait for its end */
-    IDLETIME_BLK_URGENT,        /* urged, posted on the foreground board */
+    IDLETIME_BLK_EXPEDITED,     /* the same, max-inflight at a time */
+    IDLETIME_BLK_EXPEDITED_FG,  /* the same, in service */
 } IdletimeBlkState;
 
 /* Part of each VirtIOBlockReq. */
 typedef struct IdletimeBlkReq {
     uint8_t state;              /* IdletimeBlkState */
-    /* When the guest submitted it; of foreground: when it was issued. */
-    int64_t held_ns;
+    int64_t held_ns;            /* when the guest submitted it */
     /* In the order in which its part has held requests. */
     uint64_t number;
     /* How long it was held before the VM was stopped. */
@@ -41,12 +46,12 @@ typedef struct IdletimeBlkReq {
 
 /*
  * Slow paths; use the inline functions below.
- * Context: the AioContext of the request's queue unless said otherwise.
+ * Context: the thread that serves the request's queue unless said otherwise.
  */
 bool idletime_blk_hold_slow(struct VirtIOBlockReq *req);
 void idletime_blk_begin_slow(struct VirtIOBlockReq *req, uint64_t bytes,
                              int64_t now_ns);
-void idletime_blk_end_slow(struct VirtIOBlockReq *req);
+void idletime_blk_end_slow(struct VirtIOBlockReq *req, int64_t now_ns);
 bool idletime_blk_split_slow(struct VirtIOBlockReq *req, bool is_write);
 
 /**
@@ -63,11 +68,33 @@ void idletime_blk_unrealize(struct VirtIOBlock *s);
  * Requests that come later join at once.  Context: BQL.
  */
 void idletime_blk_park(struct VirtIOBlock *s);
-/** idletime_blk_unpark: hold and release again.  Context: BQL. */
+/**
+ * idletime_blk_unpark: hold and release again; what is on s->rq is the
+ * caller's to restart, and nothing joins any more.  Context: BQL.
+ */
 void idletime_blk_unpark(struct VirtIOBlock *s);
+
+/**
+ * idletime_blk_set_status: with the driver gone, or without the right to
+ * access memory (PCI bus mastering), what is held is dropped, as
+ * virtio_blk_reset() drops s->rq.  Context: BQL, before the status changes.
+ */
+void idletime_blk_set_status(struct VirtIOBlock *s, uint8_t status);
+/** idletime_blk_reset: drop what is held and on its way.  Context: BQL. */
+void idletime_blk_reset(struct VirtIOBlock *s);
 
 /** idletime_blk_drain: no releases between true and false.  Context: BQL. */
 void idletime_blk_drain(struct VirtIOBlock *s, bool drained);
+
+/**
+ * idletime_blk_serve: who serves the queues from now on.
+ * @ioeventfd: the threads of vq_aio_context; false: host notifiers could not
+ * be started, so it is the holder of the BQL
+ * Nothing is in service.  Context: BQL.
+ */
+void idletime_blk_serve(struct VirtIOBlock *s, bool ioeventfd);
+/** idletime_blk_context: of the thread that serves @queue.  Context: BQL. */
+AioContext *idletime_blk_context(struct VirtIOBlock *s, unsigned queue);
 
 /*
  * The inline hooks are macros because they are used below the definition of
@@ -99,7 +126,16 @@ void idletime_blk_drain(struct VirtIOBlock *s, bool drained);
 #define idletime_blk_end(_req)                                              \
     do {                                                                    \
         if (unlikely((_req)->idletime.state != IDLETIME_BLK_NONE)) {        \
-            idletime_blk_end_slow(_req);                                    \
+            idletime_blk_end_slow((_req), idletime_now_ns());               \
+        }                                                                   \
+    } while (0)
+
+/* The same right behind block_acct_done(), which has read the clock. */
+#define idletime_blk_end_accounted(_req)                                    \
+    do {                                                                    \
+        if (unlikely((_req)->idletime.state != IDLETIME_BLK_NONE)) {        \
+            idletime_blk_end_slow((_req), blk_get_stats((_req)->dev->blk)-> \
+                                          last_access_time_ns);             \
         }                                                                   \
     } while (0)
 
@@ -107,7 +143,7 @@ void idletime_blk_drain(struct VirtIOBlock *s, bool drained);
 #define idletime_blk_end_background(_req)                                   \
     do {                                                                    \
         if (unlikely((_req)->idletime.state == IDLETIME_BLK_BACKGROUND)) {  \
-            idletime_blk_end_slow(_req);                                    \
+            idletime_blk_end_slow((_req), 0);                               \
         }                                                                   \
     } while (0)
 
@@ -115,5 +151,10 @@ void idletime_blk_drain(struct VirtIOBlock *s, bool drained);
 #define idletime_blk_split(_req, _is_write)                                 \
     (unlikely((_req)->idletime.state == IDLETIME_BLK_BACKGROUND) &&         \
      idletime_blk_split_slow((_req), (_is_write)))
+
+/* Where requests of a queue that were stopped are processed. */
+#define idletime_blk_restart_context(_s, _queue)                            \
+    ((_s)->idletime ? idletime_blk_context((_s), (_queue)) :                \
+                      (_s)->vq_aio_context[_queue])
 
 #endif
