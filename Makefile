@@ -218,6 +218,28 @@ fuzz: ## Fuzz what is read from shared memory, and virtio-blk with racing and ma
 	IDLETIME_RACE_SEED=$$seed IDLETIME_RACE_STEPS=4000 tests/machine/run race
 	grep -h 'bytes verified' $(build)/tests/machine/race.log | sed 's/^# /   /'
 
+# ---- mutation testing: finds what no test notices; for hours with SAMPLE=all, so CI does not run it
+
+mutants_tools := $(build)/mutants/venv
+mutants_stamp := $(mutants_tools)/.made-for-$(notdir $(realpath /usr/bin/python3))
+FILES ?= pure
+SAMPLE ?= 60
+SEED ?= 1
+
+$(mutants_stamp): tests/mutants/requirements.txt
+	@echo '== Making the environment of the mutation tests (10 seconds)'
+	rm -rf $(mutants_tools)
+	mkdir -p $(build)/mutants
+	/usr/bin/python3 -m venv $(mutants_tools)
+	$(mutants_tools)/bin/pip install --quiet --disable-pip-version-check --requirement tests/mutants/requirements.txt ||
+	    { echo "error: pip could not install tests/mutants/requirements.txt, see above: is the network up?" >&2; exit 1; }
+	touch $@
+
+.PHONY: mutants
+mutants: $(mutants_stamp) ## Change the code a little and see whether the tests notice: FILES=pure, device or names, SAMPLE=60 or all, SEED=1.
+	@$(heading) 'Mutants'
+	$(mutants_tools)/bin/python -m tests.mutants $(FILES) --sample '$(SAMPLE)' --seed '$(SEED)' --jobs '$(JOBS)'
+
 .PHONY: coverage
 coverage: ## Show how much of core, learner and arena the unit tests and the fuzz corpora reach.
 	@$(heading) 'Coverage of core and arena'

@@ -10,13 +10,18 @@ from typing import Any, Callable, Iterator, Sequence
 
 import pytest
 
-from tests.framework import accel
+from tests.framework import accel, run_folder
 from tests.framework.qemu import Boot, Machine, has_idletime, has_idletime_net
 from tests.testbed.attach import attach
 from tests.testbed.disk import Disk, Model
 from tests.testbed.link import Link, Model as LinkModel
 from tests.testbed.namespace import NamespaceError
 from tests.testbed.nic import NetMachine, attach_nic, configure
+
+
+def pytest_configure() -> None:
+    """Files of a run that is killed go with it."""
+    run_folder.guard()
 
 
 @pytest.fixture(scope="session")
