@@ -47,6 +47,8 @@ SimResult sim_summarise(Sim *s)
         r.predicted = idletime_budget_slowdown(&l->budget);
         r.factor = idletime_cost_factor(&l->cost);
         r.changes = l->changes;
+        r.limit = l->channels.limit;
+        r.ceiling = l->channels.ceiling;
     }
     return r;
 }

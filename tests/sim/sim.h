@@ -88,6 +88,7 @@ typedef struct SimResult {
     double fg_mean_ns, fg_p99_ns, fg_p999_ns;
     double predicted;           /* SIM_AUTO: slowdown as the learner saw it */
     double factor;
+    uint32_t limit, ceiling;    /* SIM_AUTO: of channels.c */
     uint64_t promoted, changes, steps;
     uint64_t count[IDLETIME_STATE__MAX][IDLETIME_EVENT__MAX];
 } SimResult;

@@ -24,7 +24,8 @@ struct IdletimeBlkPieces {
 uint64_t idletime_blk_piece_limit(const VirtIOBlock *s)
 {
     uint64_t block = s->conf.conf.logical_block_size;
-    uint64_t limit = idletime_resource_piece_bytes(s->idletime->dev.res);
+    uint64_t limit = idletime_resource_get(s->idletime->dev.res,
+                                           IDLETIME_MAX_REQUEST_BYTES);
 
     return MAX(QEMU_ALIGN_DOWN(limit, block), block);
 }

@@ -12,9 +12,6 @@
 #include "qemu/atomic.h"
 #include "idletime/gate/gate.h"
 
-/* Not a bound: each reader applies that of its setting. */
-#define IDLETIME_PIECE_MAX  UINT64_MAX
-
 static IdletimeTotals totals_of(IdletimeGate *gate, const IdletimeView *view)
 {
     IdletimeBgTotals bg = idletime_scan_background(&gate->scan);
@@ -83,21 +80,21 @@ void idletime_gate_learn(IdletimeGate *gate, IdletimeRule *rule,
         .now_ns = now_ns,
     };
     int64_t begin_ns = idletime_now_ns();
-    IdletimeAdmission permit;
+    IdletimeAdmission admission;
 
-    if (view->blind) {
-        return;
+    if (view->blind || !gate->res->learner) {
+        return;         /* the operator's interval is in force */
     }
     look(gate, view, now_ns);
-    permit = idletime_learner_admit(gate->res->learner, &goal, &question);
+    admission = idletime_learner_admit(gate->res->learner, &goal, &question);
     note_time(gate, begin_ns);
     if (!idletime_resource_get(gate->res, IDLETIME_AUTO)) {
         return;         /* shadow without auto: what the interval would do */
     }
-    rule->interval_ns = permit.interval_ns;
-    rule->max_inflight = MIN(rule->max_inflight, permit.max_inflight);
-    view->closed_until_ns = permit.closed_until_ns;
-    view->beside = permit.beside;
+    rule->interval_ns = admission.interval_ns;
+    rule->max_inflight = MIN(rule->max_inflight, admission.max_inflight);
+    view->closed_until_ns = admission.closed_until_ns;
+    view->beside = admission.beside;
 }
 
 void idletime_gate_learn_done(IdletimeGate *gate, const IdletimeLease *lease,
@@ -111,12 +108,9 @@ void idletime_gate_learn_done(IdletimeGate *gate, const IdletimeLease *lease,
     };
     int64_t begin_ns = idletime_now_ns();
 
-    if (!view->blind) {
+    if (!view->blind && gate->res->learner) {
         look(gate, view, now_ns);
         idletime_learner_done(gate->res->learner, &served, now_ns);
-        qatomic_set(&gate->res->piece_bytes,
-                    idletime_service_piece(&gate->res->learner->sizes,
-                                         IDLETIME_PIECE_MAX));
         note_time(gate, begin_ns);
     }
 }

@@ -42,9 +42,9 @@ typedef struct IdletimeCollision {
 
 /*
  * What one look does at most; 100 us is the time that it may take.  Units of
- * work of a plan, 12 ns each: 25 us.
+ * work of a plan, 15 to 30 ns each: 15 to 30 us.
  */
-#define IDLETIME_LOOK_WORK  2048
+#define IDLETIME_LOOK_WORK  1024
 /* Gaps that it learns from, half a us each; what is more goes untold. */
 #define IDLETIME_LOOK_GAPS  64
 

@@ -118,14 +118,26 @@ static int sum_bin(IdletimePlan *plan)
     return 1;
 }
 
+static double price_of(int step)
+{
+    return PRICE_MIN * (1 << step / PRICE_OCTAVE) *
+           (1 + step % PRICE_OCTAVE / (double)PRICE_OCTAVE);
+}
+
+static void try_price(IdletimePlan *plan, int step)
+{
+    plan->step = step;
+    plan->price = price_of(step);
+    plan->yield[IDLETIME_BINS] = (IdletimeYield) { 0 };
+    enter(plan, IDLETIME_PLAN_STARTS, IDLETIME_BINS - 1);
+}
+
 static void search(IdletimePlan *plan, int low, int high)
 {
     plan->low = low;
     plan->high = high;
     /* At the end the price is known: once more, for what it opens. */
-    plan->price = high - low > 1 ? (low + high) / 2 : high;
-    plan->yield[IDLETIME_BINS] = (IdletimeYield) { 0 };
-    enter(plan, IDLETIME_PLAN_STARTS, IDLETIME_BINS - 1);
+    try_price(plan, high - low > 1 ? (low + high) / 2 : high);
 }
 
 static int table_bin(IdletimePlan *plan)
@@ -151,12 +163,6 @@ static int table_bin(IdletimePlan *plan)
 
 /* ---- one price */
 
-static double price_of(int step)
-{
-    return PRICE_MIN * (1 << step / PRICE_OCTAVE) *
-           (1 + step % PRICE_OCTAVE / (double)PRICE_OCTAVE);
-}
-
 static IdletimeYield between(const IdletimeYield *a, double part)
 {
     return (IdletimeYield) {
@@ -170,7 +176,8 @@ static IdletimeYield between(const IdletimeYield *a, double part)
 static IdletimeYield start(const IdletimePlan *plan, unsigned i)
 {
     IdletimeService service = plan->windows.service;
-    double many = MAX(width_of(i) / round_ns(service), 1);
+    double width_ns = width_of(i), next_ns = round_ns(service);
+    double many = width_ns > next_ns ? width_ns / next_ns : 1;
     unsigned after = plan->after[i];
     /* The last bin has none after it, however long a request takes. */
     IdletimeYield y = many > 1 || after <= i ? plan->yield[i + 1] :
@@ -182,7 +189,7 @@ static IdletimeYield start(const IdletimePlan *plan, unsigned i)
     y.starts += starts;
     y.delay_ns += delay_ns;
     y.value_ns += starts * service.mean_ns -
-                  (1 + price_of(plan->price)) * delay_ns;
+                  (1 + plan->price) * delay_ns;
     return y;
 }
 
@@ -215,7 +222,7 @@ static int first_bin(IdletimePlan *plan)
     IdletimeYield now = start(plan, i);
 
     now.delay_ns += seek_ns;
-    now.value_ns -= (1 + price_of(plan->price)) * seek_ns;
+    now.value_ns -= (1 + plan->price) * seek_ns;
     plan->first[i] = now.value_ns >= plan->total.value_ns;
     plan->total = plan->first[i] ? now : plan->total;
     if (plan->bin-- == (int)plan->from) {
@@ -242,7 +249,7 @@ static int burst_bin(IdletimePlan *plan)
     once_ns = b->gaps * b->by_age->reached[i] *
               idletime_delay_within(&b->by_age->delays, b->by_age->service,
                                     idletime_bin_edge(i), b->end);
-    cost_ns = (1 + price_of(plan->price)) * once_ns + idletime_bin_edge(i);
+    cost_ns = (1 + plan->price) * once_ns + idletime_bin_edge(i);
     if (cost_ns < plan->least_ns) {
         plan->least_ns = cost_ns;
         plan->once_ns = once_ns;
@@ -275,7 +282,7 @@ static bool fair(const IdletimePlan *plan)
     double exchange = MIN(BRINGS * terms->request_ns / terms->budget_ns,
                           EXCHANGE_MAX);
 
-    return price_of(plan->price) * terms->request_ns >=
+    return plan->price * terms->request_ns >=
            exchange * (plan->total.starts * plan->windows.service.mean_ns -
                        plan->total.delay_ns);
 }
@@ -291,16 +298,15 @@ static int next_price(IdletimePlan *plan)
 
     if (plan->high - plan->low > 1) {
         if (cheap && fair(plan)) {
-            search(plan, plan->low, plan->price);
+            search(plan, plan->low, plan->step);
         } else {
             plan->over = !cheap;
-            search(plan, plan->price, plan->high);
+            search(plan, plan->step, plan->high);
         }
-    } else if (plan->over && plan->price == plan->high) {
+    } else if (plan->over && plan->step == plan->high) {
         plan->at_high = plan->high < PRICES ? plan->total :
                                               (IdletimeYield) { 0 };
-        plan->price = plan->low;
-        enter(plan, IDLETIME_PLAN_STARTS, IDLETIME_BINS - 1);
+        try_price(plan, plan->low);
     } else {
         if (plan->over) {
             plan->total = share_of(plan->at_high, plan->total,
@@ -317,7 +323,7 @@ static void answer(IdletimePlan *plan)
 {
     IdletimeWindows *w = &plan->windows;
 
-    w->price = price_of(plan->price);
+    w->price = plan->price;
     w->starts = plan->total.starts;
     w->delay_ns = plan->total.delay_ns;
     w->begin_ns = idletime_bin_edge(plan->begin);

@@ -76,7 +76,7 @@ static void budget_add(IdletimeLearned *info, const IdletimeLearner *l)
 
     info->slowdown_percent = idletime_budget_slowdown(budget) * 100;
     info->delay_factor = idletime_cost_factor(&l->cost);
-    info->switch_cost_us = l->switching.cost_ns / SCALE_US;
+    info->seek_cost_us = l->seek.cost_ns / SCALE_US;
     info->credit_us = budget->credit_ns / SCALE_US;
     info->credit_max_us = budget->cap_ns / SCALE_US;
     info->brake = budget->brake;
@@ -98,7 +98,6 @@ void idletime_learned_add(IdletimeResourceInfo *info, IdletimeResource *res)
     learned->distribution = distribution(&l->slow);
     learned->changes = l->changes;
     learned->lost = l->gaps.overruns;
-    learned->piece_bytes = idletime_resource_piece_bytes(res);
     learned->channels = idletime_channels_limit(&l->channels);
     learned->learner_us = res->learner_ns / SCALE_US;
     learned->spare = spare_info(&l->spare);

@@ -73,17 +73,7 @@ IdletimeGoal idletime_resource_goal(const IdletimeResource *res)
         .share = idletime_resource_get(res, IDLETIME_BUDGET_PERCENT) / 100.0,
         .interval_ns = idletime_resource_get(res, IDLETIME_INTERVAL_US) *
                        SCALE_US,
-        .max_bytes = idletime_resource_get(res, IDLETIME_MAX_REQUEST_BYTES),
     };
-}
-
-uint64_t idletime_resource_piece_bytes(const IdletimeResource *res)
-{
-    uint64_t max = idletime_resource_get(res, IDLETIME_MAX_REQUEST_BYTES);
-    uint64_t learned = qatomic_read(&res->piece_bytes);
-
-    return learned && idletime_resource_get(res, IDLETIME_AUTO) ?
-           MIN(learned, max) : max;
 }
 
 static uint32_t max_inflight(const IdletimeResource *res)

@@ -74,7 +74,6 @@ struct IdletimeResource {
     int64_t collision_ns;
     IdletimeLearner *learner;               /* NULL: never asked for */
     int64_t learner_ns;         /* spent in it, preemption included */
-    uint64_t piece_bytes;       /* learned, any thread (qatomic); 0: not */
     IdletimeUplinkPackets packets;                 /* of an uplink */
     int64_t uplink_interval_ns; /* learned, any thread (qatomic); 0: not */
 };
@@ -89,12 +88,6 @@ static inline int64_t idletime_now_ns(void)
 
 /** idletime_resource_learns: by 'auto' or 'shadow'.  Context: any thread. */
 bool idletime_resource_learns(const IdletimeResource *res);
-
-/**
- * idletime_resource_piece_bytes: larger background requests are cut into
- * pieces of so many; learned with 'auto'.  Context: any thread.
- */
-uint64_t idletime_resource_piece_bytes(const IdletimeResource *res);
 
 /** idletime_resource_goal: for the learner.  Context: any thread. */
 IdletimeGoal idletime_resource_goal(const IdletimeResource *res);

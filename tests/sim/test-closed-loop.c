@@ -1,0 +1,147 @@
+/*
+ * The learner in a closed loop with a modelled disk: what it does changes what
+ * it sees.  Promises, where the golden files only say that nothing changed.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ */
+#include "sim-impl.h"
+
+#define MS 1e6
+
+static int failures;
+
+static void check(const char *what, double value, double low, double high)
+{
+    bool ok = value >= low && value <= high;
+
+    printf("%s %s: %.4g (%g to %g)\n", ok ? "ok" : "not ok", what, value, low,
+           high);
+    failures += !ok;
+}
+
+/* ---- N servers, arrivals on their own */
+
+typedef struct Run {
+    SimResult alone, result, foreseen;
+    double slower;              /* mean, percent */
+} Run;
+
+static SimParams servers(int n, double service_ms, double intensity)
+{
+    return (SimParams) {
+        .seed = 1, .piece_bytes = SIM_PIECE_BYTES, .duration_ns = 4e9,
+        .warm_up_ns = 2e9, .service_ns = service_ms * MS, .channels = n,
+        .load = { .gaps = SIM_POISSON, .quantum_ns = 100 * MS,
+                  .intensity = intensity },
+        .bg_think_ns = 0.005 * MS, .foregrounds = 1, .participants = 1,
+        .outstanding = 32, .depth = 1,
+        .rule = { .max_hold_ns = 5000 * MS, .max_inflight = 64 },
+    };
+}
+
+static Run run(SimParams p, double budget)
+{
+    Run r;
+
+    p.policy = (SimPolicy) { .kind = SIM_ALONE };
+    r.alone = sim_run(&p);
+    p.policy = (SimPolicy) { .kind = SIM_CLAIRVOYANT };
+    r.foreseen = sim_run(&p);
+    p.policy = (SimPolicy) { .kind = SIM_AUTO, .budget = budget,
+                             .interval_ns = 20 * MS };
+    r.result = sim_run(&p);
+    r.slower = 100 * (r.result.fg_mean_ns / r.alone.fg_mean_ns - 1);
+    return r;
+}
+
+/*
+ * One server stays free: background takes at most the rest, and gets a good
+ * part of what one who knows all arrivals gets.
+ */
+static void test_servers(void)
+{
+    Run r = run(servers(16, 0.1, 0.5), 0.05);
+
+    check("16 servers: limit", r.result.limit, 14, 16);
+    check("16 servers: background of clairvoyant's",
+          r.result.bg_rate / r.foreseen.bg_rate, 0.75, 1);
+    check("16 servers, 5 %: slower", r.slower, 0, 5);
+    r = run(servers(4, 0.2, 0.3), 0.05);
+    check("4 servers: limit", r.result.limit, 3, 3);
+    check("4 servers: background of clairvoyant's",
+          r.result.bg_rate / r.foreseen.bg_rate, 0.5, 1);
+    check("4 servers, 5 %: slower", r.slower, 0, 5);
+    /* The smallest that is parallel: two at a time, and one stays free. */
+    r = run(servers(3, 0.2, 0.2), 0.05);
+    check("3 servers: limit", r.result.limit, 2, 2);
+    check("3 servers: background of clairvoyant's",
+          r.result.bg_rate / r.foreseen.bg_rate, 0.45, 1);
+    check("3 servers, 5 %: slower", r.slower, 0, 5);
+}
+
+/* What the foreground really gets has the last word, whatever is flat. */
+static void test_slowdown(void)
+{
+    Run few = run(servers(16, 0.1, 0.5), 0.01);
+    Run many = run(servers(16, 0.1, 0.5), 0.05);
+
+    check("16 servers, 1 %: slower", few.slower, 0, 1.5);
+    check("16 servers, 1 %: ceiling", few.result.ceiling, 5, 14);
+    check("16 servers, 1 % of 5 %: background",
+          few.result.bg_rate / many.result.bg_rate, 0.4, 0.85);
+}
+
+/* One server is told from several: nothing starts beside the foreground. */
+static void test_one_server(void)
+{
+    Run r = run(servers(1, 0.2, 0.3), 0.05);
+
+    check("1 server: limit", r.result.limit, 1, 1);
+    check("1 server, 5 %: slower", r.slower, 1, 6);
+}
+
+/* ---- a queue: what a collision costs */
+
+/* The mail server's disk; what the learner saw is what there was. */
+static void test_trace(const char *path)
+{
+    static const double budget[] = { 0.1, 0.2, 0.3 };
+
+    for (int i = 0; i < 3; i++) {
+        SimParams p = {
+            .seed = 1, .piece_bytes = SIM_PIECE_BYTES, .duration_ns = 60e9,
+            .service_ns = 5 * MS, .channels = 1, .path_ns = 0.075 * MS,
+            .stalls = 0.05 / 100, .load = { .gaps = SIM_TRACE },
+            .trace = sim_trace_read(path), .depth = 8,
+            .bg_think_ns = 0.48 * MS, .foregrounds = 1, .participants = 1,
+            .outstanding = 1,
+            .rule = { .max_hold_ns = 5000 * MS, .max_inflight = 1 },
+        };
+        Run r = run(p, budget[i]);
+        char what[64];
+
+        snprintf(what, sizeof(what), "trace, %g %%: delay factor",
+                 100 * budget[i]);
+        check(what, r.result.factor, 1.5, 5);
+        snprintf(what, sizeof(what), "trace, %g %%: slower",
+                 100 * budget[i]);
+        check(what, r.slower, 2, 100 * budget[i] + 1);
+        snprintf(what, sizeof(what), "trace, %g %%: seen of slower",
+                 100 * budget[i]);
+        check(what, 100 * r.result.predicted / r.slower, 0.8, 2);
+        free(p.trace.at_ns);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 2) {
+        fprintf(stderr, "usage: test-closed-loop TRACE\n");
+        return 2;
+    }
+    test_servers();
+    test_slowdown();
+    test_one_server();
+    test_trace(argv[1]);
+    return failures > 0;
+}
