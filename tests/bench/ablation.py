@@ -7,6 +7,7 @@ files below build/ablation, with one line of it changed, and that line has to
 be there exactly once. Each is compared with the whole learner on all
 workloads of tests.bench.simulate and those below, at three budgets: the
 background at equal cost to the foreground, and the worst excess over a budget.
+Parts that the output folder has already are not measured again.
 """
 
 from __future__ import annotations
@@ -60,26 +61,26 @@ def _constant(name: str, file: str, line: str, value: str) -> Part:
 PARTS = (
     Part("cycle: second clock", (("cycle.c", "return c->built &&", "return false && c->built &&"),)),
     Part("seek: gaps used", (("seek.c", "    double cost_ns = 0;\n\n    if (span->background", "    double cost_ns = 0;\n\n    if (service_ns >= 0) {\n        return 0;\n    }\n    if (span->background"),)),
-    Part("service: believed times", (("service.c", "return c->count < KNOWN ?", "return c->count < KNOWN || true ?"),)),
+    _constant("plan: harmless", "plan.c", "#define HARMLESS            0.1", "0"),
+    _constant("plan: exchange", "plan.c", "#define BRINGS              0.1", "0"),
     Part("service: turnaround", (("service.c", "MIN(ns, s->any.mean_ns)", "MIN(ns, 0)"),)),
+    _constant("histogram: smoothing", "histogram.c", "#define SMOOTH_GAPS     8", "0"),
+    Part("budget: haste", (("budget.c", "#define HASTE_MIN           0.5\n", "#define HASTE_MIN 1\n"), ("budget.c", "#define HASTE_MAX           2\n", "#define HASTE_MAX 1\n"))),
     Part("delay: spread of services", (("delay.c", "if (off_ns < d.mean_ns / 16)", "if (off_ns >= 0)"),)),
+    _constant("learner: alike", "learner.c", "#define ALIKE               0.25", "0"),
+    Part("admission: longer ones earlier", (("admission.c", "MAX(service.mean_ns - w->service.mean_ns, 0)", "MAX(0 * service.mean_ns, 0)"),)),
+    Part("cost: part of long periods", (("cost.c", "n < LONG ? 1 : part_lost(c)", "n < LONG || part_lost(c) >= 0 ? 1 : 1"),)),
+    Part("service: believed times", (("service.c", "return c->count < KNOWN ?", "return c->count < KNOWN || true ?"),)),
+    _constant("budget: brake", "budget.c", "#define BRAKE_MAX           6", "0"),
+    Part("cost: those behind", (("cost.c", "double lost_ns = delay_ns * MAX(part * n, 1);", "double lost_ns = delay_ns + 0 * part * n;"),)),
+    _constant("learner: change test", "learner.c", "#define DOUBT_MAX           8", "1e9"),
+    _constant("delay: unseen gaps", "delay.c", "#define UNSEEN          0.5", "1e-6"),
     Part("channels", (("channels.c", "uint32_t limit = MIN(c->limit, c->ceiling);", "uint32_t limit = 1;"), ("channels.c", "if (c->purse_ns < price_ns ||", "if (c->purse_ns >= 0 ||"))),
+    Part("admission: credit", (("admission.c", "l->budget.credit_ns);\n}\n\n/* The first start", "l->budget.credit_ns + 1e18);\n}\n\n/* The first start"),)),
     Part("channels: ceiling", (("channels.c", "if (c->slowdown > share)", "if (c->slowdown > 1e9)"),)),
     Part("channels: away", (("channels.c", "start_measurement(c, c->since_away >= every || c->alone_ns == 0);", "start_measurement(c, every && c->alone_ns == 0);"),)),
     Part("channels: wall forgotten", (("channels.c", "c->level[c->wall].count *= 1 - 1.0 / WALL_MEMORY;", ""),)),
     Part("channels: starts spread", (("admission.c", "service.mean_ns / limit;", "0 * service.mean_ns / limit;"),)),
-    Part("cost: those behind", (("cost.c", "double lost_ns = delay_ns * MAX(part * n, 1);", "double lost_ns = delay_ns + 0 * part * n;"),)),
-    Part("cost: part of long periods", (("cost.c", "n < LONG ? 1 : part_lost(c)", "n < LONG || part_lost(c) >= 0 ? 1 : 1"),)),
-    _constant("plan: harmless", "plan.c", "#define HARMLESS            0.1", "0"),
-    _constant("plan: exchange", "plan.c", "#define BRINGS              0.1", "0"),
-    _constant("histogram: smoothing", "histogram.c", "#define SMOOTH_GAPS     8", "0"),
-    _constant("delay: unseen gaps", "delay.c", "#define UNSEEN          0.5", "1e-6"),
-    Part("budget: haste", (("budget.c", "#define HASTE_MIN           0.5\n", "#define HASTE_MIN 1\n"), ("budget.c", "#define HASTE_MAX           2\n", "#define HASTE_MAX 1\n"))),
-    _constant("budget: brake", "budget.c", "#define BRAKE_MAX           6", "0"),
-    _constant("learner: change test", "learner.c", "#define DOUBT_MAX           8", "1e9"),
-    _constant("learner: alike", "learner.c", "#define ALIKE               0.25", "0"),
-    Part("admission: longer ones earlier", (("admission.c", "MAX(service.mean_ns - w->service.mean_ns, 0)", "MAX(0 * service.mean_ns, 0)"),)),
-    Part("admission: credit", (("admission.c", "l->budget.credit_ns);\n}\n\n/* The first start", "l->budget.credit_ns + 1e18);\n}\n\n/* The first start"),)),
 )
 
 
@@ -134,6 +135,8 @@ def _at_cost(points: list[tuple[float, float]], cost: float) -> float:
 def _measure(name: str, program: Path, seconds: float, seeds: int) -> list[dict]:
     records = []
     for workload, options in {**WORKLOADS, **MORE}.items():
+        if "--channels" in options and name != "whole" and not name.startswith("channels"):
+            continue  # several servers: the other parts have no say there, and it takes long
         for seed in range(1, seeds + 1):
             records += [{"part": name, "workload": workload, "seed": seed, **row} for row in _run(program, options, seconds, seed)]
     return records
@@ -151,7 +154,6 @@ def _points(records: list[dict], part: str, workload: str) -> dict[int, dict[str
 
 def report(records: list[dict]) -> str:
     """A line for each part: over all workloads, and where it matters most."""
-    workloads = list(dict.fromkeys(r["workload"] for r in records))
     lines = [
         "Without this part: background at the same cost to the foreground, by that of the whole learner (mean over all workloads,",
         "and the three workloads that change most, all at a budget of 3 %); points by which a budget is exceeded at worst, at a point",
@@ -161,6 +163,7 @@ def report(records: list[dict]) -> str:
     ]
     for part in dict.fromkeys(r["part"] for r in records if r["part"] != "whole"):
         change, excess, p99 = {}, {}, {}
+        workloads = list(dict.fromkeys(r["workload"] for r in records if r["part"] == part))
         for w in workloads:
             whole, without = _points(records, "whole", w), _points(records, part, w)
             curve = [(max(p["cost"], 0.0), p["background"]) for p in without.values()]
@@ -188,13 +191,20 @@ def main() -> None:
     arguments = parser.parse_args()
     parts = [p for p in PARTS if not arguments.only or any(p.name.startswith(o) for o in arguments.only)]
     variants = [("whole", ()), *((p.name, p.edits) for p in parts)]
-    roots = [_edit(*variant) for variant in variants]
-    with ThreadPoolExecutor(arguments.jobs) as pool:
-        programs = dict(zip((name for name, _ in variants), pool.map(_compile, roots)))
-        batches = pool.map(lambda v: _measure(v[0], programs[v[0]], arguments.seconds, arguments.seeds), variants)
-        records = [record for batch in batches for record in batch]
     arguments.output.mkdir(parents=True, exist_ok=True)
-    (arguments.output / "ablation.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
+    results = arguments.output / "ablation.jsonl"
+    records = [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
+    variants = [v for v in variants if v[0] not in {r["part"] for r in records}]
+    roots = {name: _edit(name, edits) for name, edits in variants}
+
+    def measure(name: str) -> None:
+        batch = _measure(name, _compile(roots[name]), arguments.seconds, arguments.seeds)
+        with results.open("a") as sink:
+            sink.write("".join(json.dumps(r) + "\n" for r in batch))
+        records.extend(batch)
+
+    with ThreadPoolExecutor(arguments.jobs) as pool:
+        list(pool.map(measure, roots))
     (arguments.output / "ablation.txt").write_text(report(records))
     print(report(records), end="")
 

@@ -214,6 +214,57 @@ static void test_channels_false_wall(void)
     g_assert_cmpuint(idletime_channels_limit(&c), <=, 16);
 }
 
+/* Numbers come from shared memory: those that have no level change nothing. */
+static void test_channels_bounds(void)
+{
+    static IdletimeChannels c, before;
+
+    idletime_channels_init(&c);
+    before = c;
+    idletime_channels_note(&c, 0, MS);
+    idletime_channels_note(&c, IDLETIME_LEVELS + 1, MS);
+    idletime_channels_note(&c, UINT32_MAX, MS);
+    g_assert_cmpmem(&c, sizeof(c), &before, sizeof(before));
+    idletime_channels_note(&c, IDLETIME_LEVELS, MS);
+    idletime_channels_note(&c, 1, MS);
+    g_assert_cmpfloat(c.level[IDLETIME_LEVELS].count, ==, 1);
+    g_assert_cmpfloat(c.level[1].count, ==, 1);
+}
+
+/* One step down for each measurement that is too slow, one up again. */
+static void test_channels_steps(void)
+{
+    uint64_t random = test_seed();
+    static const struct { double ms; uint32_t limit; } step[] = {
+        { 0.12, 14 }, { 0.12, 13 }, { 0.1035, 13 }, { 0.101, 14 },
+        { 0.101, 15 }, { 0.101, 15 },
+    };
+    IdletimeChannels c;
+
+    idletime_channels_init(&c);
+    for (int i = 0; i < 20000; i++) {
+        serve(&c, &random, 16, 1 + i % 20);
+    }
+    g_assert_cmpuint(c.limit, ==, 15);
+    /* With too many of ours, then without us: what it is compared with. */
+    idletime_channels_fg(&c, 5000, 5000 * 0.15 * MS, 0.05);
+    idletime_channels_fg(&c, 5000, 5000 * 0.10 * MS, 0.05);
+    g_assert_cmpfloat(ABS(c.alone_ns - 0.10 * MS), <, 1e-6);
+    for (unsigned i = 0; i < sizeof(step) / sizeof(step[0]); i++) {
+        idletime_channels_fg(&c, 5000, 5000 * step[i].ms * MS, 0.05);
+        g_assert_cmpuint(idletime_channels_limit(&c), ==, step[i].limit);
+        g_assert_cmpfloat(ABS(c.slowdown - (step[i].ms / 0.10 - 1)), <, 1e-9);
+    }
+    /* Two steps above the limit are probed, three are not; never the wall. */
+    c.purse_ns = 20 * c.mean_ns;
+    c.wall = 0;
+    g_assert_false(idletime_channels_probe(&c, 18, 1));
+    g_assert_true(idletime_channels_probe(&c, 17, 1));
+    c.wall = 16;
+    g_assert_false(idletime_channels_probe(&c, 17, 1));
+    g_assert_true(idletime_channels_probe(&c, 16, 1));
+}
+
 /* Measurements of 5,000 requests of @ns, as many as @n. */
 static void foreground(IdletimeChannels *c, int n, double ns)
 {
@@ -304,6 +355,8 @@ int main(int argc, char **argv)
     g_test_add_func("/channels/wall", test_channels_wall);
     g_test_add_func("/channels/ceiling", test_channels_ceiling);
     g_test_add_func("/channels/wall/false", test_channels_false_wall);
+    g_test_add_func("/channels/bounds", test_channels_bounds);
+    g_test_add_func("/channels/steps", test_channels_steps);
     g_test_add_func("/channels/away", test_channels_away);
     g_test_add_func("/channels/away/alone", test_channels_away_alone);
     return g_test_run();
