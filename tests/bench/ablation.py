@@ -152,12 +152,13 @@ def _points(records: list[dict], part: str, workload: str) -> dict[int, dict[str
     return {b: {k: _mean([r[k] for r in rows if r["budget"] == b]) for k in ("cost", "p99", "background")} for b in BUDGETS}
 
 
-def report(records: list[dict]) -> str:
+def report(records: list[dict], length: str) -> str:
     """A line for each part: over all workloads, and where it matters most."""
     lines = [
         "Without this part: background at the same cost to the foreground, by that of the whole learner (mean over all workloads,",
         "and the three workloads that change most, all at a budget of 3 %); points by which a budget is exceeded at worst, at a point",
         "or more, beyond what the whole exceeds it; largest change of the foreground's p99 at 3 %. Simulated; python3 -m tests.bench.ablation",
+        f"{length}. By chance alone five seeds differ, in runs of 40 s (300 s), by 6.8 to 14.5 (8.9 to 10.9) op/s for Poisson 10 %, 66.2 to 67.0 (66.1 to 66.4) for a disk of 5 to 15 ms.",
         "",
         f"{'without':32} {'mean':>6}  {'excess':>6}  {'p99':>6}  most",
     ]
@@ -205,8 +206,9 @@ def main() -> None:
 
     with ThreadPoolExecutor(arguments.jobs) as pool:
         list(pool.map(measure, roots))
-    (arguments.output / "ablation.txt").write_text(report(records))
-    print(report(records), end="")
+    text = report(records, f"{arguments.seconds:g} s of virtual time, {arguments.seeds} seed(s) a run")
+    (arguments.output / "ablation.txt").write_text(text)
+    print(text, end="")
 
 
 if __name__ == "__main__":

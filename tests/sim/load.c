@@ -69,7 +69,8 @@ void sim_load_begin(SimForeground *f, const SimParams *p, int64_t now_ns,
                         sim_exponential(&f->random, mean_arrival_ns(f, p));
 
         for (int i = 0; i < SIM_AHEAD; i++) {
-            f->ahead[i] = at_ns += sim_exponential(&f->random, mean_arrival_ns(f, p));
+            at_ns += sim_exponential(&f->random, mean_arrival_ns(f, p));
+            f->ahead[i] = at_ns;
         }
     }
 }
@@ -90,8 +91,9 @@ void sim_load_issued(SimForeground *f, const SimParams *p)
     }
     f->next_ns = f->ahead[0];
     memmove(f->ahead, f->ahead + 1, sizeof(f->ahead) - sizeof(f->ahead[0]));
-    f->ahead[SIM_AHEAD - 1] = f->ahead[SIM_AHEAD - 2] +
-                              sim_exponential(&f->random, mean_arrival_ns(f, p));
+    f->ahead[SIM_AHEAD - 1] =
+        f->ahead[SIM_AHEAD - 2] + sim_exponential(&f->random,
+                                                  mean_arrival_ns(f, p));
 }
 
 void sim_load_done(SimForeground *f, const SimParams *p, int64_t now_ns)

@@ -198,7 +198,8 @@ static Options parse(int argc, char **argv)
 {
     static char policies[] = "off,0,4,20,80";
     Options o = { .params = {
-        .seed = 1, .piece_bytes = SIM_PIECE_BYTES, .duration_ns = 60e9, .service_ns = 5 * MS, .channels = 1,
+        .seed = 1, .piece_bytes = SIM_PIECE_BYTES, .duration_ns = 60e9,
+        .service_ns = 5 * MS, .channels = 1,
         .load = { .quantum_ns = 100 * MS, .intensity = 0.3 },
         .after = { .quantum_ns = 100 * MS, .intensity = 0.3 },
         .fg_think_ns = 0.3 * MS, .bg_think_ns = 0.2 * MS,
@@ -268,17 +269,20 @@ static void print_json(const Options *o, const char *name, const SimPolicy *p,
     printf("{\"workload\": \"%s\", \"scheduler\": \"%s\", \"kind\": %d, "
            "\"interval_ms\": %g, \"budget\": %g, ", o->name, name, p->kind,
            p->interval_ns / MS, p->budget);
-    printf("\"service_ms\": %g, \"spread\": %g, \"noise_ms\": %g, \"path_ms\": %g, \"channels\": %d, "
+    printf("\"service_ms\": %g, \"spread\": %g, \"noise_ms\": %g, "
+           "\"path_ms\": %g, \"channels\": %d, "
            "\"foregrounds\": %d, \"quantum_ms\": %g, \"intensity\": %g, "
            "\"jitter\": %g, \"gaps\": %d, \"outstanding\": %d, "
            "\"max_inflight\": %u, \"duration_s\": %g, \"warm_up_s\": %g, "
-           "\"seed\": %" PRIu64 ", ", q->service_ns / MS, q->spread, q->noise_ns / MS, q->path_ns / MS,
+           "\"seed\": %" PRIu64 ", ", q->service_ns / MS, q->spread,
+           q->noise_ns / MS, q->path_ns / MS,
            q->channels, q->foregrounds, q->load.quantum_ns / MS,
            q->load.intensity, q->load.jitter, q->load.gaps, q->outstanding,
            q->rule.max_inflight, q->duration_ns / 1e9, q->warm_up_ns / 1e9,
            q->seed);
     printf("\"fg_rate\": %.3f, \"fg_mean_ms\": %.5f, \"fg_p99_ms\": %.5f, "
-           "\"fg_p999_ms\": %.5f, \"bg_rate\": %.3f, \"bg_bytes\": %.0f, \"promoted\": %" PRIu64
+           "\"fg_p999_ms\": %.5f, \"bg_rate\": %.3f, \"bg_bytes\": %.0f, "
+           "\"promoted\": %" PRIu64
            ", \"slowdown_seen\": %.5f, \"factor\": %.3f, \"changes\": %" PRIu64
            ", \"steps\": %" PRIu64 "}\n", r->fg_rate, r->fg_mean_ns / MS,
            r->fg_p99_ns / MS, r->fg_p999_ns / MS, r->bg_rate, r->bg_bytes,

@@ -53,7 +53,8 @@ static void foreground_issue(Sim *s, int index)
     s->fg_in_service++;
     idletime_fg_begin(&f->writer, s->now_ns, 4096);
     sim_issue(s, (SimRequest) {
-        .owner = ~index, .issued_ns = s->now_ns, .service_ns = sim_service_ns(s),
+        .owner = ~index, .issued_ns = s->now_ns,
+        .service_ns = sim_service_ns(s),
     });
 }
 

@@ -1,6 +1,6 @@
 /*
- * What background may cost: budget, channels and service times, each against its
- * definition.
+ * What background may cost: budget, channels and service times, each against
+ * its definition.
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  */
@@ -336,7 +336,8 @@ static void test_stalls(void)
     g_assert_cmpfloat(idletime_service_believed(&s, 4096, 45 * MS), <, 8 * MS);
     g_assert_cmpfloat(idletime_service_believed(&s, 4096, 5 * MS), ==, 5 * MS);
     /* Of a size never seen all is believed. */
-    g_assert_cmpfloat(idletime_service_believed(&s, 65536, 45 * MS), ==, 45 * MS);
+    g_assert_cmpfloat(idletime_service_believed(&s, 65536, 45 * MS), ==,
+                      45 * MS);
     for (int i = 0; i < 200; i++) {
         idletime_service_note(&s, 4096, 20 * MS);
     }

@@ -1,6 +1,6 @@
 /*
- * When background may start, from the gaps: histogram, expected delays and windows, each
- * against its definition.
+ * When background may start, from the gaps: histogram, expected delays and
+ * windows, each against its definition.
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  */
@@ -194,7 +194,8 @@ static void test_delay_spread(void)
     delay_build(&delays, &h);
     /* Uniform arrivals: the square counts, d^2 + sd^2 = 26/25 of d^2. */
     three = idletime_delay_expected(&delays, spread, 2.0 * MS) /
-            idletime_delay_expected(&delays, (IdletimeService) { 5.0 * MS, 0, 0 },
+            idletime_delay_expected(&delays,
+                                   (IdletimeService) { 5.0 * MS, 0, 0 },
                                    2.0 * MS);
     g_assert_cmpfloat(three, >, 1.03);
     g_assert_cmpfloat(three, <, 1.05);
@@ -302,7 +303,8 @@ static void foresee(IdletimeService d, double budget, double seek_ns)
                            50 + 40 * test_uniform(&random));
             idletime_histogram_add(&h, never, gap[i], 0);
         }
-        windows_plan(&w, &h, d, &(IdletimeTerms) { budget, 1, 5.0 * MS, seek_ns });
+        windows_plan(&w, &h, d, &(IdletimeTerms) { budget, 1, 5.0 * MS,
+                                                   seek_ns });
         for (int i = 0; i < n; i++) {
             use_gap(&w, d, gap[i], &delay_seen, &starts_seen);
         }
@@ -423,7 +425,7 @@ static void test_plan_long_service(void)
         IdletimeService d = { ns, 0, 0 };
 
         memset(&clean, 0, sizeof(clean));
-        memset(&dirty, 0x7f, sizeof(dirty));
+        memset(&dirty, 0xff, sizeof(dirty));      /* no numbers */
         idletime_plan_begin(&clean, &h, d, NULL, &terms);
         idletime_plan_begin(&dirty, &h, d, NULL, &terms);
         g_assert_cmpint(idletime_plan_step(&clean, 1000000), >, 0);

@@ -252,6 +252,14 @@ static void test_several_servers(void)
     a = idletime_learner_admit(&w.l, &goal, &q);
     g_assert_false(a.beside);
     g_assert_cmpint(a.closed_until_ns, ==, q.now_ns + 5 * MS / 4);
+    /* What was beside foreground tells a service time, and no collision. */
+    memset(&w.l.services, 0, sizeof(w.l.services));
+    w.l.arrival_ns = SEC;
+    idletime_learner_done(&w.l, &(IdletimeServed) {
+        .bytes = 4096, .beside = 1, .since_ns = SEC - 2 * MS,
+    }, SEC + 3 * MS);
+    g_assert_cmpfloat(w.l.services.any.count, ==, 1);
+    g_assert_false(w.l.collision.open);
     free(w.fg);
 }
 
@@ -294,7 +302,8 @@ static void test_admission_sane(void)
         };
         IdletimeAdmission p;
 
-        burst(&w, 1 + (test_random(&random) >> 40 >> test_random(&random) % 24));
+        burst(&w, 1 + (test_random(&random) >> 40 >>
+                       test_random(&random) % 24));
         q.now_ns = w.now + (test_random(&random) >> 35);
         q.fg_last_ns = test_random(&random) % 5 ? w.now : INT64_MIN;
         p = idletime_learner_admit(&w.l, &goal, &q);

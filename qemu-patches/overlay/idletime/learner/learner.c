@@ -253,13 +253,11 @@ static void planned_windows(IdletimeLearner *l, const IdletimeGoal *goal)
 static void plan_step(IdletimeLearner *l, const IdletimeGoal *goal,
                       int64_t now_ns)
 {
-    int work = IDLETIME_LOOK_WORK;
-
     if (l->planning == IDLETIME_PLANNING_NOTHING && plan_is_due(l, now_ns)) {
         plan_windows(l, goal, now_ns);
     }
     if (l->planning == IDLETIME_PLANNING_NOTHING ||
-        (work = idletime_plan_step(&l->plan, work)) <= 0) {
+        idletime_plan_step(&l->plan, IDLETIME_LOOK_WORK) <= 0) {
         return;
     }
     if (l->planning == IDLETIME_PLANNING_WINDOWS) {

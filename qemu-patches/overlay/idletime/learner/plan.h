@@ -3,10 +3,9 @@
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
- * A plan takes some 30,000 units of work, or 50,000 on a disk with an arm:
- * 0.4 to 0.9 ms.  Nobody may wait for
- * that, so it is made a bounded number of units at a time, from a copy of the
- * distribution.  Pure.
+ * A plan takes some 30,000 units of work, 50,000 on a disk with an arm: 0.4 to
+ * 0.9 ms.  Nobody may wait for that, so it is made a bounded number of units at
+ * a time, from a copy of the distribution.  Pure.
  */
 #ifndef IDLETIME_PLAN_H
 #define IDLETIME_PLAN_H
