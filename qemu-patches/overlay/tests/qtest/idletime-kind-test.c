@@ -206,21 +206,23 @@ static void test_counters(void)
     request_ok(disk_read(bg));
     assert_counts(m, (Counts) { { 0, 1, 0, 0 }, {}, {}, { 0, 0, 0, 1 } });
 
-    /* I[f], F[i]: foreground alone, seen when we look */
-    foreground(fg);
-    assert_counts(m, (Counts) { { 1, 1, 0, 0 }, { 0, 0, 0, 1 }, {},
-                                { 0, 0, 0, 1 } });
-
-    /* P[f]: again within the interval; F[b]: and then ours waits */
+    /* I[f], F[b]: foreground, and then ours waits */
     foreground(fg);
     r = disk_read(bg);
-    assert_counts(m, (Counts) { { 1, 1, 0, 0 }, { 0, 1, 0, 1 },
+    assert_counts(m, (Counts) { { 1, 1, 0, 0 }, { 0, 1, 0, 0 }, {},
+                                { 0, 0, 0, 1 } });
+
+    /* P[f], F[b]: again within the interval, seen at its end */
+    machine_step_us(m, MS);
+    foreground(fg);
+    machine_step_us(m, INTERVAL_US - MS);
+    assert_counts(m, (Counts) { { 1, 1, 0, 0 }, { 0, 2, 0, 0 },
                                 { 1, 0, 0, 0 }, { 0, 0, 0, 1 } });
 
     /* P[t], I[b], B[i]: the interval is over */
-    machine_step_us(m, INTERVAL_US);
+    machine_step_us(m, MS);
     request_ok(r);
-    assert_counts(m, (Counts) { { 1, 2, 0, 0 }, { 0, 1, 0, 1 },
+    assert_counts(m, (Counts) { { 1, 2, 0, 0 }, { 0, 2, 0, 0 },
                                 { 1, 0, 1, 0 }, { 0, 0, 0, 2 } });
 
     /* I[b], B[f], F[f]: two collide with one of ours; F[i] */
@@ -231,7 +233,7 @@ static void test_counters(void)
     request_ok(f);
     disk_resume(bg, "A");
     request_ok(r);
-    assert_counts(m, (Counts) { { 1, 3, 0, 0 }, { 1, 1, 0, 2 },
+    assert_counts(m, (Counts) { { 1, 3, 0, 0 }, { 1, 2, 0, 1 },
                                 { 1, 0, 1, 0 }, { 1, 0, 0, 2 } });
 
     /* P[t]; I[b], B[b], B[i]: two in a row, nothing between them */
@@ -242,7 +244,7 @@ static void test_counters(void)
     disk_resume(bg, "A");
     request_ok(r);
     request_ok(f);
-    assert_counts(m, (Counts) { { 1, 4, 0, 0 }, { 1, 1, 0, 2 },
+    assert_counts(m, (Counts) { { 1, 4, 0, 0 }, { 1, 2, 0, 1 },
                                 { 1, 0, 2, 0 }, { 1, 1, 0, 3 } });
     g_assert_cmpint(machine_number(m, RESOURCE, "collisions"), ==, 1);
     machine_free(m);
