@@ -17,6 +17,7 @@
 #define LONG_US         (70 * MS)
 /* From here on as many requests fit into the gap as from its begin. */
 #define SOON_US         (2 * MS)
+#define PLAN_US         (10 * MS)
 
 static void served(TestDisk *d)
 {
@@ -64,6 +65,24 @@ static void teach(TestDisk *fg, TestDisk *bg, int bursts)
             machine_step_us(fg->m, LONG_US);
         }
     }
+}
+
+/*
+ * Windows are planned in steps, a look each, 5,000 a second while a request is
+ * held: it starts at the end of the plan, sooner than by the safe interval.
+ */
+static void plan(TestDisk *fg, TestDisk *bg)
+{
+    TestRequest *r;
+
+    burst(fg);
+    r = disk_read(bg);
+    assert_held(bg, 1);
+    g_assert_cmpint(machine_number(fg->m, RESOURCE, "interval-us"), ==,
+                    INTERVAL_US);
+    machine_step_us(fg->m, PLAN_US);
+    request_ok(r);
+    machine_step_us(fg->m, LONG_US - PLAN_US);
 }
 
 static void test_options(void)
@@ -115,6 +134,7 @@ static void test_learns(void)
     TestRequest *r;
 
     teach(fg, bg, 20);
+    plan(fg, bg);
     burst(fg);
     r = disk_read(bg);
     /* 20 bursts of 6 gaps, the last one is under way. */
@@ -156,6 +176,7 @@ static void test_foreground_gone(void)
     TestRequest *r;
 
     teach(fg, bg, 20);
+    plan(fg, bg);
     burst(fg);
     machine_step_us(m, 67 * MS);
     r = disk_read(bg);
