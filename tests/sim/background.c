@@ -114,6 +114,11 @@ static void ask(Sim *s, Part *part)
 
         if (verdict.kind > IDLETIME_PROMOTE) {
             part->timer_ns = MAX(verdict.again_ns, s->now_ns + 1);
+            if (s->p.policy.kind == SIM_AUTO) {
+                part->timer_ns = idletime_learner_again(&part->learner,
+                                                        part->timer_ns,
+                                                        s->now_ns);
+            }
             return;
         }
         s->promoted += verdict.kind == IDLETIME_PROMOTE;

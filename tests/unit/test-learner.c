@@ -263,7 +263,7 @@ static void test_several_servers(void)
     free(w.fg);
 }
 
-/* What was not seen of the gaps ends the second clock, until it is set anew. */
+/* What was not seen of the gaps is in no cycle: the second clock is set anew. */
 static void test_loss(void)
 {
     static World w;
@@ -279,8 +279,10 @@ static void test_loss(void)
     }
     idletime_learner_read(&w.l, w.fg, 1, w.now);
     g_assert_cmpuint(w.l.gaps.overruns, ==, 1);
-    g_assert_cmpint(w.l.cycle.onset_ns, ==, INT64_MIN);
-    g_assert_false(idletime_cycle_better(&w.l.cycle));
+    /* No cycle is as long as what was not seen. */
+    for (unsigned i = idletime_bin_of(SEC); i < IDLETIME_BINS; i++) {
+        g_assert_cmpfloat(w.l.cycle.length.bin[i], ==, 0);
+    }
     burst(&w, 70 * MS);
     g_assert_cmpint(w.l.cycle.onset_ns, ==, w.now - 5 * MS);
     free(w.fg);
@@ -333,9 +335,9 @@ static void test_look_bound(void)
         uint64_t work = w.l.plan.work, gaps = w.l.gap_count;
         uint64_t built = w.l.built_gaps;
 
-        /* Every tenth look finds more than it takes. */
+        /* Every tenth look finds more than it learns and plans in one. */
         for (int k = 0; k < (i % 10 ? 1 : 100); k++) {
-            w.now += n++ % 6 ? MS / 3 : (50 + i % 30) * MS;
+            w.now += n++ % 6 ? MS / 3 : (50 + n % 29) * MS;
             idletime_fg_begin(&w.w, w.now, 4096);
             idletime_fg_end(&w.w, w.now += 5 * MS);
         }
@@ -346,6 +348,8 @@ static void test_look_bound(void)
         g_assert_cmpuint(w.l.plan.work - work, <,
                          IDLETIME_LOOK_WORK + IDLETIME_PLAN_BIN_MAX);
         g_assert_cmpuint(w.l.gap_count - gaps, <=, IDLETIME_LOOK_GAPS);
+        g_assert_true(w.l.gap_count - gaps <= IDLETIME_LOOK_FEW ||
+                      w.l.plan.work == work);
         plans += w.l.built_gaps != built;
         looks += w.l.planning != IDLETIME_PLANNING_NOTHING;
         cycle |= w.l.planning == IDLETIME_PLANNING_CYCLE;
@@ -419,6 +423,12 @@ static void test_look_floor(void)
     }
     g_assert_cmpint(looks, <=, 5000);
     g_assert_cmpint(looks, >=, 50);
+    /* While a plan is being made, looks come that often. */
+    w.l.planning = IDLETIME_PLANNING_WINDOWS;
+    g_assert_cmpint(idletime_learner_again(&w.l, SEC, 0), ==, 200000);
+    g_assert_cmpint(idletime_learner_again(&w.l, 1000, 0), ==, 1000);
+    w.l.planning = IDLETIME_PLANNING_NOTHING;
+    g_assert_cmpint(idletime_learner_again(&w.l, SEC, 0), ==, SEC);
     free(w.fg);
 }
 

@@ -97,6 +97,14 @@ void idletime_gate_learn(IdletimeGate *gate, IdletimeRule *rule,
     view->beside = admission.beside;
 }
 
+int64_t idletime_gate_learn_again(const IdletimeGate *gate, int64_t again_ns,
+                                  int64_t now_ns)
+{
+    return gate->res->learner ?
+           idletime_learner_again(gate->res->learner, again_ns, now_ns) :
+           again_ns;
+}
+
 void idletime_gate_learn_done(IdletimeGate *gate, const IdletimeLease *lease,
                               const IdletimeView *view, int64_t now_ns)
 {

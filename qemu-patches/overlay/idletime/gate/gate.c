@@ -145,6 +145,8 @@ static IdletimeVerdict ask_once(IdletimeGate *gate, IdletimeRule *rule,
         verdict.again_ns = now_ns;
     }
     if (verdict.kind > IDLETIME_PROMOTE) {
+        verdict.again_ns = idletime_gate_learn_again(gate, verdict.again_ns,
+                                                     now_ns);
         return verdict;
     }
     if (view.blind) {

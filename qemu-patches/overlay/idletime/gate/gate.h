@@ -233,6 +233,13 @@ void idletime_gate_set_context(IdletimeGate *gate, AioContext *ctx);
 void idletime_gate_learn(IdletimeGate *gate, IdletimeRule *rule,
                          IdletimeView *view, uint64_t bytes, int64_t now_ns);
 /**
+ * idletime_gate_learn_again: by when to look again, @again_ns at the latest:
+ * sooner while the learner has more to do than one look takes.
+ * Context: res->lock held.
+ */
+int64_t idletime_gate_learn_again(const IdletimeGate *gate, int64_t again_ns,
+                                  int64_t now_ns);
+/**
  * idletime_gate_learn_done: one of ours completed; @view is from after it.
  * Context: @gate's ctx, res->lock held; there is a learner.
  */

@@ -190,6 +190,13 @@ static void note_turnaround(IdletimeLearner *l, int64_t now_ns)
     }
 }
 
+int64_t idletime_learner_again(const IdletimeLearner *l, int64_t again_ns,
+                               int64_t now_ns)
+{
+    return l->planning == IDLETIME_PLANNING_NOTHING ? again_ns :
+           MIN(again_ns, now_ns + LOOK_MIN_NS);
+}
+
 IdletimeAdmission idletime_learner_admit(IdletimeLearner *l,
                                        const IdletimeGoal *goal,
                                        const IdletimeQuestion *q)

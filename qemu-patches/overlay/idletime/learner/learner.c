@@ -257,6 +257,7 @@ static void plan_step(IdletimeLearner *l, const IdletimeGoal *goal,
         plan_windows(l, goal, now_ns);
     }
     if (l->planning == IDLETIME_PLANNING_NOTHING ||
+        l->gaps.count > IDLETIME_LOOK_FEW ||
         idletime_plan_step(&l->plan, IDLETIME_LOOK_WORK) <= 0) {
         return;
     }

@@ -45,8 +45,10 @@ typedef struct IdletimeCollision {
  * work of a plan, 15 to 30 ns each: 15 to 30 us.
  */
 #define IDLETIME_LOOK_WORK  1024
-/* Gaps that it learns from, half a us each; what is more goes untold. */
-#define IDLETIME_LOOK_GAPS  64
+/* Gaps that it learns from, half a us each: all that one ring has. */
+#define IDLETIME_LOOK_GAPS  128
+/* With more than so many, a plan has to wait for the next look. */
+#define IDLETIME_LOOK_FEW   32
 
 /* Which windows are being planned? */
 typedef enum IdletimePlanning {
@@ -119,6 +121,13 @@ typedef struct IdletimeQuestion {
 IdletimeAdmission idletime_learner_admit(IdletimeLearner *l,
                                        const IdletimeGoal *goal,
                                        const IdletimeQuestion *q);
+
+/**
+ * idletime_learner_again: who is not admitted looks again at @again_ns; sooner,
+ * while a plan is being made: looks are what makes it.
+ */
+int64_t idletime_learner_again(const IdletimeLearner *l, int64_t again_ns,
+                               int64_t now_ns);
 
 /** idletime_learner_started: one of ours was issued. */
 void idletime_learner_started(IdletimeLearner *l, int64_t now_ns);

@@ -21,6 +21,7 @@
 #define MACHINES        6
 #define SWITCHES        50
 #define PIECES          1024
+#define PLAN_US         (10 * MS)
 
 static void served(TestDisk *d)
 {
@@ -68,6 +69,24 @@ static void teach(TestDisk *fg, TestDisk *bg, int bursts)
             machine_step_us(fg->m, LONG_US);
         }
     }
+}
+
+/*
+ * Windows are planned in steps, a look each, 5,000 a second while a request is
+ * held: it starts at the end of the plan, sooner than by the safe interval.
+ */
+static void plan(TestDisk *fg, TestDisk *bg)
+{
+    TestRequest *r;
+
+    burst(fg);
+    r = disk_read(bg);
+    assert_held(bg, 1);
+    g_assert_cmpint(machine_number(fg->m, RESOURCE, "interval-us"), ==,
+                    INTERVAL_US);
+    machine_step_us(fg->m, PLAN_US);
+    request_ok(r);
+    machine_step_us(fg->m, LONG_US - PLAN_US);
 }
 
 static void test_options(void)
@@ -119,6 +138,7 @@ static void test_learns(void)
     TestRequest *r;
 
     teach(fg, bg, 20);
+    plan(fg, bg);
     burst(fg);
     r = disk_read(bg);
     /* 20 bursts of 6 gaps, the last one is under way. */
@@ -160,6 +180,7 @@ static void test_foreground_gone(void)
     TestRequest *r;
 
     teach(fg, bg, 20);
+    plan(fg, bg);
     burst(fg);
     machine_step_us(m, 67 * MS);
     r = disk_read(bg);
