@@ -1,4 +1,4 @@
-module idletime/guest-agent
+module idletime.org/guest-agent
 
 go 1.23.0
 

@@ -15,10 +15,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"idletime/guest-agent/actuate/dscp"
-	"idletime/guest-agent/agent"
-	"idletime/guest-agent/facts"
-	"idletime/guest-agent/rules"
+	"idletime.org/guest-agent/internal/actuate/dscp"
+	"idletime.org/guest-agent/internal/agent"
+	"idletime.org/guest-agent/internal/facts"
+	"idletime.org/guest-agent/internal/rules"
+	"idletime.org/guest-agent/internal/wire"
 )
 
 // version is set by the build.
@@ -55,7 +56,7 @@ func command() *cobra.Command {
 	root.CompletionOptions.DisableDefaultCmd = true
 	flags := root.Flags()
 	flags.StringVar(&config.RulesFile, "rules", "/etc/idletime/rules.yaml", "rules file; it may be absent")
-	flags.StringVar(&config.Run, "run", "/run/idletime", "folder of the socket and of what is to be undone")
+	flags.StringVar(&config.Run, "run", wire.Folder, "folder of the socket and of what is to be undone")
 	flags.BoolVar(&config.SchedIdle, "sched-idle", false, "give marked processes SCHED_IDLE, too")
 	flags.BoolVar(&check, "check", false, "check the rules file, and exit")
 	flags.BoolVar(&clean, "clean", false, "remove the network rules that a killed agent left, and exit")

@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"idletime/guest-agent/idletime"
+	"idletime.org/guest-agent/idletime"
 )
 
 // version is set by the build.

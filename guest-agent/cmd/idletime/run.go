@@ -13,8 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"idletime/guest-agent/actuate/ioprio"
-	"idletime/guest-agent/idletime"
+	"idletime.org/guest-agent/idletime"
+	"idletime.org/guest-agent/internal/actuate/ioprio"
 )
 
 func runCommand(opts *options) *cobra.Command {
