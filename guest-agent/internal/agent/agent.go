@@ -15,6 +15,7 @@ import (
 	"sync"
 
 	"idletime.org/guest-agent/internal/actuate/cgroup"
+	"idletime.org/guest-agent/internal/actuate/systemd"
 	"idletime.org/guest-agent/internal/facts"
 	"idletime.org/guest-agent/internal/marks"
 	"idletime.org/guest-agent/internal/port"
@@ -59,11 +60,14 @@ func New(config Config) (*Daemon, error) {
 	}
 	tree := findTree(config.Root)
 	hands := marks.Kernel{Root: config.Root, Tree: tree}
+	if config.Root.Systemd() && tree != nil {
+		hands.Units = systemd.New()
+	}
 	book, err := marks.New(config.Root, hands, tree, filepath.Join(config.Run, "marks"), os.Getpid())
 	if err != nil {
 		return nil, err
 	}
-	book.SchedIdle = config.SchedIdle
+	book.SchedIdle, book.Units = config.SchedIdle, hands.Units
 	book.Load()
 	daemon.book = book
 	daemon.watch = NewWatch(config.Root, book, config.RulesFile, os.Getpid())
@@ -212,7 +216,7 @@ func (d *Daemon) Status() wire.Status {
 			break
 		}
 		status.Marks.List = append(status.Marks.List, wire.Mark{
-			PID: record.PID, Name: strings.ToValidUTF8(record.Comm, "?"), Origin: record.Origin, Moved: record.Moved,
+			PID: record.PID, Name: strings.ToValidUTF8(record.Comm, "?"), Origin: record.Origin, Moved: record.Whole,
 		})
 	}
 	return status

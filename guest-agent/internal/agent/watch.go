@@ -26,8 +26,6 @@ const (
 	// scanShare keeps scans below a two-thousandth of a processor, however many processes and marks there are: half of the
 	// 0.1 % that the agent may take in all.
 	scanShare = 2000
-	// ruleOrigin begins the origin of marks that a rule made.
-	ruleOrigin = "rule "
 )
 
 // Watch follows the rules file: it marks what a rule wants, and unmarks what no rule wants any more.
@@ -105,6 +103,7 @@ func (w *Watch) Scan() time.Duration {
 func (w *Watch) scan() time.Duration {
 	w.Book.Prune()
 	w.Book.Follow()
+	defer w.Book.Settle()
 	w.mu.Lock()
 	current := w.rules
 	w.mu.Unlock()
@@ -141,7 +140,7 @@ func (w *Watch) note(refused []wire.RuleRefusal) {
 
 func (w *Watch) hasRuleMarks() bool {
 	for _, record := range w.Book.List(-1) {
-		if strings.HasPrefix(record.Origin, ruleOrigin) {
+		if strings.HasPrefix(record.Origin, marks.RuleOrigin) {
 			return true
 		}
 	}
@@ -152,7 +151,7 @@ func (w *Watch) hasRuleMarks() bool {
 func (w *Watch) apply(wanted map[int]string) {
 	marked := map[int]bool{}
 	for _, record := range w.Book.List(-1) {
-		rule, byRule := strings.CutPrefix(record.Origin, ruleOrigin)
+		rule, byRule := strings.CutPrefix(record.Origin, marks.RuleOrigin)
 		switch {
 		case byRule && wanted[record.PID] != rule:
 			_, _ = w.Book.Unmark(0, record.PID)
@@ -162,7 +161,7 @@ func (w *Watch) apply(wanted map[int]string) {
 	}
 	for pid, rule := range wanted {
 		if !marked[pid] {
-			if _, problem := w.Book.Mark(0, pid, ruleOrigin+rule); problem != nil {
+			if _, problem := w.Book.MarkByRule(pid, rule); problem != nil {
 				log.Printf("rule %s: %v", rule, problem)
 			}
 		}

@@ -11,6 +11,7 @@ import (
 
 	"idletime.org/guest-agent/internal/actuate"
 	"idletime.org/guest-agent/internal/actuate/dscp"
+	"idletime.org/guest-agent/internal/actuate/ioprio"
 	"idletime.org/guest-agent/internal/facts"
 	"idletime.org/guest-agent/internal/marks"
 )
@@ -26,6 +27,8 @@ func (h stillHands) Do(pid int, step actuate.Step) error {
 	h[pid] = step.Value
 	return nil
 }
+
+func (h stillHands) Idle(pid int) bool { return ioprio.Is(h[pid]) }
 
 func (h stillHands) Packets([]dscp.Group) error { return nil }
 

@@ -49,7 +49,7 @@ func TestProcess(t *testing.T) {
 		"proc/42/task/44/children":   "52 ",
 		"proc/43/stat":               "43 (cut",
 		"proc/44/stat":               "44 (a)" + strings.Replace(stat, "S", "Z", 1),
-		"proc/self/mounts":           "proc /proc proc rw 0 0\ncgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n",
+		"proc/self/mounts":           "proc /proc proc rw 0 0\ncgroup2 /hidden cgroup2 rw 0 0\ncgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n",
 		"etc/passwd":                 "root:x:0:0::/:/bin/sh\nbackup:x:34:34::/:/bin/sh\n",
 		"sys/fs/cgroup/cgroup.procs": "",
 	})

@@ -35,11 +35,23 @@ func (r Root) CgroupMount() (string, error) {
 	}
 	defer file.Close()
 	for lines := bufio.NewScanner(file); lines.Scan(); {
-		if fields := strings.Fields(lines.Text()); len(fields) > 2 && fields[2] == "cgroup2" {
+		if fields := strings.Fields(lines.Text()); len(fields) > 2 && fields[2] == "cgroup2" && r.isGroup(fields[1]) {
 			return r.Path(fields[1]), nil
 		}
 	}
 	return "", ErrNoCgroup2
+}
+
+// isGroup tells whether a mount can be seen: another one may lie over it.
+func (r Root) isGroup(mount string) bool {
+	_, err := os.Stat(r.Path(mount, "cgroup.procs"))
+	return err == nil
+}
+
+// Systemd tells whether systemd runs this guest, as sd_booted(3) does.
+func (r Root) Systemd() bool {
+	info, err := os.Lstat(r.Path("run/systemd/system"))
+	return err == nil && info.IsDir()
 }
 
 // UserID is the number of a user: itself a number, or a name in /etc/passwd.

@@ -15,6 +15,7 @@ import (
 	"idletime.org/guest-agent/internal/actuate"
 	"idletime.org/guest-agent/internal/actuate/cgroup"
 	"idletime.org/guest-agent/internal/actuate/dscp"
+	"idletime.org/guest-agent/internal/actuate/systemd"
 	"idletime.org/guest-agent/internal/facts"
 	"idletime.org/guest-agent/internal/wire"
 )
@@ -22,31 +23,33 @@ import (
 const (
 	// maxMarks bounds the memory that marks take; more processes than Linux has by default.
 	maxMarks = 65536
+	// maxUserMarks is what all marks together may come to by marks of users: the rest is for root and its rules.
+	maxUserMarks = maxMarks / 2
 	// maxPasses bounds the hunt for threads that a process makes while it is being marked. Each pass finds only those that
 	// came from threads not marked in the one before, so two are enough but for a process that does nothing else.
 	maxPasses = 20
 )
 
+// RuleOrigin begins the origin of marks that a rule made.
+const RuleOrigin = "rule "
+
 // Record is one marked process.
 type Record struct {
-	PID    int                    `json:"pid"`
-	Start  uint64                 `json:"start"`
-	Origin string                 `json:"origin"`
-	Comm   string                 `json:"comm"`
-	Home   string                 `json:"home"`
-	Known  map[int]actuate.Before `json:"known"`
-	// Moved and SchedIdle are what of the wish was carried out.
-	Moved     bool `json:"moved"`
-	SchedIdle bool `json:"sched_idle"`
+	PID    int    `json:"pid"`
+	Start  uint64 `json:"start"`
+	Origin string `json:"origin"`
+	Comm   string `json:"comm"`
+	// Home is the cgroup that it came from.
+	Home  string                 `json:"home"`
+	Known map[int]actuate.Before `json:"known"`
+	// Whole: it gives way in all respects, moved or with its unit. Only in copies.
+	Whole bool `json:"-"`
+	// Group and SchedIdle are what of the wish was carried out; Group is the cgroup that it was moved to, "" if it stayed.
+	Group     string `json:"group"`
+	SchedIdle bool   `json:"sched_idle"`
 }
 
-func (r *Record) wish() actuate.Wish {
-	wish := actuate.Wish{SchedIdle: r.SchedIdle}
-	if r.Moved {
-		wish.Group = cgroup.Background
-	}
-	return wish
-}
+func (r *Record) wish() actuate.Wish { return actuate.Wish{Group: r.Group, SchedIdle: r.SchedIdle} }
 
 // fallback is for threads and children that came after the mark.
 func (r *Record) fallback() actuate.Before { return r.Known[r.PID] }
@@ -57,6 +60,8 @@ type Book struct {
 	Hands Hands
 	// Tree is nil without cgroup v2.
 	Tree *cgroup.Tree
+	// Units is nil without systemd.
+	Units Units
 	// SchedIdle adds SCHED_IDLE to each mark.
 	SchedIdle bool
 
@@ -67,6 +72,7 @@ type Book struct {
 	records    map[int]*Record
 	groups     map[string]*Group
 	treeLacks  []string
+	moveLack   string
 	packetLack string
 	packetsOf  []dscp.Group
 	prepared   bool
@@ -105,14 +111,20 @@ func (b *Book) Load() {
 	b.restPackets()
 }
 
-// probe finds out what this kernel has by doing it once, so that status can tell before the first mark.
+// probe finds out what this kernel has by doing it once, so that status can tell before the first mark. What a unit of
+// systemd can give up is told at the first mark.
 func (b *Book) probe() {
 	if b.Tree == nil {
 		return
 	}
-	b.prepare()
-	if id, err := b.Tree.ID(cgroup.Background); err == nil {
-		b.tellPackets([]dscp.Group{{Path: cgroup.Background, ID: id}})
+	group := cgroup.Background
+	if b.Units != nil {
+		group = b.Root.Cgroup(b.self)
+	} else {
+		b.prepare()
+	}
+	if id, err := b.Tree.ID(group); err == nil && group != "/" {
+		b.tellPackets([]dscp.Group{{Path: group, ID: id}})
 	}
 }
 
@@ -145,35 +157,54 @@ func notFound(pid int, err error) *wire.Error {
 }
 
 // Mark makes a process background, with all its threads and the children that it will have.
+//
+// It is moved to where all of it gives way only if it keeps its limits; root may mark it out of those where no systemd runs.
 func (b *Book) Mark(uid uint32, pid int, origin string) (wire.Marked, *wire.Error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	done, process, problem := b.mark(uid, pid, origin, uid != 0)
+	if problem != nil || b.Units == nil || b.records[pid].Group != "" {
+		return done, problem
+	}
+	_, unitGroup := systemd.Unit(process.Cgroup)
+	if lack := b.settle(unitGroup, true); lack != "" {
+		done.Lacks = append([]string{fmt.Sprintf(stays, pid, lack)}, done.Lacks...)
+	}
+	return done, nil
+}
+
+// MarkByRule is Mark for a rule, which frees nobody of limits: who starts a program that a rule names has chosen no more than
+// that. Settle makes whole units give way.
+func (b *Book) MarkByRule(pid int, rule string) (wire.Marked, *wire.Error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	done, _, problem := b.mark(0, pid, RuleOrigin+rule, true)
+	return done, problem
+}
+
+// mark does it. Context: mu held.
+func (b *Book) mark(uid uint32, pid int, origin string, keepsLimits bool) (wire.Marked, facts.Process, *wire.Error) {
 	process, problem := b.examine(uid, pid)
+	if problem == nil && uid != 0 && len(b.records) >= maxUserMarks {
+		problem = wire.Errorf(wire.CodeBusy, "%d processes are marked: that is the limit for all but root", len(b.records))
+	}
 	if problem != nil {
-		return wire.Marked{}, problem
+		return wire.Marked{}, process, problem
 	}
-	var own string
-	move := b.Tree != nil
-	if move && uid != 0 && process.Cgroup != cgroup.Background {
-		if limit := b.Tree.Limit(process.Cgroup); limit != "" {
-			move = false
-			own = fmt.Sprintf("packets, processor time and write-back of pid %d are not marked: moving it would free it of %s; "+
-				"root may mark it", pid, limit)
-		}
-	}
-	if move {
+	group, own := b.place(process, keepsLimits)
+	if group == cgroup.Background {
 		b.prepare()
 	}
-	threads, problem := b.markProcess(process, origin, move)
+	threads, problem := b.markProcess(process, origin, group)
 	if problem != nil {
-		return wire.Marked{}, problem
+		return wire.Marked{}, process, problem
 	}
-	b.refreshPackets(move)
-	return wire.Marked{Processes: 1, Threads: threads, Lacks: b.lacks(own)}, nil
+	b.refreshPackets(group)
+	return wire.Marked{Processes: 1, Threads: threads, Lacks: b.lacks(own)}, process, nil
 }
 
 // markProcess does it, and writes it down first: a crash in the middle can then be undone.
-func (b *Book) markProcess(process facts.Process, origin string, move bool) (int, *wire.Error) {
+func (b *Book) markProcess(process facts.Process, origin, group string) (int, *wire.Error) {
 	record := b.records[process.PID]
 	if record == nil || record.Start != process.Start {
 		if len(b.records) >= maxMarks {
@@ -181,8 +212,8 @@ func (b *Book) markProcess(process facts.Process, origin string, move bool) (int
 		}
 		record = &Record{PID: process.PID, Start: process.Start, Known: map[int]actuate.Before{}}
 	}
-	if move && !record.Moved {
-		record.Moved, record.Home = true, b.home(process)
+	if group != "" && record.Group == "" {
+		record.Group, record.Home = group, b.home(process)
 	}
 	record.Origin, record.Comm, record.SchedIdle = origin, process.Comm, record.SchedIdle || b.SchedIdle
 	threads, err := b.hunt(record)
@@ -195,17 +226,6 @@ func (b *Book) markProcess(process facts.Process, origin string, move bool) (int
 		return 0, failed(process.PID, err)
 	}
 	return threads, nil
-}
-
-// home is where a process goes back to; one that has inherited its mark goes where its ancestor came from.
-func (b *Book) home(process facts.Process) string {
-	if process.Cgroup != cgroup.Background {
-		return process.Cgroup
-	}
-	if ancestor := b.recordFor(process); ancestor != nil {
-		return ancestor.Home
-	}
-	return "/"
 }
 
 func failed(pid int, err error) *wire.Error {
@@ -240,7 +260,7 @@ func (b *Book) hunt(record *Record) (count int, err error) {
 		if err := b.store.save(processFile(record.PID), record); err != nil {
 			return 0, err
 		}
-		if err := b.doAll(record.PID, steps); err != nil {
+		if err := b.doAll(record, steps); err != nil {
 			return 0, err
 		}
 		count = len(threads)
@@ -248,9 +268,15 @@ func (b *Book) hunt(record *Record) (count int, err error) {
 	return count, nil
 }
 
-func (b *Book) doAll(pid int, steps []actuate.Step) error {
+// doAll carries out steps. A process that systemd does not move stays, and its requests are marked all the same.
+func (b *Book) doAll(record *Record, steps []actuate.Step) error {
 	for _, step := range steps {
-		if err := b.Hands.Do(pid, step); err != nil {
+		err := b.Hands.Do(record.PID, step)
+		if step.Kind == actuate.MoveTo && b.Units != nil {
+			b.noteMove(record, err)
+			continue
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -278,10 +304,16 @@ func (b *Book) forget(pid int) {
 func (b *Book) Count() wire.Counts {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return wire.Counts{Processes: len(b.records), Cgroups: len(b.groups)}
+	counts := wire.Counts{Processes: len(b.records)}
+	for _, group := range b.groups {
+		if !group.Whole {
+			counts.Cgroups++
+		}
+	}
+	return counts
 }
 
-// List gives copies of at most `limit` records, by pid; a negative limit is none.
+// List gives copies of at most `limit` records, by pid; a negative limit is none, and leaves units out of what is Whole.
 func (b *Book) List(limit int) []Record {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -295,9 +327,17 @@ func (b *Book) List(limit int) []Record {
 		pids = pids[:limit]
 	}
 	for _, pid := range pids {
-		result = append(result, *b.records[pid])
+		record := *b.records[pid]
+		record.Whole = record.Group != "" || limit >= 0 && b.inGroup(pid)
+		result = append(result, record)
 	}
 	return result
+}
+
+// inGroup tells whether a process is in a unit that gives way.
+func (b *Book) inGroup(pid int) bool {
+	_, unitGroup := systemd.Unit(b.Root.Cgroup(pid))
+	return b.groups[unitGroup] != nil
 }
 
 // Lacks says in plain words what marks do not reach in this guest.
@@ -317,8 +357,10 @@ func (b *Book) lacks(own string) []string {
 		return result
 	}
 	result = append(result, b.treeLacks...)
-	if b.packetLack != "" {
-		result = append(result, b.packetLack)
+	for _, lack := range []string{b.moveLack, b.packetLack} {
+		if lack != "" {
+			result = append(result, lack)
+		}
 	}
 	return result
 }

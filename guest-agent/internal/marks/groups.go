@@ -4,6 +4,7 @@ package marks
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -13,6 +14,7 @@ import (
 
 	"idletime.org/guest-agent/internal/actuate/cgroup"
 	"idletime.org/guest-agent/internal/actuate/dscp"
+	"idletime.org/guest-agent/internal/actuate/systemd"
 	"idletime.org/guest-agent/internal/facts"
 	"idletime.org/guest-agent/internal/wire"
 )
@@ -21,6 +23,10 @@ import (
 type Group struct {
 	Path   string            `json:"path"`
 	Before cgroup.Attributes `json:"before"`
+	// Unit is the unit of systemd that it is the cgroup of, "" for a group that is none.
+	Unit string `json:"unit"`
+	// Whole: nobody marked it, but all of its processes are marked, each by itself.
+	Whole bool `json:"whole"`
 }
 
 func groupOrigin(path string) string { return "cgroup " + path }
@@ -35,9 +41,9 @@ func (b *Book) Resolve(uid uint32, target wire.Target) (string, *wire.Error) {
 	}
 	path := filepath.Clean("/" + target.Cgroup)
 	if target.Unit != "" {
-		path = b.findUnit(target.Unit)
-		if path == "" {
-			return "", wire.Errorf(wire.CodeNotFound, "unit %s has no cgroup: is it running?", target.Unit)
+		var problem *wire.Error
+		if path, problem = b.unitPath(target.Unit); problem != nil {
+			return "", problem
 		}
 	}
 	if path == "/" || !b.Tree.Has(path) {
@@ -46,11 +52,29 @@ func (b *Book) Resolve(uid uint32, target wire.Target) (string, *wire.Error) {
 	return path, nil
 }
 
-// findUnit looks for a folder with the unit's name; "" if there is none. A name without a suffix is a service.
-func (b *Book) findUnit(unit string) (found string) {
+// unitPath is the cgroup of a unit; a name without a suffix is a service. Where systemd runs it is asked: a user can give a
+// cgroup any name.
+func (b *Book) unitPath(unit string) (path string, problem *wire.Error) {
 	if !strings.Contains(unit, ".") {
 		unit += ".service"
 	}
+	var err error
+	if b.Units != nil {
+		path, err = b.Units.ControlGroup(unit)
+	} else {
+		path = b.findUnit(unit)
+	}
+	switch {
+	case errors.Is(err, systemd.ErrNoUnit), err == nil && path == "":
+		return "", wire.Errorf(wire.CodeNotFound, "unit %s has no cgroup: is it running?", unit)
+	case err != nil:
+		return "", wire.Errorf(wire.CodeFailed, "%v", err)
+	}
+	return path, nil
+}
+
+// findUnit looks for a folder with the unit's name; "" if there is none.
+func (b *Book) findUnit(unit string) (found string) {
 	_ = filepath.WalkDir(b.Tree.Mount, func(path string, entry fs.DirEntry, err error) error {
 		if err == nil && entry.IsDir() && entry.Name() == unit {
 			found = strings.TrimPrefix(path, strings.TrimSuffix(b.Tree.Mount, "/"))
@@ -69,22 +93,29 @@ func (b *Book) MarkGroup(path string) (wire.Marked, *wire.Error) {
 	if problem != nil {
 		return wire.Marked{}, problem
 	}
-	group, known := b.groups[path]
-	before, lacks := b.Tree.Quiet(path)
-	if !known {
-		group = &Group{Path: path, Before: before}
-		b.groups[path] = group
-	}
-	if err := b.store.save(groupFile(path), group); err != nil {
+	lacks, err := b.giveWay(path)
+	if err != nil {
 		return wire.Marked{}, wire.Errorf(wire.CodeFailed, "%v", err)
 	}
 	done := b.markMembers(path, processes)
-	b.refreshPackets(false)
+	b.refreshPackets("")
 	if b.packetLack != "" {
 		lacks = append(lacks, b.packetLack)
 	}
 	done.Lacks = append([]string{}, lacks...)
 	return done, nil
+}
+
+// giveWay makes a group give way and writes that down; a group that does so already is asked again, and keeps what it had.
+func (b *Book) giveWay(path string) (lacks []string, err error) {
+	group, lacks, err := b.quiet(path)
+	if err != nil {
+		return nil, err
+	}
+	if known := b.groups[path]; known != nil {
+		group.Before = known.Before
+	}
+	return lacks, b.keepGroup(group)
 }
 
 // members are the processes of a group; it is an error if one of them must not be marked.
@@ -113,7 +144,7 @@ func (b *Book) markMembers(path string, processes []facts.Process) (done wire.Ma
 		if record := b.records[process.PID]; record != nil && record.Start == process.Start && record.Origin != groupOrigin(path) {
 			continue
 		}
-		if threads, problem := b.markProcess(process, groupOrigin(path), false); problem == nil {
+		if threads, problem := b.markProcess(process, groupOrigin(path), ""); problem == nil {
 			done.Processes++
 			done.Threads += threads
 		}
@@ -126,8 +157,11 @@ func (b *Book) UnmarkGroup(path string) (wire.Marked, *wire.Error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	group := b.groups[path]
-	if group == nil {
+	switch {
+	case group == nil:
 		return wire.Marked{}, wire.Errorf(wire.CodeNotMarked, "cgroup %s is not marked", path)
+	case group.Whole:
+		return wire.Marked{}, wire.Errorf(wire.CodeNotMarked, "cgroup %s is not marked, its processes are: unmark them by their pids", path)
 	}
 	done := wire.Marked{Lacks: []string{}}
 	for pid, record := range b.records {
@@ -137,9 +171,8 @@ func (b *Book) UnmarkGroup(path string) (wire.Marked, *wire.Error) {
 			done.Threads += one.Threads
 		}
 	}
-	err := b.Tree.Restore(path, group.Before)
-	b.forgetGroup(path)
-	b.refreshPackets(false)
+	err := b.restore(group)
+	b.refreshPackets("")
 	if err != nil {
 		return done, wire.Errorf(wire.CodeFailed, "cgroup %s: %v", path, err)
 	}
@@ -150,7 +183,10 @@ func (b *Book) UnmarkGroup(path string) (wire.Marked, *wire.Error) {
 func (b *Book) Follow() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for path := range b.groups {
+	for path, group := range b.groups {
+		if group.Whole {
+			continue
+		}
 		if processes, problem := b.members(path); problem == nil {
 			b.markMembers(path, processes)
 		}
@@ -163,9 +199,10 @@ func (b *Book) loadGroups() {
 		if err := json.Unmarshal(data, group); err != nil {
 			return err
 		}
-		if b.Tree == nil || !b.Tree.Has(group.Path) {
+		if b.Tree == nil || group.Unit != "" && b.Units == nil {
 			return facts.ErrGone
 		}
+		// One that has ended meanwhile is pruned as others are: its unit gets back what it had.
 		b.groups[group.Path] = group
 		return nil
 	})
@@ -177,25 +214,24 @@ func (b *Book) forgetGroup(path string) {
 }
 
 func (b *Book) pruneGroups() (ended int) {
-	for path := range b.groups {
+	for path, group := range maps.Clone(b.groups) {
 		if b.Tree == nil || !b.Tree.Has(path) {
-			b.forgetGroup(path)
+			// The properties of a unit would be there when it starts again.
+			_ = b.restore(group)
 			ended++
 		}
 	}
 	return ended
 }
 
-// packetGroups are the cgroups whose packets are to be marked now; `background` says whether ours is one of them.
-func (b *Book) packetGroups(background bool) (groups []dscp.Group) {
+// packetGroups are the cgroups whose packets are to be marked now: the marked ones, and these.
+func (b *Book) packetGroups(moved []string) (groups []dscp.Group) {
 	if b.Tree == nil {
 		return nil
 	}
-	paths := slices.Sorted(maps.Keys(b.groups))
-	if background {
-		paths = append([]string{cgroup.Background}, paths...)
-	}
-	for _, path := range paths {
+	paths := append(slices.Collect(maps.Keys(b.groups)), moved...)
+	slices.Sort(paths)
+	for _, path := range slices.Compact(paths) {
 		if id, err := b.Tree.ID(path); err == nil {
 			groups = append(groups, dscp.Group{Path: path, ID: id})
 		}
@@ -203,23 +239,35 @@ func (b *Book) packetGroups(background bool) (groups []dscp.Group) {
 	return groups
 }
 
-// refreshPackets writes the table when the groups have changed. The rule for our own group stays until restPackets: while
-// the group is empty it does nothing, and the kernel waits for all its processors at each change of a table.
-func (b *Book) refreshPackets(moved bool) {
-	b.setPackets(moved || slices.ContainsFunc(b.packetsOf, func(group dscp.Group) bool { return group.Path == cgroup.Background }))
+// refreshPackets writes the table when the groups have changed; `moved` is where a process was moved to, or "". The rules for
+// groups of ours stay until restPackets: while one is empty they do nothing, and the kernel waits for all its processors at
+// each change of a table.
+func (b *Book) refreshPackets(moved string) {
+	paths := []string{}
+	for _, group := range b.packetsOf {
+		if ours(group.Path) {
+			paths = append(paths, group.Path)
+		}
+	}
+	if moved != "" {
+		paths = append(paths, moved)
+	}
+	b.setPackets(paths)
 }
 
 // restPackets is refreshPackets without rules that nobody needs any more.
 func (b *Book) restPackets() {
-	moved := false
+	moved := map[string]bool{}
 	for _, record := range b.records {
-		moved = moved || record.Moved
+		if record.Group != "" {
+			moved[record.Group] = true
+		}
 	}
-	b.setPackets(moved)
+	b.setPackets(slices.Collect(maps.Keys(moved)))
 }
 
-func (b *Book) setPackets(background bool) {
-	if groups := b.packetGroups(background); !slices.Equal(groups, b.packetsOf) {
+func (b *Book) setPackets(moved []string) {
+	if groups := b.packetGroups(moved); !slices.Equal(groups, b.packetsOf) {
 		b.tellPackets(groups)
 	}
 }
@@ -234,7 +282,7 @@ func (b *Book) tellPackets(groups []dscp.Group) {
 	}
 }
 
-// Close takes the network rules away, and the background group if it is empty. Marks of processes stay.
+// Close takes the network rules away, and the background group if it is empty. Marks of processes and units stay.
 func (b *Book) Close() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -13,6 +13,7 @@ import (
 	"idletime.org/guest-agent/internal/actuate/dscp"
 	"idletime.org/guest-agent/internal/actuate/ioprio"
 	"idletime.org/guest-agent/internal/actuate/sched"
+	"idletime.org/guest-agent/internal/actuate/systemd"
 	"idletime.org/guest-agent/internal/facts"
 )
 
@@ -20,6 +21,8 @@ import (
 type Hands interface {
 	// Threads reads the threads of a process; the leader comes first. Errors: facts.ErrGone.
 	Threads(pid int) ([]actuate.Thread, error)
+	// Idle tells whether a process has the idle priority, or has ended.
+	Idle(pid int) bool
 	// Do carries out one step. A thread that has ended is no error.
 	Do(pid int, step actuate.Step) error
 	// Packets makes the packets of exactly these groups be marked.
@@ -31,6 +34,8 @@ type Kernel struct {
 	Root facts.Root
 	// Tree is nil without cgroup v2.
 	Tree *cgroup.Tree
+	// Units is nil without systemd.
+	Units Units
 }
 
 // Threads reads threads; those that end meanwhile are left out.
@@ -57,6 +62,12 @@ func (k Kernel) Threads(pid int) ([]actuate.Thread, error) {
 	return threads, nil
 }
 
+// Idle asks for the priority of the leader.
+func (k Kernel) Idle(pid int) bool {
+	priority, err := ioprio.Get(pid)
+	return errors.Is(err, unix.ESRCH) || err == nil && ioprio.Is(priority)
+}
+
 // Do carries out one step.
 func (k Kernel) Do(pid int, step actuate.Step) error {
 	var err error
@@ -66,12 +77,24 @@ func (k Kernel) Do(pid int, step actuate.Step) error {
 	case actuate.SetPolicy:
 		err = sched.Set(step.TID, step.Value)
 	case actuate.MoveTo:
-		err = k.Tree.Move(pid, step.Group)
+		err = k.move(pid, step.Group)
 	default:
 		err = fmt.Errorf("step %q is unknown", step.Kind)
 	}
 	if errors.Is(err, unix.ESRCH) {
 		return nil
+	}
+	return err
+}
+
+// move has systemd move processes where that runs. Only the way back into the scope of a login session it does not offer.
+func (k Kernel) move(pid int, group string) error {
+	if k.Units == nil || systemd.Scope(group) != "" {
+		return k.Tree.Move(pid, group)
+	}
+	err := k.Units.Move(pid, group)
+	if err != nil && errors.Is(unix.Kill(pid, 0), unix.ESRCH) {
+		return unix.ESRCH
 	}
 	return err
 }

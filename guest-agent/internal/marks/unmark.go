@@ -4,6 +4,7 @@ package marks
 
 import (
 	"idletime.org/guest-agent/internal/actuate"
+	"idletime.org/guest-agent/internal/actuate/systemd"
 	"idletime.org/guest-agent/internal/facts"
 	"idletime.org/guest-agent/internal/wire"
 )
@@ -25,6 +26,8 @@ func (b *Book) Unmark(uid uint32, pid int) (wire.Marked, *wire.Error) {
 	}
 	done := b.unmarkTree(record, pid)
 	done.Lacks = []string{}
+	_, unitGroup := systemd.Unit(process.Cgroup)
+	b.settleAfter(unitGroup)
 	return done, nil
 }
 
@@ -72,16 +75,16 @@ func (b *Book) undo(record *Record, pid int) int {
 	if err != nil {
 		return 0
 	}
-	home := record.Home
-	if b.Tree != nil && !b.Tree.Has(home) {
-		home = "/"
-	}
 	known := record.Known
 	if pid != record.PID {
 		known = nil
 	}
-	for _, step := range actuate.Unmark(threads, b.Root.Cgroup(pid), known, record.fallback(), home, record.wish()) {
-		_ = b.Hands.Do(pid, step)
+	for _, step := range actuate.Unmark(threads, b.Root.Cgroup(pid), known, record.fallback(), record.Home, record.wish()) {
+		if step.Kind == actuate.MoveTo {
+			b.goHome(pid, step.Group)
+		} else {
+			_ = b.Hands.Do(pid, step)
+		}
 	}
 	return len(threads)
 }

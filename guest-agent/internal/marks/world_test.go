@@ -12,6 +12,7 @@ import (
 	"idletime.org/guest-agent/internal/actuate"
 	"idletime.org/guest-agent/internal/actuate/cgroup"
 	"idletime.org/guest-agent/internal/actuate/dscp"
+	"idletime.org/guest-agent/internal/actuate/ioprio"
 	"idletime.org/guest-agent/internal/facts"
 	"idletime.org/guest-agent/internal/wire"
 )
@@ -94,18 +95,26 @@ func (w *world) Do(pid int, step actuate.Step) error {
 	return nil
 }
 
+func (w *world) Idle(pid int) bool {
+	return len(w.threads[pid]) == 0 || ioprio.Is(w.threads[pid][0].IOPrio)
+}
+
 func (w *world) Packets(groups []dscp.Group) error {
 	w.packets = groups
 	return nil
 }
 
-func (w *world) book() *Book {
+func (w *world) book() *Book { return w.bookWith(nil) }
+
+// bookWith is a book with systemd, or without.
+func (w *world) bookWith(units Units) *Book {
 	w.t.Helper()
 	tree := &cgroup.Tree{Mount: filepath.Join(w.root, "cgroup")}
 	book, err := New(facts.Root(w.root), w, tree, filepath.Join(w.root, "marks"), 77)
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	book.Units = units
 	book.Load()
 	return book
 }

@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	// Slice is the parent of the background group. With systemd it is a unit of that name.
+	// Slice is the parent of the background group.
 	Slice = "/idletime.slice"
-	// Background is the group that marked processes are moved to. Processes are only in leaves of the tree.
+	// Background is the group that marked processes are moved to where no systemd runs. Processes are only in leaves.
 	Background = Slice + "/background"
 )
 
@@ -36,15 +36,17 @@ type wish struct {
 	file, value string
 	// lack is the plain word for a kernel without that file; empty where another entry says it.
 	lack string
+	// managed: systemd writes this file for its units.
+	managed bool
 }
 
 // Applied in this order; cpu.idle decides the weight, so what was before goes back in this order, too.
 var wishes = []wish{
-	{"cpu.idle", "1", ""},
-	{"cpu.weight", "1", "processor time is not given up: this cgroup has neither cpu.idle nor cpu.weight"},
-	{"io.weight", "default 1", ""},
-	{"io.bfq.weight", "1", ""},
-	{"io.prio.class", "idle", "write-back of buffered writes is not marked: this kernel has no io.prio.class"},
+	{"cpu.idle", "1", "", true},
+	{"cpu.weight", "1", "processor time is not given up: this cgroup has neither cpu.idle nor cpu.weight", true},
+	{"io.weight", "default 1", "", true},
+	{"io.bfq.weight", "1", "", true},
+	{"io.prio.class", "idle", "write-back of buffered writes is not marked: this kernel has no io.prio.class", false},
 }
 
 func (t Tree) path(group string, elements ...string) string {
@@ -118,6 +120,23 @@ func (t Tree) Quiet(group string) (before Attributes, lacks []string) {
 			before[each.file] = firstLine(string(old))
 			idle = idle || each.file == "cpu.idle"
 		} else if each.lack != "" {
+			lacks = append(lacks, each.lack)
+		}
+	}
+	return before, lacks
+}
+
+// QuietUnit is Quiet for the group of a unit that systemd has made give way: what systemd knows nothing of.
+func (t Tree) QuietUnit(group string) (before Attributes, lacks []string) {
+	before = Attributes{}
+	for _, each := range wishes {
+		file := t.path(group, each.file)
+		old, err := os.ReadFile(file)
+		if err == nil && !each.managed {
+			before[each.file] = firstLine(string(old))
+			err = write(file, each.value)
+		}
+		if err != nil && each.lack != "" {
 			lacks = append(lacks, each.lack)
 		}
 	}
@@ -201,10 +220,10 @@ var limits = []struct{ file, none string }{
 	{"cpu.max", "max"}, {"cpuset.cpus", ""}, {"io.max", ""},
 }
 
-// Limit names a limit that a process would leave behind by being moved out of a group: "pids.max of /user.slice".
-// It is "" where there is none.
-func (t Tree) Limit(group string) string {
-	for ; group != "" && group != "/" && group != "." && group != Slice; group = filepath.Dir(group) {
+// Limit names a limit that a process would leave behind by being moved out of a group to one below `above`, the root or one
+// of its ancestors: "pids.max of /user.slice". It is "" where there is none.
+func (t Tree) Limit(group, above string) string {
+	for ; group != above && group != "" && group != "/" && group != "." && group != Slice; group = filepath.Dir(group) {
 		for _, each := range limits {
 			data, err := os.ReadFile(t.path(group, each.file))
 			if value, _, _ := strings.Cut(strings.TrimSpace(string(data)), " "); err == nil && value != each.none {

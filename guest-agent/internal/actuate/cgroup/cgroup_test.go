@@ -127,8 +127,30 @@ func TestLimit(t *testing.T) {
 	for group, want := range map[string]string{
 		"/user/a": "pids.max of /user", "/free": "", "/cpu": "cpu.max of /cpu", "/set": "cpuset.cpus of /set", "/": "", "": "",
 	} {
-		if got := tree.Limit(group); got != want {
+		if got := tree.Limit(group, "/"); got != want {
 			t.Errorf("leaving %s leaves %q, not %q", group, got, want)
 		}
+	}
+}
+
+// TestLimitsAboveStay: what both the old place and the new one are below of is not left.
+func TestLimitsAboveStay(t *testing.T) {
+	tree := fixture(t, map[string]string{"user/pids.max": "100\n", "user/a/pids.max": "max\n", "user/b/memory.max": "9\n"})
+	for group, want := range map[string]string{"/user/a": "", "/user/b": "memory.max of /user/b"} {
+		if got := tree.Limit(group, "/user"); got != want {
+			t.Errorf("leaving %s leaves %q, not %q", group, got, want)
+		}
+	}
+}
+
+// TestQuietUnit: what systemd writes is not touched.
+func TestQuietUnit(t *testing.T) {
+	tree := fixture(t, map[string]string{"u/cpu.weight": "100\n", "u/io.prio.class": "no-change\n", "v/cgroup.procs": ""})
+	before, lacks := tree.QuietUnit("/u")
+	if len(lacks) != 0 || len(before) != 1 || read(t, tree, "u/cpu.weight") != "100\n" || !strings.HasPrefix(read(t, tree, "u/io.prio.class"), "idle") {
+		t.Errorf("lacks %q, before %v", lacks, before)
+	}
+	if _, lacks := tree.QuietUnit("/v"); len(lacks) != 2 {
+		t.Errorf("it lacks %q", lacks)
 	}
 }
