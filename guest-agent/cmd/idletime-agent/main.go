@@ -4,10 +4,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"log"
+	"log/slog"
 	"os"
 	"os/signal"
 	"runtime/debug"
@@ -18,6 +19,7 @@ import (
 	"idletime.org/guest-agent/internal/actuate/dscp"
 	"idletime.org/guest-agent/internal/agent"
 	"idletime.org/guest-agent/internal/facts"
+	"idletime.org/guest-agent/internal/logs"
 	"idletime.org/guest-agent/internal/rules"
 	"idletime.org/guest-agent/internal/wire"
 )
@@ -29,7 +31,6 @@ var version = "0.1.0"
 const memoryLimit = 12 << 20
 
 func main() {
-	log.SetFlags(0)
 	debug.SetMemoryLimit(memoryLimit)
 	if err := command().Execute(); err != nil {
 		fmt.Fprintln(os.Stderr, "idletime-agent: "+err.Error())
@@ -40,10 +41,14 @@ func main() {
 func command() *cobra.Command {
 	config := agent.Config{Version: version}
 	var check, clean bool
+	var level string
 	root := &cobra.Command{
 		Use: "idletime-agent", Short: "Marks background work of this guest, and asks the host for more", Version: version,
 		Args: cobra.NoArgs, SilenceErrors: true, SilenceUsage: true,
 		RunE: func(*cobra.Command, []string) error {
+			if err := setLog(level); err != nil {
+				return err
+			}
 			switch {
 			case check:
 				return checkRules(config)
@@ -60,8 +65,18 @@ func command() *cobra.Command {
 	flags.BoolVar(&config.SchedIdle, "sched-idle", false, "give marked processes SCHED_IDLE, too")
 	flags.BoolVar(&check, "check", false, "check the rules file, and exit")
 	flags.BoolVar(&clean, "clean", false, "remove the network rules that a killed agent left, and exit")
+	flags.StringVar(&level, "log-level", cmp.Or(os.Getenv("IDLETIME_LOG_LEVEL"), "info"), "what is logged: "+logs.Levels)
 	config.Root = facts.Root("/")
 	return root
+}
+
+// setLog begins the log, on standard error.
+func setLog(name string) error {
+	level, err := logs.ParseLevel(name)
+	if err == nil {
+		slog.SetDefault(logs.New(os.Stderr, level))
+	}
+	return err
 }
 
 // checkRules tells what is wrong with the rules file; an absent one is an error here.

@@ -9,6 +9,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -126,6 +127,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 			run(ctx)
 		}()
 	}
+	slog.Info("the agent begins", "version", d.config.Version, "folder", d.config.Run)
 	start(&last, portContext, d.port.Run)
 	for _, run := range []func(context.Context){d.link.Run, d.watch.Run, d.servers[0].Serve, d.servers[1].Serve} {
 		start(&parts, ctx, run)
@@ -139,6 +141,16 @@ func (d *Daemon) Run(ctx context.Context) error {
 
 // handle answers one call: it decides who may, and passes it to the part that does it.
 func (d *Daemon) handle(ctx context.Context, peer Peer, call *wire.Call) (any, *wire.Error) {
+	result, problem := d.carryOut(ctx, peer, call)
+	if problem != nil {
+		slog.Debug("a call is refused", "call", call.Type, "uid", peer.UID, "pid", peer.PID, "error", problem)
+	} else {
+		slog.Debug("a call is answered", "call", call.Type, "uid", peer.UID, "pid", peer.PID)
+	}
+	return result, problem
+}
+
+func (d *Daemon) carryOut(ctx context.Context, peer Peer, call *wire.Call) (any, *wire.Error) {
 	switch call.Type {
 	case wire.TypeStatus:
 		return d.Status(), nil

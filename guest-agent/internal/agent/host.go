@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"sync"
@@ -126,6 +127,7 @@ func (l *Link) Farewell() {
 
 // HostHere implements port.Events.
 func (l *Link) HostHere() {
+	slog.Debug("the host may be there")
 	l.mu.Lock()
 	l.here, l.reason = true, ""
 	l.mu.Unlock()
@@ -135,6 +137,9 @@ func (l *Link) HostHere() {
 // HostGone implements port.Events.
 func (l *Link) HostGone(reason string) {
 	l.mu.Lock()
+	if reason != l.reason {
+		slog.Info("the host is not there", "reason", reason)
+	}
 	l.here, l.reason, l.policy = false, reason, nil
 	l.announce()
 	l.mu.Unlock()
@@ -168,6 +173,9 @@ func (l *Link) TooLong() { l.complain(wire.TooLong()) }
 func (l *Link) take(policy *wire.Policy) {
 	l.mu.Lock()
 	fresh := policy.Session != l.seen
+	if fresh {
+		slog.Info("the host answers", "host", policy.Host.Name, "version", policy.Host.Version, "control", policy.Control)
+	}
 	l.policy, l.policyAt, l.seen = policy, l.Now(), policy.Session
 	l.announce()
 	l.mu.Unlock()

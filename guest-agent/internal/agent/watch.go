@@ -6,7 +6,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"log"
+	"log/slog"
 	"os"
 	"strings"
 	"sync"
@@ -72,10 +72,11 @@ func (w *Watch) Load() {
 	defer w.mu.Unlock()
 	if err != nil {
 		w.problem = err.Error()
-		log.Printf("the rules of before stay in force:\n%v", err)
+		slog.Warn("the rules of before stay in force", "file", w.File, "error", err)
 		return
 	}
 	w.rules, w.problem = fresh, ""
+	slog.Info("rules are read", "file", w.File, "rules", len(fresh))
 }
 
 // Run scans until the context ends.
@@ -113,7 +114,7 @@ func (w *Watch) scan() time.Duration {
 	}
 	processes, err := w.Root.Processes()
 	if err != nil {
-		log.Printf("processes cannot be read: %v", err)
+		slog.Error("processes cannot be read", "error", err)
 		return prunePeriod
 	}
 	decision := rules.Decide(current, processes, w.Self)
@@ -132,7 +133,7 @@ func (w *Watch) note(refused []wire.RuleRefusal) {
 	}
 	for _, each := range refused {
 		if !known[each.Rule] {
-			log.Printf("%s:%d: rule %s is refused: %s", w.File, each.Line, each.Rule, each.Reason)
+			slog.Warn("a rule is refused", "file", w.File, "line", each.Line, "rule", each.Rule, "reason", each.Reason)
 		}
 	}
 	w.refused = append([]wire.RuleRefusal{}, refused...)
@@ -162,7 +163,7 @@ func (w *Watch) apply(wanted map[int]string) {
 	for pid, rule := range wanted {
 		if !marked[pid] {
 			if _, problem := w.Book.MarkByRule(pid, rule); problem != nil {
-				log.Printf("rule %s: %v", rule, problem)
+				slog.Warn("a process is not marked", "rule", rule, "pid", pid, "error", problem)
 			}
 		}
 	}

@@ -162,14 +162,19 @@ func notFound(pid int, err error) *wire.Error {
 func (b *Book) Mark(uid uint32, pid int, origin string) (wire.Marked, *wire.Error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	done, process, problem := b.mark(uid, pid, origin, uid != 0)
-	if problem != nil || b.Units == nil || b.records[pid].Group != "" {
+	done, process, own, problem := b.mark(uid, pid, origin, uid != 0)
+	if problem != nil {
 		return done, problem
 	}
-	_, unitGroup := systemd.Unit(process.Cgroup)
-	if lack := b.settle(unitGroup, true); lack != "" {
-		done.Lacks = append([]string{fmt.Sprintf(stays, pid, lack)}, done.Lacks...)
+	if b.Units != nil && b.records[pid].Group == "" {
+		_, unitGroup := systemd.Unit(process.Cgroup)
+		if lack := b.settle(unitGroup, true); lack == "" {
+			own = ""
+		} else if own == "" {
+			own = fmt.Sprintf(stays, pid, lack)
+		}
 	}
+	done.Lacks = b.lacks(own)
 	return done, nil
 }
 
@@ -178,29 +183,33 @@ func (b *Book) Mark(uid uint32, pid int, origin string) (wire.Marked, *wire.Erro
 func (b *Book) MarkByRule(pid int, rule string) (wire.Marked, *wire.Error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	done, _, problem := b.mark(0, pid, RuleOrigin+rule, true)
+	done, _, own, problem := b.mark(0, pid, RuleOrigin+rule, true)
+	done.Lacks = b.lacks(own)
 	return done, problem
 }
 
-// mark does it. Context: mu held.
-func (b *Book) mark(uid uint32, pid int, origin string, keepsLimits bool) (wire.Marked, facts.Process, *wire.Error) {
-	process, problem := b.examine(uid, pid)
+// mark does it; `own` says what of this process is not marked because it was not moved. Context: mu held.
+func (b *Book) mark(
+	uid uint32, pid int, origin string, keepsLimits bool,
+) (done wire.Marked, process facts.Process, own string, problem *wire.Error) {
+	process, problem = b.examine(uid, pid)
 	if problem == nil && uid != 0 && len(b.records) >= maxUserMarks {
 		problem = wire.Errorf(wire.CodeBusy, "%d processes are marked: that is the limit for all but root", len(b.records))
 	}
 	if problem != nil {
-		return wire.Marked{}, process, problem
+		return done, process, "", problem
 	}
 	group, own := b.place(process, keepsLimits)
 	if group == cgroup.Background {
 		b.prepare()
 	}
-	threads, problem := b.markProcess(process, origin, group)
+	done.Threads, problem = b.markProcess(process, origin, group)
 	if problem != nil {
-		return wire.Marked{}, process, problem
+		return done, process, own, problem
 	}
+	done.Processes = 1
 	b.refreshPackets(group)
-	return wire.Marked{Processes: 1, Threads: threads, Lacks: b.lacks(own)}, process, nil
+	return done, process, own, nil
 }
 
 // markProcess does it, and writes it down first: a crash in the middle can then be undone.

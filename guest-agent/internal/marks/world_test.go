@@ -26,6 +26,8 @@ type world struct {
 	// spawn is called at each look at the threads of a process: things happen meanwhile.
 	spawn func(pid int)
 	fail  error
+	// failOnly is the kind of step that fails, "" for all.
+	failOnly actuate.Kind
 }
 
 func newWorld(t *testing.T) *world {
@@ -77,7 +79,7 @@ func (w *world) Threads(pid int) ([]actuate.Thread, error) {
 }
 
 func (w *world) Do(pid int, step actuate.Step) error {
-	if w.fail != nil {
+	if w.fail != nil && (w.failOnly == "" || w.failOnly == step.Kind) {
 		return w.fail
 	}
 	if step.Kind == actuate.MoveTo {
