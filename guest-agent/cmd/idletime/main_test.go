@@ -127,3 +127,12 @@ func TestStatus(t *testing.T) {
 		}
 	}
 }
+
+// TestOutputDoesNotSteerATerminal: what the host says is printed, and nothing more.
+func TestOutputDoesNotSteerATerminal(t *testing.T) {
+	var out bytes.Buffer
+	printStatus(plain{&out}, wire.Status{Host: wire.HostStatus{Reason: "a\x1b]0;b\a\u009bc\u00e9"}})
+	if got := out.String(); !strings.Contains(got, "a?]0;b??c\u00e9\n") {
+		t.Errorf("%q", got)
+	}
+}

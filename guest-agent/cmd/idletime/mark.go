@@ -71,7 +71,7 @@ func change(
 	}
 	fmt.Fprintf(out, "%s, %s\n", count(result.Processes, "process", "processes"), count(result.Threads, "thread", "threads"))
 	for _, lack := range result.Lacks {
-		fmt.Fprintln(os.Stderr, "idletime: "+lack)
+		fmt.Fprintln(plain{os.Stderr}, "idletime: "+lack)
 	}
 	return nil
 }

@@ -49,7 +49,7 @@ func run(socket string, args []string, verbose bool) error {
 	runtime.LockOSThread()
 	for _, lack := range markSelf(socket) {
 		if verbose {
-			fmt.Fprintln(os.Stderr, "idletime: "+lack)
+			fmt.Fprintln(plain{os.Stderr}, "idletime: "+lack)
 		}
 	}
 	if err := ioprio.Set(0, ioprio.Idle); err != nil {

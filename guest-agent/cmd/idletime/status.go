@@ -30,7 +30,7 @@ func statusCommand(opts *options) *cobra.Command {
 			if opts.json {
 				return json.NewEncoder(command.OutOrStdout()).Encode(status)
 			}
-			printStatus(command.OutOrStdout(), status)
+			printStatus(plain{command.OutOrStdout()}, status)
 			return nil
 		},
 	}

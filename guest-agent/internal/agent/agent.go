@@ -12,7 +12,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 
 	"idletime.org/guest-agent/internal/actuate/cgroup"
@@ -228,7 +227,7 @@ func (d *Daemon) Status() wire.Status {
 			break
 		}
 		status.Marks.List = append(status.Marks.List, wire.Mark{
-			PID: record.PID, Name: strings.ToValidUTF8(record.Comm, "?"), Origin: record.Origin, Moved: record.Whole,
+			PID: record.PID, Name: record.Comm, Origin: record.Origin, Moved: record.Whole,
 		})
 	}
 	return status

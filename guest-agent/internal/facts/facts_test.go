@@ -94,6 +94,14 @@ func TestProcess(t *testing.T) {
 	}
 }
 
+// TestNamesAreHarmless: a process chooses its name, and root reads it on a terminal.
+func TestNamesAreHarmless(t *testing.T) {
+	root := tree(t, map[string]string{"proc/42/stat": "42 (a\x1b[2J\n\u009b\xff\u00e9)" + stat})
+	if process, err := root.stat(42); err != nil || process.Comm != "a?[2J???\u00e9" {
+		t.Errorf("%q (%v)", process.Comm, err)
+	}
+}
+
 func TestOwned(t *testing.T) {
 	for uids, want := range map[[4]uint32]bool{
 		{5, 5, 5, 5}: true, {5, 5, 5, 0}: true, {5, 0, 5, 5}: false, {5, 5, 0, 5}: false, {0, 5, 5, 5}: false,

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"unicode"
 )
 
 // flagKernelThread is PF_KTHREAD of the kernel's include/linux/sched.h.
@@ -29,7 +30,7 @@ type Process struct {
 	Kernel bool
 	// UIDs are the real, effective, saved and filesystem user.
 	UIDs [4]uint32
-	// Comm is its name; 15 characters at most.
+	// Comm is its name; 15 characters at most. It is its own choice: what cannot be printed has become a question mark.
 	Comm string
 	// Exe is the path of its program, "" where that cannot be read.
 	Exe string
@@ -92,7 +93,7 @@ func (p *Process) parseStat(text string) error {
 	if open < 0 || shut < open {
 		return fmt.Errorf("stat is %q", text)
 	}
-	p.Comm = text[open+1 : shut]
+	p.Comm = printable(text[open+1 : shut])
 	fields := strings.Fields(text[shut+1:])
 	// state ppid ... flags (7th) ... starttime (20th), see proc_pid_stat(5), where state is field 3.
 	if len(fields) < 20 {
@@ -107,6 +108,16 @@ func (p *Process) parseStat(text string) error {
 	start, err3 := strconv.ParseUint(fields[19], 10, 64)
 	p.Parent, p.Start, p.Kernel = parent, start, flags&flagKernelThread != 0
 	return errors.Join(err1, err2, err3)
+}
+
+// printable has no character that moves a terminal's cursor or begins a line.
+func printable(text string) string {
+	return strings.Map(func(char rune) rune {
+		if unicode.IsPrint(char) && char != unicode.ReplacementChar {
+			return char
+		}
+		return '?'
+	}, text)
 }
 
 func parseUIDs(status string) (uids [4]uint32) {

@@ -7,6 +7,7 @@ package port
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"sync"
@@ -86,11 +87,31 @@ func (p *Port) serve(ctx context.Context) string {
 
 // open does not block, neither here nor later: Go's poller waits for the port together with everything else.
 func open(path string) (*os.File, error) {
-	fd, err := syscall.Open(path, syscall.O_RDWR|syscall.O_NONBLOCK|syscall.O_CLOEXEC, 0)
+	fd, err := syscall.Open(path, syscall.O_RDWR|syscall.O_NONBLOCK|syscall.O_NOFOLLOW|syscall.O_NOCTTY|syscall.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: path, Err: err}
 	}
-	return os.NewFile(uintptr(fd), path), nil
+	file := os.NewFile(uintptr(fd), path)
+	if err := onlyOurs(file); err != nil {
+		file.Close()
+		return nil, err
+	}
+	return file, nil
+}
+
+// onlyOurs makes sure that nobody else can speak for the guest: who can open the port asks the host what root may ask, and
+// keeps the agent out, since one process at a time has it open.
+func onlyOurs(file *os.File) error {
+	info, err := file.Stat()
+	if err != nil {
+		return err
+	}
+	owner := info.Sys().(*syscall.Stat_t).Uid
+	if info.Mode().IsRegular() || owner != uint32(os.Geteuid()) || info.Mode().Perm()&0o077 != 0 {
+		return fmt.Errorf("%s is %v of uid %d: it must be a device that only uid %d can open (chmod 600, chown)",
+			file.Name(), info.Mode(), owner, os.Geteuid())
+	}
+	return nil
 }
 
 func (p *Port) attach(file *os.File) {

@@ -4,6 +4,8 @@ package port
 
 import (
 	"context"
+	"errors"
+	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -85,6 +87,22 @@ func TestNoPort(t *testing.T) {
 		}
 		if err := port.Send([]byte("x\n")); err == nil {
 			t.Error("it sends without a port")
+		}
+	}
+}
+
+// TestAPortOfOthersIsNotUsed: who could open it, too, could ask the host in the agent's place.
+func TestAPortOfOthersIsNotUsed(t *testing.T) {
+	folder := t.TempDir()
+	open, regular, link := filepath.Join(folder, "open"), filepath.Join(folder, "regular"), filepath.Join(folder, "link")
+	err := errors.Join(syscall.Mkfifo(open, 0o600), os.Chmod(open, 0o660), os.WriteFile(regular, nil, 0o600), os.Symlink(open, link))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{open: "only uid", regular: "only uid", link: "too many levels of symbolic links"} {
+		port := &Port{Find: func() string { return path }}
+		if got := port.serve(context.Background()); !strings.Contains(got, want) {
+			t.Errorf("%s: %s", path, got)
 		}
 	}
 }
