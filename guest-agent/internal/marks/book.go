@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"sort"
+	"strings"
 	"sync"
 
 	"idletime.org/guest-agent/internal/actuate"
@@ -123,7 +124,7 @@ func (b *Book) probe() {
 	} else {
 		b.prepare()
 	}
-	if id, err := b.Tree.ID(group); err == nil && group != "/" {
+	if id, err := b.Tree.ID(group); err == nil && strings.Trim(group, "/") != "" {
 		b.tellPackets([]dscp.Group{{Path: group, ID: id}})
 	}
 }
@@ -221,7 +222,8 @@ func (b *Book) markProcess(process facts.Process, origin, group string) (int, *w
 		}
 		record = &Record{PID: process.PID, Start: process.Start, Known: map[int]actuate.Before{}}
 	}
-	if group != "" && record.Group == "" {
+	if group != record.Group {
+		// Somebody may have moved it since it was marked first: it must not go back to where we had it.
 		record.Group, record.Home = group, b.home(process)
 	}
 	record.Origin, record.Comm, record.SchedIdle = origin, process.Comm, record.SchedIdle || b.SchedIdle

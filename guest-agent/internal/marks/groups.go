@@ -217,8 +217,9 @@ func (b *Book) pruneGroups() (ended int) {
 	for path, group := range maps.Clone(b.groups) {
 		if b.Tree == nil || !b.Tree.Has(path) {
 			// The properties of a unit would be there when it starts again.
-			_ = b.restore(group)
-			ended++
+			if b.restore(group) == nil {
+				ended++
+			}
 		}
 	}
 	return ended

@@ -249,11 +249,17 @@ func TestInsideSessions(t *testing.T) {
 func TestInsideSessionsAndBack(t *testing.T) {
 	i := newInside(t)
 	pids := i.session("session-2.scope", 2)
-	for range 3 {
+	i.mark(pids[0])
+	i.unmark(pids[0])
+	descriptors := openFiles(t)
+	for range 20 {
 		i.mark(pids[0])
 		i.expectGroup(pids[0], userSlice+"idletime-session-2.scope")
 		i.unmark(pids[0])
 		i.expectGroup(pids[0], userSlice+"session-2.scope")
+	}
+	if now := openFiles(t); now > descriptors {
+		t.Errorf("%d files are open, before there were %d", now, descriptors)
 	}
 	if i.book.Tree.Has(cgroup.Slice) {
 		t.Errorf("%s was made beside systemd", cgroup.Slice)

@@ -56,7 +56,7 @@ func (b *Book) settle(unitGroup string, marked bool) (lack string) {
 	if group != nil && !group.Whole {
 		return ""
 	}
-	if !marked || !b.allMarked(unitGroup) {
+	if !marked || !b.allMarked(unitGroup, group == nil) {
 		if group != nil {
 			_ = b.restore(group)
 			b.refreshPackets("")
@@ -80,8 +80,9 @@ func (b *Book) settle(unitGroup string, marked bool) (lack string) {
 	return ""
 }
 
-// allMarked tells whether all processes of a group have the idle priority, which children inherit, and may have it.
-func (b *Book) allMarked(path string) bool {
+// allMarked tells whether all processes of a group have the idle priority, which children inherit; of a `fresh` one, also
+// whether they may be marked.
+func (b *Book) allMarked(path string, fresh bool) bool {
 	pids, err := b.Tree.Processes(path)
 	if err != nil || len(pids) == 0 {
 		return false
@@ -90,6 +91,9 @@ func (b *Book) allMarked(path string) bool {
 		if !b.Hands.Idle(pid) {
 			return false
 		}
+	}
+	if !fresh {
+		return true
 	}
 	_, problem := b.members(path)
 	return problem == nil
@@ -128,16 +132,15 @@ func (b *Book) quiet(path string) (group *Group, lacks []string, err error) {
 	return group, lacks, nil
 }
 
-// restore gives a group what it had, and forgets it.
+// restore gives a group what it had, and forgets it. One that systemd has not given it back is kept, to be tried again.
 func (b *Book) restore(group *Group) error {
-	err := b.Tree.Restore(group.Path, group.Before)
 	if group.Unit != "" {
-		if wrong := b.Units.Restore(group.Unit, group.Before); wrong != nil {
-			err = wrong
+		if err := b.Units.Restore(group.Unit, group.Before); err != nil {
+			return err
 		}
 	}
 	b.forgetGroup(group.Path)
-	return err
+	return b.Tree.Restore(group.Path, group.Before)
 }
 
 // keepGroup writes a group down.

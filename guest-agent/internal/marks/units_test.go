@@ -189,6 +189,41 @@ func TestWhatSystemdDoesNotMoveIsMarkedAllTheSame(t *testing.T) {
 	}
 }
 
+// TestWhatSystemdHasNotGivenBackIsTriedAgain: a unit does not stay idle because systemd did not answer once.
+func TestWhatSystemdHasNotGivenBackIsTriedAgain(t *testing.T) {
+	w, units, book := withSystemd(t)
+	_, problem := book.MarkGroup("/system.slice/a.service")
+	must(t, problem)
+	units.fail = errors.New("systemd does not answer")
+	if _, problem := book.UnmarkGroup("/system.slice/a.service"); code(problem) != "failed" {
+		t.Errorf("%v", problem)
+	}
+	if err := os.RemoveAll(filepath.Join(w.root, "cgroup/system.slice/a.service")); err != nil {
+		t.Fatal(err)
+	}
+	book.Prune()
+	units.fail, units.told = nil, nil
+	book.Prune()
+	units.expect("restore a.service 7")
+	book.Prune()
+	units.expect()
+}
+
+// TestAMarkedProcessThatWasMovedStaysThere: marking it again must not take it out of what it was put into.
+func TestAMarkedProcessThatWasMovedStaysThere(t *testing.T) {
+	w, _, book := withSystemd(t)
+	_, problem := book.Mark(1000, 50, "test")
+	must(t, problem)
+	w.write("proc/50/cgroup", "0::/system.slice/jail.service\n")
+	w.write("cgroup/system.slice/jail.service/cgroup.procs", "50\n")
+	_, problem = book.Mark(1000, 50, "test")
+	must(t, problem)
+	w.expect(50, "/system.slice/jail.service 6000/0 6000/0")
+	_, problem = book.Unmark(1000, 50)
+	must(t, problem)
+	w.expect(50, "/system.slice/jail.service 0/0 4001/0")
+}
+
 // TestRulesKeepLimits: a rule that names a program frees nobody who starts it; root who marks one process may.
 func TestRulesKeepLimits(t *testing.T) {
 	w := newWorld(t)

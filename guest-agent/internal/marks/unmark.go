@@ -26,8 +26,10 @@ func (b *Book) Unmark(uid uint32, pid int) (wire.Marked, *wire.Error) {
 	}
 	done := b.unmarkTree(record, pid)
 	done.Lacks = []string{}
-	_, unitGroup := systemd.Unit(process.Cgroup)
-	b.settleAfter(unitGroup)
+	for _, group := range []string{process.Cgroup, b.Root.Cgroup(pid)} {
+		_, unitGroup := systemd.Unit(group)
+		b.settleAfter(unitGroup)
+	}
 	return done, nil
 }
 
