@@ -67,7 +67,7 @@ func TestInsideTheAgentHasTheRightsThatItNeeds(t *testing.T) {
 	defer agent.Close()
 
 	session := exec.Command("systemd-run", "--quiet", "--scope", "--unit", "session-1.scope", "--slice", "user-1000.slice",
-		"--uid", "1000", "sh", "-c", "sleep 1000; true")
+		"-p", "TasksMax=infinity", "--uid", "1000", "sh", "-c", "sleep 1000; true")
 	if err := session.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +109,11 @@ func TestInsideTheAgentHasTheRightsThatItNeeds(t *testing.T) {
 // restart ends the agent and begins another one, which knows the marks of the first.
 func restart(t *testing.T) {
 	t.Helper()
-	do(t, "systemctl", "restart", "idletime-agent")
+	do(t, "systemctl", "stop", "idletime-agent")
+	if got := do(t, "systemctl", "show", "--value", "-p", "Result", "idletime-agent"); got != "success" {
+		t.Errorf("the agent ended with %s", got)
+	}
+	do(t, "systemctl", "start", "idletime-agent")
 	status := idletime.Status{}
 	systemdtest.Eventually(t, "the next agent answers", func() bool {
 		agent, err := idletime.Dial(idletime.Socket)

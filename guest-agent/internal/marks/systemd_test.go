@@ -3,7 +3,9 @@
 package marks
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -77,11 +79,12 @@ func (i *inside) processes(group string, count int) (pids []int) {
 	return pids
 }
 
-// session starts the scope of a login session with sleeping processes of user 1000.
+// session starts the scope of a login session, with the properties that logind gives it, with sleeping processes of user 1000.
 func (i *inside) session(name string, count int) []int {
 	i.t.Helper()
 	for range count {
-		command := exec.Command("systemd-run", "--quiet", "--scope", "--unit", name, "--slice", "user-1000.slice", "--uid", "1000", "sleep", "1000")
+		command := exec.Command("systemd-run", "--quiet", "--scope", "--unit", name, "--slice", "user-1000.slice",
+			"-p", "TasksMax=infinity", "--uid", "1000", "sleep", "1000")
 		if pids, _ := i.book.Tree.Processes(userSlice + name); len(pids) > 0 {
 			command = exec.Command("setpriv", "--reuid", "1000", "--clear-groups", "sleep", "1000")
 		}
@@ -129,6 +132,24 @@ func (i *inside) expectWeight(unit, want string) {
 	}
 }
 
+// expectIdle looks at what the kernel has, where its controllers are cgroup v2's: in a guest, not on every machine of tests.
+func (i *inside) expectIdle(group, want string) {
+	i.t.Helper()
+	controllers, err := os.ReadFile(filepath.Join(i.book.Tree.Mount, "cgroup.controllers"))
+	if err != nil || !strings.Contains(string(controllers), "cpu ") {
+		i.t.Logf("cpu.idle of %s is not looked at: the controllers are %q", group, controllers)
+		return
+	}
+	got, err := os.ReadFile(filepath.Join(i.book.Tree.Mount, group, "cpu.idle"))
+	if errors.Is(err, fs.ErrNotExist) {
+		// Nobody has a weight there any more, and systemd has taken the controller away.
+		got, err = []byte("0"), nil
+	}
+	if err != nil || strings.TrimSpace(string(got)) != want {
+		i.t.Errorf("cpu.idle of %s is %q (%v), not %s", group, got, err, want)
+	}
+}
+
 func alive(pid int) bool {
 	_, err := facts.Root("/").Process(pid)
 	return err == nil
@@ -153,8 +174,10 @@ func TestInsideServicesKeepTheirProcesses(t *testing.T) {
 	}
 	i.mark(pids[1])
 	i.expectWeight("backup.service", "idle")
+	i.expectIdle(backupPath, "1")
 	i.unmark(pids[0])
 	i.expectWeight("backup.service", unset)
+	i.expectIdle(backupPath, "0")
 	i.mark(pids[0])
 	i.do("systemctl", "daemon-reload")
 	i.expectWeight("backup.service", "idle")
@@ -236,6 +259,7 @@ func TestInsideSessions(t *testing.T) {
 	i.expectGroup(pids[0], userSlice+"idletime-session-1.scope")
 	i.expectGroup(pids[1], userSlice+"session-1.scope")
 	i.expectWeight("idletime-session-1.scope", "idle")
+	i.expectIdle(userSlice+"idletime-session-1.scope", "1")
 	i.mark(pids[1])
 	i.expectGroup(pids[1], userSlice+"idletime-session-1.scope")
 	// The session's scope ends when it becomes empty, as one does after a logout.

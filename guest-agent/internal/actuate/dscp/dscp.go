@@ -94,8 +94,14 @@ func Set(groups []Group) error {
 	return explain(conn.Flush())
 }
 
-// Remove takes our table away; it may be gone already.
-func Remove() error { return Set(nil) }
+// Remove takes our table away; it may be gone already, and a kernel without nftables never had one.
+func Remove() error {
+	err := Set(nil)
+	if errors.Is(err, unix.EPROTONOSUPPORT) {
+		return nil
+	}
+	return err
+}
 
 // fill adds a chain with a rule for each group and family.
 func fill(conn *nftables.Conn, table *nftables.Table, groups []Group) {
