@@ -3,16 +3,18 @@
 package idletime
 
 import (
+	"bufio"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
 
-	"idletime/guest-agent/actuate/ioprio"
+	"idletime.org/guest-agent/internal/actuate/ioprio"
 )
 
 func priority(t *testing.T, tid int) int {
@@ -58,35 +60,69 @@ func background(t *testing.T, before int) {
 	}
 }
 
-func TestAlone(t *testing.T) {
-	sleep := exec.Command("sleep", "1000")
-	if err := sleep.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = sleep.Process.Kill(); _ = sleep.Wait() }()
-	prioritize(t, sleep.Process.Pid, ioprio.None)
-	before := priority(t, sleep.Process.Pid)
-	result, err := MarkAlone(sleep.Process.Pid)
-	if err != nil || result.Threads != 1 || len(result.Lacks) != 1 || !ioprio.Is(priority(t, sleep.Process.Pid)) {
-		t.Errorf("%+v (%v)", result, err)
-	}
-	if result, err := UnmarkAlone(sleep.Process.Pid); err != nil || result.Threads != 1 || priority(t, sleep.Process.Pid) != before {
-		t.Errorf("%+v (%v)", result, err)
-	}
-	for _, pid := range []int{sleep.Process.Pid, 1 << 22} {
-		if _, err := UnmarkAlone(pid); err == nil {
-			t.Errorf("pid %d is unmarked", pid)
-		}
-	}
-	if _, err := MarkAlone(1); err == nil {
-		t.Error("init is marked")
-	}
-}
-
 func TestNoAgent(t *testing.T) {
 	_, err := Dial(filepath.Join(t.TempDir(), "none"))
 	if err == nil || !strings.Contains(err.Error(), "is idletime-agent running?") || !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("%v", err)
+	}
+}
+
+// forgetful answers one call on each connection, and closes it.
+func forgetful(t *testing.T, path, word string) {
+	t.Helper()
+	listener, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { listener.Close() })
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			line, _ := bufio.NewReader(conn).ReadString('\n')
+			call := Target{}
+			_ = json.Unmarshal([]byte(line), &struct {
+				ID *int `json:"id"`
+			}{&call.PID})
+			fmt.Fprintf(conn, `{"version":1,"type":"reply","id":%d,"ok":true,"result":{"lacks":[%q]}}`+"\n", call.PID, word)
+			conn.Close()
+		}
+	}()
+}
+
+// TestAClientMayBeKept: the agent closes idle connections, and the next call makes a new one.
+func TestAClientMayBeKept(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "agent.sock")
+	forgetful(t, path, "everybody's")
+	agent, err := Dial(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer agent.Close()
+	for range 3 {
+		if result, err := agent.Mark(Process(1)); err != nil || result.Lacks[0] != "everybody's" {
+			t.Fatalf("%+v (%v)", result, err)
+		}
+	}
+}
+
+// TestRootHasASocketOfItsOwn: nobody else can keep root waiting there.
+func TestRootHasASocketOfItsOwn(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root is root")
+	}
+	folder := t.TempDir()
+	forgetful(t, filepath.Join(folder, "agent.sock"), "everybody's")
+	forgetful(t, filepath.Join(folder, "root.sock"), "root's")
+	agent, err := Dial(filepath.Join(folder, "agent.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer agent.Close()
+	if result, err := agent.Mark(Process(1)); err != nil || result.Lacks[0] != "root's" {
+		t.Fatalf("%+v (%v)", result, err)
 	}
 }
 

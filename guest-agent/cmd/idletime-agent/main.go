@@ -4,10 +4,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"log"
+	"log/slog"
 	"os"
 	"os/signal"
 	"runtime/debug"
@@ -15,10 +16,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"idletime/guest-agent/actuate/dscp"
-	"idletime/guest-agent/agent"
-	"idletime/guest-agent/facts"
-	"idletime/guest-agent/rules"
+	"idletime.org/guest-agent/internal/actuate/dscp"
+	"idletime.org/guest-agent/internal/agent"
+	"idletime.org/guest-agent/internal/facts"
+	"idletime.org/guest-agent/internal/logs"
+	"idletime.org/guest-agent/internal/rules"
+	"idletime.org/guest-agent/internal/wire"
 )
 
 // version is set by the build.
@@ -28,7 +31,6 @@ var version = "0.1.0"
 const memoryLimit = 12 << 20
 
 func main() {
-	log.SetFlags(0)
 	debug.SetMemoryLimit(memoryLimit)
 	if err := command().Execute(); err != nil {
 		fmt.Fprintln(os.Stderr, "idletime-agent: "+err.Error())
@@ -39,10 +41,14 @@ func main() {
 func command() *cobra.Command {
 	config := agent.Config{Version: version}
 	var check, clean bool
+	var level string
 	root := &cobra.Command{
 		Use: "idletime-agent", Short: "Marks background work of this guest, and asks the host for more", Version: version,
 		Args: cobra.NoArgs, SilenceErrors: true, SilenceUsage: true,
 		RunE: func(*cobra.Command, []string) error {
+			if err := setLog(level); err != nil {
+				return err
+			}
 			switch {
 			case check:
 				return checkRules(config)
@@ -55,12 +61,22 @@ func command() *cobra.Command {
 	root.CompletionOptions.DisableDefaultCmd = true
 	flags := root.Flags()
 	flags.StringVar(&config.RulesFile, "rules", "/etc/idletime/rules.yaml", "rules file; it may be absent")
-	flags.StringVar(&config.Run, "run", "/run/idletime", "folder of the socket and of what is to be undone")
+	flags.StringVar(&config.Run, "run", wire.Folder, "folder of the socket and of what is to be undone")
 	flags.BoolVar(&config.SchedIdle, "sched-idle", false, "give marked processes SCHED_IDLE, too")
 	flags.BoolVar(&check, "check", false, "check the rules file, and exit")
 	flags.BoolVar(&clean, "clean", false, "remove the network rules that a killed agent left, and exit")
+	flags.StringVar(&level, "log-level", cmp.Or(os.Getenv("IDLETIME_LOG_LEVEL"), "info"), "what is logged: "+logs.Levels)
 	config.Root = facts.Root("/")
 	return root
+}
+
+// setLog begins the log, on standard error.
+func setLog(name string) error {
+	level, err := logs.ParseLevel(name)
+	if err == nil {
+		slog.SetDefault(logs.New(os.Stderr, level))
+	}
+	return err
 }
 
 // checkRules tells what is wrong with the rules file; an absent one is an error here.

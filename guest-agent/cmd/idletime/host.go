@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"idletime/guest-agent/idletime"
-	"idletime/guest-agent/wire"
+	"idletime.org/guest-agent/idletime"
+	"idletime.org/guest-agent/internal/wire"
 )
 
 var classes = []string{wire.Background, wire.Foreground}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"idletime/guest-agent/idletime"
+	"idletime.org/guest-agent/idletime"
 )
 
 // version is set by the build.
@@ -47,7 +47,7 @@ func main() {
 	if err == nil {
 		return
 	}
-	fmt.Fprintln(os.Stderr, "idletime: "+err.Error())
+	fmt.Fprintln(plain{os.Stderr}, "idletime: "+err.Error())
 	var known failure
 	if errors.As(err, &known) {
 		os.Exit(known.status)

@@ -12,9 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"idletime/guest-agent/agent"
-	"idletime/guest-agent/rules"
-	"idletime/guest-agent/wire"
+	"idletime.org/guest-agent/internal/wire"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -95,13 +93,13 @@ func TestCompletion(t *testing.T) {
 func TestStatus(t *testing.T) {
 	vdb := wire.Device{Serial: "backup", PCI: "0000:00:05.0", Kernel: "vdb"}
 	request := wire.Request{Class: wire.Background, Queues: []wire.Queues{{Device: vdb, Queues: "2-3"}}}
-	quiet := agent.Status{
-		Agent: agent.Agent{Program: wire.Program{Name: "idletime-agent", Version: "0.1.0"}, PID: 321},
-		Host:  agent.Host{Reason: "nobody has opened the channel on the host", Request: wire.Request{Class: wire.Foreground}},
-		Rules: agent.Rules{File: "/etc/idletime/rules.yaml"},
+	quiet := wire.Status{
+		Agent: wire.AgentStatus{Program: wire.Program{Name: "idletime-agent", Version: "0.1.0"}, PID: 321},
+		Host:  wire.HostStatus{Reason: "nobody has opened the channel on the host", Request: wire.Request{Class: wire.Foreground}},
+		Rules: wire.RulesStatus{File: "/etc/idletime/rules.yaml"},
 	}
 	busy := quiet
-	busy.Host = agent.Host{Connected: true, Answers: true, Request: request, Policy: &wire.Policy{
+	busy.Host = wire.HostStatus{Connected: true, Answers: true, Request: request, Policy: &wire.Policy{
 		Host: wire.Program{Name: "idletimed", Version: "0.1.0"}, Control: wire.ControlDemote, Class: wire.Background,
 		Granted: wire.Request{Class: wire.Background},
 		Refused: []wire.Refusal{{What: "queues", Device: vdb, Code: "no-such-queue", Reason: "disk vdb has 2 queues, 0 and 1; queue 3 does not exist"}},
@@ -109,13 +107,13 @@ func TestStatus(t *testing.T) {
 			{Device: wire.Device{Target: "vda"}, Class: wire.Guest}, {Device: vdb, Class: wire.Foreground, BackgroundQueues: "1"},
 		},
 	}}
-	busy.Marks = agent.Marks{Counts: wire.Counts{Processes: 3, Cgroups: 1}, List: []agent.Mark{
+	busy.Marks = wire.Marks{Counts: wire.Counts{Processes: 3, Cgroups: 1}, List: []wire.Mark{
 		{PID: 42, Name: "restic", Origin: "rule backups", Moved: true}, {PID: 43, Name: "dd", Origin: "uid 1000"},
 	}}
 	busy.Lacks = []string{"write-back of buffered writes is not marked: this kernel has no io.prio.class", "a second thing"}
 	busy.Rules.Count, busy.Rules.Error = 2, "/etc/idletime/rules.yaml:3: one\n/etc/idletime/rules.yaml:5: two"
-	busy.Rules.Refused = []rules.Refusal{{Rule: "all", Line: 2, Reason: "it would mark a process that is never marked: pid 1 is the guest's init: it is never marked"}}
-	for name, status := range map[string]agent.Status{"quiet": quiet, "busy": busy} {
+	busy.Rules.Refused = []wire.RuleRefusal{{Rule: "all", Line: 2, Reason: "it would mark a process that is never marked: pid 1 is the guest's init: it is never marked"}}
+	for name, status := range map[string]wire.Status{"quiet": quiet, "busy": busy} {
 		var out bytes.Buffer
 		printStatus(&out, status)
 		file := "testdata/" + name + ".txt"
@@ -127,5 +125,14 @@ func TestStatus(t *testing.T) {
 		if err != nil || out.String() != string(want) {
 			t.Errorf("got\n%s\nwant (%v)\n%s", out.String(), err, want)
 		}
+	}
+}
+
+// TestOutputDoesNotSteerATerminal: what the host says is printed, and nothing more.
+func TestOutputDoesNotSteerATerminal(t *testing.T) {
+	var out bytes.Buffer
+	printStatus(plain{&out}, wire.Status{Host: wire.HostStatus{Reason: "a\x1b]0;b\a\u009bc\u00e9"}})
+	if got := out.String(); !strings.Contains(got, "a?]0;b??c\u00e9\n") {
+		t.Errorf("%q", got)
 	}
 }

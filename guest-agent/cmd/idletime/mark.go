@@ -9,8 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"idletime/guest-agent/idletime"
-	"idletime/guest-agent/wire"
+	"idletime.org/guest-agent/idletime"
+	"idletime.org/guest-agent/internal/alone"
+	"idletime.org/guest-agent/internal/wire"
 )
 
 // targetFlags adds the three ways to say what; exactly one is needed.
@@ -30,7 +31,7 @@ func markCommand(opts *options) *cobra.Command {
 		Example: "  idletime mark --unit backup.service",
 		Args:    cobra.NoArgs, DisableFlagsInUseLine: true,
 		RunE: func(command *cobra.Command, _ []string) error {
-			return change(opts.socket, target, (*idletime.Client).Mark, idletime.MarkAlone, command.OutOrStdout())
+			return change(opts.socket, target, (*idletime.Client).Mark, alone.Mark, command.OutOrStdout())
 		},
 	}
 	targetFlags(command, &target)
@@ -44,7 +45,7 @@ func unmarkCommand(opts *options) *cobra.Command {
 		Example: "  idletime unmark --pid 4242",
 		Args:    cobra.NoArgs, DisableFlagsInUseLine: true,
 		RunE: func(command *cobra.Command, _ []string) error {
-			return change(opts.socket, target, (*idletime.Client).Unmark, idletime.UnmarkAlone, command.OutOrStdout())
+			return change(opts.socket, target, (*idletime.Client).Unmark, alone.Unmark, command.OutOrStdout())
 		},
 	}
 	targetFlags(command, &target)
@@ -54,7 +55,7 @@ func unmarkCommand(opts *options) *cobra.Command {
 // change asks the agent; without one, a process can still be changed by its owner.
 func change(
 	socket string, target wire.Target, ask func(*idletime.Client, wire.Target) (wire.Marked, error),
-	alone func(pid int) (wire.Marked, error), out io.Writer,
+	byItself func(pid int) (wire.Marked, error), out io.Writer,
 ) error {
 	agent, err := idletime.Dial(socket)
 	var result wire.Marked
@@ -63,14 +64,14 @@ func change(
 		defer agent.Close()
 		result, err = ask(agent, target)
 	case target.PID != 0:
-		result, err = alone(target.PID)
+		result, err = byItself(target.PID)
 	}
 	if err != nil {
 		return fail(exitFailed, "%w", err)
 	}
 	fmt.Fprintf(out, "%s, %s\n", count(result.Processes, "process", "processes"), count(result.Threads, "thread", "threads"))
 	for _, lack := range result.Lacks {
-		fmt.Fprintln(os.Stderr, "idletime: "+lack)
+		fmt.Fprintln(plain{os.Stderr}, "idletime: "+lack)
 	}
 	return nil
 }

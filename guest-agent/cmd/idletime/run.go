@@ -13,8 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"idletime/guest-agent/actuate/ioprio"
-	"idletime/guest-agent/idletime"
+	"idletime.org/guest-agent/idletime"
+	"idletime.org/guest-agent/internal/actuate/ioprio"
 )
 
 func runCommand(opts *options) *cobra.Command {
@@ -49,7 +49,7 @@ func run(socket string, args []string, verbose bool) error {
 	runtime.LockOSThread()
 	for _, lack := range markSelf(socket) {
 		if verbose {
-			fmt.Fprintln(os.Stderr, "idletime: "+lack)
+			fmt.Fprintln(plain{os.Stderr}, "idletime: "+lack)
 		}
 	}
 	if err := ioprio.Set(0, ioprio.Idle); err != nil {

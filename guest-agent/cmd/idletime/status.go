@@ -10,9 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"idletime/guest-agent/agent"
-	"idletime/guest-agent/idletime"
-	"idletime/guest-agent/wire"
+	"idletime.org/guest-agent/idletime"
+	"idletime.org/guest-agent/internal/wire"
 )
 
 func statusCommand(opts *options) *cobra.Command {
@@ -24,14 +23,14 @@ func statusCommand(opts *options) *cobra.Command {
 				return fail(exitFailed, "%w", err)
 			}
 			defer client.Close()
-			status := agent.Status{}
-			if err := client.Status(&status); err != nil {
+			status, err := client.Status()
+			if err != nil {
 				return fail(exitFailed, "%w", err)
 			}
 			if opts.json {
 				return json.NewEncoder(command.OutOrStdout()).Encode(status)
 			}
-			printStatus(command.OutOrStdout(), status)
+			printStatus(plain{command.OutOrStdout()}, status)
 			return nil
 		},
 	}
@@ -40,7 +39,7 @@ func statusCommand(opts *options) *cobra.Command {
 }
 
 // printStatus says the same as --json, for people.
-func printStatus(out io.Writer, status agent.Status) {
+func printStatus(out io.Writer, status wire.Status) {
 	fmt.Fprintf(out, "agent   %s, pid %d\n", status.Agent.Version, status.Agent.PID)
 	printHost(out, status.Host)
 	fmt.Fprintf(out, "marks   %s, %s\n", count(status.Marks.Processes, "process", "processes"),
@@ -62,7 +61,7 @@ func onlyDisk(moved bool) string {
 	return ", I/O priority only"
 }
 
-func printHost(out io.Writer, host agent.Host) {
+func printHost(out io.Writer, host wire.HostStatus) {
 	if !host.Answers {
 		fmt.Fprintf(out, "host    does not answer: %s\n", host.Reason)
 		printRequest(out, "asked", host.Request)
@@ -115,7 +114,7 @@ func deviceClass(device wire.Scheduled) string {
 	return text
 }
 
-func printRules(out io.Writer, rules agent.Rules) {
+func printRules(out io.Writer, rules wire.RulesStatus) {
 	fmt.Fprintf(out, "rules   %s in force, from %s\n", count(rules.Count, "rule", "rules"), rules.File)
 	for _, each := range rules.Refused {
 		fmt.Fprintf(out, "        line %d, rule %s is refused: %s\n", each.Line, each.Rule, each.Reason)

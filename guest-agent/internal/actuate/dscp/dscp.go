@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+
+// Package dscp marks the packets of some cgroups as background: DSCP 1, the lower-effort service of RFC 8622.
+//
+// It keeps one nftables table of its own, `inet idletime`, written in one transaction and removed in one. It talks to the
+// kernel itself (netlink), so that a guest needs no nft program.
+package dscp
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/binaryutil"
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// Table is the name of our table, in family inet.
+	Table = "idletime"
+	// LE is the code point of the lower-effort service.
+	LE = 1
+
+	register = 1
+	// The two bytes at the start of either IP header hold version, DSCP and ECN; both are rewritten as a pair, because the
+	// IPv4 header checksum goes by pairs. The checksum is at byte 10.
+	headerBytes    = 2
+	checksumOffset = 10
+)
+
+// Group is a cgroup whose sockets are marked: its place in the tree. ID is the inode number of its folder.
+type Group struct {
+	Path string
+	ID   uint64
+}
+
+// level is the depth of a group below the root, which nftables compares at.
+func (g Group) level() uint32 {
+	return uint32(strings.Count(strings.Trim(g.Path, "/"), "/") + 1)
+}
+
+// family says how DSCP lies in the first two bytes of a header.
+type family struct {
+	protocol byte
+	mask     []byte
+	value    []byte
+	checksum expr.PayloadCsumType
+}
+
+var families = []family{
+	// version(4) length(4) | DSCP(6) ECN(2)
+	{unix.NFPROTO_IPV4, []byte{0xff, 0x03}, []byte{0x00, LE << 2}, expr.CsumTypeInet},
+	// version(4) DSCP(4 upper) | DSCP(2 lower) ECN(2) flow label
+	{unix.NFPROTO_IPV6, []byte{0xf0, 0x3f}, []byte{LE >> 2, LE << 6 & 0xff}, expr.CsumTypeNone},
+}
+
+// rule is the nft rule `meta nfproto F socket cgroupv2 level N ID ip[6] dscp set le`.
+func rule(f family, g Group) []expr.Any {
+	write := &expr.Payload{
+		OperationType: expr.PayloadWrite, Base: expr.PayloadBaseNetworkHeader, Offset: 0, Len: headerBytes,
+		SourceRegister: register, CsumType: f.checksum,
+	}
+	if f.checksum != expr.CsumTypeNone {
+		write.CsumOffset = checksumOffset
+	}
+	return []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: register},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: register, Data: []byte{f.protocol}},
+		&expr.Socket{Key: expr.SocketKeyCgroupv2, Level: g.level(), Register: register},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: register, Data: binaryutil.NativeEndian.PutUint64(g.ID)},
+		&expr.Payload{DestRegister: register, Base: expr.PayloadBaseNetworkHeader, Offset: 0, Len: headerBytes},
+		&expr.Bitwise{SourceRegister: register, DestRegister: register, Len: headerBytes, Mask: f.mask, Xor: f.value},
+		write,
+	}
+}
+
+// Set makes the packets of exactly these groups be marked, in one transaction; no group removes the table.
+//
+// Needs CAP_NET_ADMIN. The network namespace is the agent's own. Sockets that exist keep the cgroup in which they were made.
+func Set(groups []Group) error {
+	conn, err := nftables.New()
+	if err != nil {
+		return explain(err)
+	}
+	table := &nftables.Table{Family: nftables.TableFamilyINet, Name: Table}
+	// Adding what may exist makes deleting it safe.
+	conn.AddTable(table)
+	conn.DelTable(table)
+	if len(groups) > 0 {
+		fill(conn, conn.AddTable(table), groups)
+	}
+	return explain(conn.Flush())
+}
+
+// Remove takes our table away; it may be gone already, and a kernel without nftables never had one.
+func Remove() error {
+	err := Set(nil)
+	if errors.Is(err, unix.EPROTONOSUPPORT) {
+		return nil
+	}
+	return err
+}
+
+// fill adds a chain with a rule for each group and family.
+func fill(conn *nftables.Conn, table *nftables.Table, groups []Group) {
+	chain := conn.AddChain(&nftables.Chain{
+		Name: "output", Table: table, Type: nftables.ChainTypeFilter,
+		Hooknum: nftables.ChainHookOutput, Priority: nftables.ChainPriorityMangle,
+	})
+	for _, group := range groups {
+		for _, each := range families {
+			conn.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: rule(each, group)})
+		}
+	}
+}
+
+// explain says what a kernel lacks where its errno does not.
+func explain(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, unix.EPROTONOSUPPORT), errors.Is(err, unix.EINVAL), errors.Is(err, unix.EOPNOTSUPP):
+		return fmt.Errorf("this kernel has no nftables (nf_tables): %w", err)
+	case errors.Is(err, unix.ENOENT):
+		return fmt.Errorf("this kernel's nftables has no `socket cgroupv2` (5.13 and nft_socket): %w", err)
+	case errors.Is(err, unix.EPERM):
+		return fmt.Errorf("the agent may not change nftables (CAP_NET_ADMIN): %w", err)
+	}
+	return fmt.Errorf("nftables: %w", err)
+}

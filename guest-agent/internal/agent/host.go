@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"idletime.org/guest-agent/internal/wire"
+)
+
+const (
+	// period is how often the state is repeated; the host forgets the guest after three of them.
+	period = 30 * time.Second
+	// silence is the time after which a host that has said nothing counts as absent.
+	silence = 3 * period
+	// answerTime is how long vm and queue wait for the host.
+	answerTime = 5 * time.Second
+	// errorGap is the least time between two error messages.
+	errorGap = time.Second
+)
+
+// Link is the agent's side of the port's protocol: what it asks for, and what the host last said. It is level-triggered:
+// Run repeats the state, and each policy replaces the one before.
+type Link struct {
+	// Send writes a line to the host.
+	Send func(line []byte) error
+	// Counts tells how much is marked.
+	Counts func() wire.Counts
+	// Now is the clock.
+	Now func() time.Time
+
+	file    string
+	session string
+	program wire.Program
+	kick    chan struct{}
+
+	mu       sync.Mutex
+	request  wire.Request
+	sequence uint64
+	here     bool
+	reason   string
+	policy   *wire.Policy
+	policyAt time.Time
+	seen     string
+	errorAt  time.Time
+	// news is closed and made anew whenever a policy comes or the host goes.
+	news chan struct{}
+}
+
+// NewLink makes the agent's end; the request survives in `file` ("" for none) until the guest reboots.
+func NewLink(file, session string, program wire.Program) *Link {
+	link := &Link{
+		Now: time.Now, Counts: func() wire.Counts { return wire.Counts{} },
+		file: file, session: session, program: program, kick: make(chan struct{}, 1), news: make(chan struct{}),
+		request: wire.Request{Class: wire.Foreground, Queues: []wire.Queues{}}, reason: "the port has not been opened yet",
+	}
+	if data, err := os.ReadFile(file); err == nil {
+		kept := wire.Request{}
+		if json.Unmarshal(data, &kept) == nil && wire.CheckClass("class", kept.Class) == nil {
+			link.request = kept.Clone()
+		}
+	}
+	return link
+}
+
+// Run sends the state when there is reason to, and every 30 s. It ends with the context.
+func (l *Link) Run(ctx context.Context) {
+	ticker := time.NewTicker(period)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		case <-l.kick:
+		}
+		if line := l.stateLine(); line != nil {
+			// An error is no news: the port tells when the host goes, and the state is sent again in any case.
+			_ = l.Send(line)
+		}
+	}
+}
+
+func (l *Link) wake() {
+	select {
+	case l.kick <- struct{}{}:
+	default:
+	}
+}
+
+// stateLine is the state now, nil while nobody is there.
+func (l *Link) stateLine() []byte {
+	counts := l.Counts()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.here {
+		return nil
+	}
+	return wire.Encode(l.state(l.request.Clone(), &counts))
+}
+
+func (l *Link) state(request wire.Request, counts *wire.Counts) wire.State {
+	return wire.State{
+		Head: wire.Head{Version: wire.Version, Type: wire.TypeState}, Session: l.session, Sequence: l.sequence,
+		Agent: l.program, Request: request, Marks: counts,
+	}
+}
+
+// Farewell takes the request back at the host, once; it stays in the file for the next agent.
+func (l *Link) Farewell() {
+	l.mu.Lock()
+	l.sequence++
+	here := l.here
+	line := wire.Encode(l.state(wire.Request{Class: wire.Foreground, Queues: []wire.Queues{}}, nil))
+	l.mu.Unlock()
+	if here {
+		_ = l.Send(line)
+	}
+}
+
+// HostHere implements port.Events.
+func (l *Link) HostHere() {
+	slog.Debug("the host may be there")
+	l.mu.Lock()
+	l.here, l.reason = true, ""
+	l.mu.Unlock()
+	l.wake()
+}
+
+// HostGone implements port.Events.
+func (l *Link) HostGone(reason string) {
+	l.mu.Lock()
+	if reason != l.reason {
+		slog.Info("the host is not there", "reason", reason)
+	}
+	l.here, l.reason, l.policy = false, reason, nil
+	l.announce()
+	l.mu.Unlock()
+}
+
+// announce wakes those who wait for news. Context: mu held.
+func (l *Link) announce() {
+	close(l.news)
+	l.news = make(chan struct{})
+}
+
+// Line implements port.Events.
+func (l *Link) Line(line []byte) {
+	head, problem := wire.ParseHead(line)
+	if problem == nil && head.Type == wire.TypePolicy {
+		var policy *wire.Policy
+		if policy, problem = wire.ParsePolicy(line); problem == nil {
+			l.take(policy)
+		}
+	}
+	// Errors are never answered, and unknown types belong to a later version.
+	if problem != nil {
+		l.complain(problem)
+	}
+}
+
+// TooLong implements port.Events.
+func (l *Link) TooLong() { l.complain(wire.TooLong()) }
+
+// take makes a policy the one in force. A session that is new gets our state, once.
+func (l *Link) take(policy *wire.Policy) {
+	l.mu.Lock()
+	fresh := policy.Session != l.seen
+	if fresh {
+		slog.Info("the host answers", "host", policy.Host.Name, "version", policy.Host.Version, "control", policy.Control)
+	}
+	l.policy, l.policyAt, l.seen = policy, l.Now(), policy.Session
+	l.announce()
+	l.mu.Unlock()
+	if fresh {
+		l.wake()
+	}
+}
+
+// complain sends an error, but not more than one a second.
+func (l *Link) complain(problem *wire.Error) {
+	l.mu.Lock()
+	now := l.Now()
+	quiet := !l.errorAt.IsZero() && now.Sub(l.errorAt) < errorGap
+	if !quiet {
+		l.errorAt = now
+	}
+	l.mu.Unlock()
+	if !quiet {
+		_ = l.Send(wire.Encode(wire.ErrorLine{Head: wire.Head{Version: wire.Version, Type: wire.TypeError}, Error: *problem}))
+	}
+}
+
+// SetClass asks for the class of the VM and waits for the answer.
+func (l *Link) SetClass(ctx context.Context, class string) (wire.Asked, error) {
+	return l.ask(ctx, func(request wire.Request) wire.Request {
+		request.Class = class
+		return request
+	}, func(refusal wire.Refusal) bool { return refusal.What == "class" })
+}
+
+// SetQueues asks for queues of a device ("" takes the wish back) and waits for the answer.
+func (l *Link) SetQueues(ctx context.Context, device wire.Device, queues string) (wire.Asked, error) {
+	return l.ask(ctx, func(request wire.Request) wire.Request {
+		return request.With(device, queues)
+	}, func(refusal wire.Refusal) bool { return refusal.What == "queues" && refusal.Device == device })
+}
+
+// ask changes the request, keeps it, tells the host and waits for the policy that answers it.
+func (l *Link) ask(
+	ctx context.Context, change func(wire.Request) wire.Request, mine func(wire.Refusal) bool,
+) (wire.Asked, error) {
+	l.mu.Lock()
+	l.request = change(l.request.Clone())
+	l.sequence++
+	sequence := l.sequence
+	err := l.keep()
+	l.mu.Unlock()
+	if err != nil {
+		return wire.Asked{}, err
+	}
+	l.wake()
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	return l.await(ctx, sequence, mine), nil
+}
+
+// keep writes the request down, in one step.
+func (l *Link) keep() error {
+	if l.file == "" {
+		return nil
+	}
+	partial := filepath.Join(filepath.Dir(l.file), ".agent.partial")
+	return errors.Join(os.WriteFile(partial, wire.Encode(l.request), 0o600), os.Rename(partial, l.file))
+}
+
+const nobody = "the request is kept, and asked again when someone does"
+
+func (l *Link) await(ctx context.Context, sequence uint64, mine func(wire.Refusal) bool) wire.Asked {
+	for {
+		l.mu.Lock()
+		policy, here, reason, news := l.policy, l.here, l.reason, l.news
+		l.mu.Unlock()
+		switch {
+		case !here:
+			return wire.Asked{Reason: "nobody answers on the host (" + reason + "): " + nobody}
+		case policy != nil && policy.Covers(l.session, sequence):
+			return verdict(policy, mine)
+		}
+		select {
+		case <-ctx.Done():
+			return wire.Asked{Reason: "nobody answers on the host: " + nobody}
+		case <-news:
+		}
+	}
+}
+
+// verdict is what a policy says about one part of the request.
+func verdict(policy *wire.Policy, mine func(wire.Refusal) bool) wire.Asked {
+	for _, refusal := range policy.Refused {
+		if mine(refusal) {
+			return wire.Asked{Answered: true, Reason: refusal.Reason}
+		}
+	}
+	return wire.Asked{Answered: true, Granted: true}
+}
+
+// Status is the host's part of the agent's status.
+func (l *Link) Status() wire.HostStatus {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	host := wire.HostStatus{Connected: l.here, Request: l.request.Clone(), Reason: l.reason}
+	if l.policy == nil {
+		if l.here {
+			host.Reason = "the channel is open on the host, and nothing has come from it yet"
+		}
+		return host
+	}
+	if age := l.Now().Sub(l.policyAt); age > silence {
+		host.Reason = "the host has said nothing for " + age.Round(time.Second).String()
+		return host
+	}
+	host.Answers, host.Policy = true, l.policy
+	return host
+}

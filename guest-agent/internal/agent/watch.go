@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"idletime.org/guest-agent/internal/facts"
+	"idletime.org/guest-agent/internal/marks"
+	"idletime.org/guest-agent/internal/rules"
+	"idletime.org/guest-agent/internal/wire"
+)
+
+const (
+	// scanPeriod is how often processes are held against the rules.
+	scanPeriod = 5 * time.Second
+	// prunePeriod is how often ended processes are forgotten where there are no rules.
+	prunePeriod = 30 * time.Second
+	// scanShare keeps scans below a two-thousandth of a processor, however many processes and marks there are: half of the
+	// 0.1 % that the agent may take in all.
+	scanShare = 2000
+)
+
+// Watch follows the rules file: it marks what a rule wants, and unmarks what no rule wants any more.
+type Watch struct {
+	Root facts.Root
+	Book *marks.Book
+	// File is the rules file; it may be absent.
+	File string
+	Self int
+
+	mu      sync.Mutex
+	rules   []rules.Rule
+	problem string
+	refused []wire.RuleRefusal
+	reload  chan struct{}
+}
+
+// NewWatch reads the file for the first time.
+func NewWatch(root facts.Root, book *marks.Book, file string, self int) *Watch {
+	watch := &Watch{Root: root, Book: book, File: file, Self: self, reload: make(chan struct{}, 1), refused: []wire.RuleRefusal{}}
+	watch.Load()
+	return watch
+}
+
+// Reload has the file read again soon.
+func (w *Watch) Reload() {
+	select {
+	case w.reload <- struct{}{}:
+	default:
+	}
+}
+
+// Load reads the file. A bad one changes nothing but the status; an absent one is no rules.
+func (w *Watch) Load() {
+	data, err := os.ReadFile(w.Root.Path(w.File))
+	if errors.Is(err, fs.ErrNotExist) {
+		data, err = nil, nil
+	}
+	var fresh []rules.Rule
+	if err == nil {
+		fresh, err = rules.Parse(w.File, data, w.Root.UserID)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err != nil {
+		w.problem = err.Error()
+		slog.Warn("the rules of before stay in force", "file", w.File, "error", err)
+		return
+	}
+	w.rules, w.problem = fresh, ""
+	slog.Info("rules are read", "file", w.File, "rules", len(fresh))
+}
+
+// Run scans until the context ends.
+func (w *Watch) Run(ctx context.Context) {
+	for {
+		wait := w.Scan()
+		select {
+		case <-ctx.Done():
+			return
+		case <-w.reload:
+			w.Load()
+		case <-time.After(wait):
+		}
+	}
+}
+
+// Scan holds all processes against the rules once; returns how long to wait before the next scan.
+func (w *Watch) Scan() time.Duration {
+	begin := time.Now()
+	period := w.scan()
+	return max(period, scanShare*time.Since(begin))
+}
+
+// scan does it; returns the usual period.
+func (w *Watch) scan() time.Duration {
+	w.Book.Prune()
+	w.Book.Follow()
+	defer w.Book.Settle()
+	w.mu.Lock()
+	current := w.rules
+	w.mu.Unlock()
+	if len(current) == 0 && !w.hasRuleMarks() {
+		w.note(nil)
+		return prunePeriod
+	}
+	processes, err := w.Root.Processes()
+	if err != nil {
+		slog.Error("processes cannot be read", "error", err)
+		return prunePeriod
+	}
+	decision := rules.Decide(current, processes, w.Self)
+	w.note(decision.Refused)
+	w.apply(decision.Wanted)
+	return scanPeriod
+}
+
+// note keeps the refused rules for the status, and logs those that are new.
+func (w *Watch) note(refused []wire.RuleRefusal) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	known := map[string]bool{}
+	for _, each := range w.refused {
+		known[each.Rule] = true
+	}
+	for _, each := range refused {
+		if !known[each.Rule] {
+			slog.Warn("a rule is refused", "file", w.File, "line", each.Line, "rule", each.Rule, "reason", each.Reason)
+		}
+	}
+	w.refused = append([]wire.RuleRefusal{}, refused...)
+}
+
+func (w *Watch) hasRuleMarks() bool {
+	for _, record := range w.Book.List(-1) {
+		if strings.HasPrefix(record.Origin, marks.RuleOrigin) {
+			return true
+		}
+	}
+	return false
+}
+
+// apply goes from what is marked by rules to what is wanted. Marks that people made are left alone.
+func (w *Watch) apply(wanted map[int]string) {
+	marked := map[int]bool{}
+	for _, record := range w.Book.List(-1) {
+		rule, byRule := strings.CutPrefix(record.Origin, marks.RuleOrigin)
+		switch {
+		case byRule && wanted[record.PID] != rule:
+			_, _ = w.Book.Unmark(0, record.PID)
+		default:
+			marked[record.PID] = true
+		}
+	}
+	for pid, rule := range wanted {
+		if !marked[pid] {
+			if _, problem := w.Book.MarkByRule(pid, rule); problem != nil {
+				slog.Warn("a process is not marked", "rule", rule, "pid", pid, "error", problem)
+			}
+		}
+	}
+}
+
+// Status is the watch's part of the agent's status.
+func (w *Watch) Status() wire.RulesStatus {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return wire.RulesStatus{File: w.File, Count: len(w.rules), Error: w.problem, Refused: w.refused}
+}

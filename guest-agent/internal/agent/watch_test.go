@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+
+package agent
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"idletime.org/guest-agent/internal/actuate"
+	"idletime.org/guest-agent/internal/actuate/dscp"
+	"idletime.org/guest-agent/internal/actuate/ioprio"
+	"idletime.org/guest-agent/internal/facts"
+	"idletime.org/guest-agent/internal/marks"
+)
+
+// stillHands remembers what was set, for processes of one thread.
+type stillHands map[int]int
+
+func (h stillHands) Threads(pid int) ([]actuate.Thread, error) {
+	return []actuate.Thread{{TID: pid, IOPrio: h[pid]}}, nil
+}
+
+func (h stillHands) Do(pid int, step actuate.Step) error {
+	h[pid] = step.Value
+	return nil
+}
+
+func (h stillHands) Idle(pid int) bool { return ioprio.Is(h[pid]) }
+
+func (h stillHands) Packets([]dscp.Group) error { return nil }
+
+// watched is a watch over a fixture with a rules file and processes.
+func watched(t *testing.T, rules string) (*Watch, string) {
+	t.Helper()
+	root := t.TempDir()
+	put(t, root, "etc/rules.yaml", rules)
+	for pid, exe := range map[int]string{1: "/sbin/init", 10: "/usr/bin/restic", 11: "/usr/bin/cc", 12: "/usr/sbin/sshd"} {
+		folder := fmt.Sprintf("proc/%d/", pid)
+		put(t, root, folder+"stat", fmt.Sprintf("%d (x) S 0 0 0 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 5 0", pid))
+		put(t, root, folder+"status", "Name:\tx\nUid:\t0\t0\t0\t0\n")
+		put(t, root, folder+"cgroup", "0::/\n")
+		if err := os.Symlink(exe, filepath.Join(root, folder, "exe")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	book, err := marks.New(facts.Root(root), stillHands{}, nil, "", 99)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return NewWatch(facts.Root(root), book, "etc/rules.yaml", 99), root
+}
+
+func put(t *testing.T, root, path, content string) {
+	t.Helper()
+	path = filepath.Join(root, path)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func markedBy(watch *Watch) string {
+	text := ""
+	for _, record := range watch.Book.List(-1) {
+		text += fmt.Sprintf("%d by %s; ", record.PID, record.Origin)
+	}
+	return text
+}
+
+func expectMarks(t *testing.T, watch *Watch, want string) {
+	t.Helper()
+	watch.Scan()
+	if got := markedBy(watch); got != want {
+		t.Errorf("marked: %s, not %s", got, want)
+	}
+}
+
+const backups = "rules:\n  - name: backups\n    executable: /usr/bin/restic\n"
+
+func TestRulesMarkAndUnmark(t *testing.T) {
+	watch, root := watched(t, backups)
+	expectMarks(t, watch, "10 by rule backups; ")
+	expectMarks(t, watch, "10 by rule backups; ")
+	put(t, root, "etc/rules.yaml", "rules:\n  - name: builds\n    executable: /usr/bin/cc\n")
+	watch.Load()
+	expectMarks(t, watch, "11 by rule builds; ")
+	if err := os.Remove(filepath.Join(root, "etc/rules.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	watch.Load()
+	expectMarks(t, watch, "")
+}
+
+func TestMarksOfPeopleStay(t *testing.T) {
+	watch, _ := watched(t, backups)
+	if _, problem := watch.Book.Mark(0, 11, "uid 0"); problem != nil {
+		t.Fatal(problem)
+	}
+	expectMarks(t, watch, "10 by rule backups; 11 by uid 0; ")
+	put(t, string(watch.Root), "etc/rules.yaml", "")
+	watch.Load()
+	expectMarks(t, watch, "11 by uid 0; ")
+}
+
+func TestABadFileChangesNothingButTheStatus(t *testing.T) {
+	watch, root := watched(t, backups)
+	put(t, root, "etc/rules.yaml", "rules:\n  - executable: [\n")
+	watch.Load()
+	expectMarks(t, watch, "10 by rule backups; ")
+	if status := watch.Status(); status.Count != 1 || !strings.HasPrefix(status.Error, "etc/rules.yaml:") {
+		t.Errorf("%+v", status)
+	}
+	put(t, root, "etc/rules.yaml", backups)
+	watch.Load()
+	if status := watch.Status(); status.Error != "" {
+		t.Errorf("%+v", status)
+	}
+}
+
+func TestARefusedRuleMarksNothing(t *testing.T) {
+	watch, _ := watched(t, "rules:\n  - name: all\n    user: root\n  - executable: /usr/bin/cc\n")
+	put(t, string(watch.Root), "etc/passwd", "root:x:0:0::/:/bin/sh\n")
+	watch.Load()
+	expectMarks(t, watch, "11 by rule line 4; ")
+	status := watch.Status()
+	if len(status.Refused) != 1 || status.Refused[0].Rule != "all" || status.Refused[0].Line != 2 {
+		t.Errorf("%+v", status.Refused)
+	}
+}

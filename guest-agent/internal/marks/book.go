@@ -1,0 +1,377 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+
+// Package marks keeps the book of what is marked background in this guest: who asked, what was there before, and how to
+// go back. It joins facts, plans and the hands that carry them out.
+package marks
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"sort"
+	"strings"
+	"sync"
+
+	"idletime.org/guest-agent/internal/actuate"
+	"idletime.org/guest-agent/internal/actuate/cgroup"
+	"idletime.org/guest-agent/internal/actuate/dscp"
+	"idletime.org/guest-agent/internal/actuate/systemd"
+	"idletime.org/guest-agent/internal/facts"
+	"idletime.org/guest-agent/internal/wire"
+)
+
+const (
+	// maxMarks bounds the memory that marks take; more processes than Linux has by default.
+	maxMarks = 65536
+	// maxUserMarks is what all marks together may come to by marks of users: the rest is for root and its rules.
+	maxUserMarks = maxMarks / 2
+	// maxPasses bounds the hunt for threads that a process makes while it is being marked. Each pass finds only those that
+	// came from threads not marked in the one before, so two are enough but for a process that does nothing else.
+	maxPasses = 20
+)
+
+// RuleOrigin begins the origin of marks that a rule made.
+const RuleOrigin = "rule "
+
+// Record is one marked process.
+type Record struct {
+	PID    int    `json:"pid"`
+	Start  uint64 `json:"start"`
+	Origin string `json:"origin"`
+	Comm   string `json:"comm"`
+	// Home is the cgroup that it came from.
+	Home  string                 `json:"home"`
+	Known map[int]actuate.Before `json:"known"`
+	// Whole: it gives way in all respects, moved or with its unit. Only in copies.
+	Whole bool `json:"-"`
+	// Group and SchedIdle are what of the wish was carried out; Group is the cgroup that it was moved to, "" if it stayed.
+	Group     string `json:"group"`
+	SchedIdle bool   `json:"sched_idle"`
+}
+
+func (r *Record) wish() actuate.Wish { return actuate.Wish{Group: r.Group, SchedIdle: r.SchedIdle} }
+
+// fallback is for threads and children that came after the mark.
+func (r *Record) fallback() actuate.Before { return r.Known[r.PID] }
+
+// Book holds all marks. Its methods may be called from any goroutine.
+type Book struct {
+	Root  facts.Root
+	Hands Hands
+	// Tree is nil without cgroup v2.
+	Tree *cgroup.Tree
+	// Units is nil without systemd.
+	Units Units
+	// SchedIdle adds SCHED_IDLE to each mark.
+	SchedIdle bool
+
+	self  int
+	store store
+
+	mu         sync.Mutex
+	records    map[int]*Record
+	groups     map[string]*Group
+	treeLacks  []string
+	moveLack   string
+	packetLack string
+	packetsOf  []dscp.Group
+	prepared   bool
+}
+
+// New makes an empty book that keeps its files in a folder ("" for none). The agent's own pid is never marked.
+func New(root facts.Root, hands Hands, tree *cgroup.Tree, folder string, self int) (*Book, error) {
+	if folder != "" {
+		if err := os.MkdirAll(folder, 0o700); err != nil {
+			return nil, err
+		}
+	}
+	return &Book{
+		Root: root, Hands: hands, Tree: tree, self: self, store: store(folder),
+		records: map[int]*Record{}, groups: map[string]*Group{},
+	}, nil
+}
+
+// Load takes up what an earlier agent has marked and what still lives.
+func (b *Book) Load() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.store.load("process", func(data []byte) error {
+		record := &Record{}
+		if err := json.Unmarshal(data, record); err != nil {
+			return err
+		}
+		err := b.same(record)
+		if err == nil {
+			b.records[record.PID] = record
+		}
+		return err
+	})
+	b.loadGroups()
+	b.probe()
+	b.restPackets()
+}
+
+// probe finds out what this kernel has by doing it once, so that status can tell before the first mark. What a unit of
+// systemd can give up is told at the first mark.
+func (b *Book) probe() {
+	if b.Tree == nil {
+		return
+	}
+	group := cgroup.Background
+	if b.Units != nil {
+		group = b.Root.Cgroup(b.self)
+	} else {
+		b.prepare()
+	}
+	if id, err := b.Tree.ID(group); err == nil && strings.Trim(group, "/") != "" {
+		b.tellPackets([]dscp.Group{{Path: group, ID: id}})
+	}
+}
+
+// May says whether a user may mark or unmark a process; nil is yes.
+func May(uid uint32, process facts.Process) *wire.Error {
+	if uid == 0 || process.Owned(uid) {
+		return nil
+	}
+	return wire.Errorf(wire.CodeNotPermitted, "uid %d may not mark pid %d of uid %d: only root may mark processes of others",
+		uid, process.PID, process.UIDs[0])
+}
+
+// examine finds a process that this user may mark or unmark.
+func (b *Book) examine(uid uint32, pid int) (facts.Process, *wire.Error) {
+	process, err := b.Root.Process(pid)
+	if err != nil {
+		return process, notFound(pid, err)
+	}
+	if words := process.Protected(b.self); words != "" {
+		return process, wire.Errorf(wire.CodeProtected, "%s", words)
+	}
+	return process, May(uid, process)
+}
+
+func notFound(pid int, err error) *wire.Error {
+	if errors.Is(err, facts.ErrGone) {
+		return wire.Errorf(wire.CodeNotFound, "there is no process %d", pid)
+	}
+	return wire.Errorf(wire.CodeFailed, "%v", err)
+}
+
+// Mark makes a process background, with all its threads and the children that it will have.
+//
+// It is moved to where all of it gives way only if it keeps its limits; root may mark it out of those where no systemd runs.
+func (b *Book) Mark(uid uint32, pid int, origin string) (wire.Marked, *wire.Error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	done, process, own, problem := b.mark(uid, pid, origin, uid != 0)
+	if problem != nil {
+		return done, problem
+	}
+	if b.Units != nil && b.records[pid].Group == "" {
+		_, unitGroup := systemd.Unit(process.Cgroup)
+		if lack := b.settle(unitGroup, true); lack == "" {
+			own = ""
+		} else if own == "" {
+			own = fmt.Sprintf(stays, pid, lack)
+		}
+	}
+	done.Lacks = b.lacks(own)
+	return done, nil
+}
+
+// MarkByRule is Mark for a rule, which frees nobody of limits: who starts a program that a rule names has chosen no more than
+// that. Settle makes whole units give way.
+func (b *Book) MarkByRule(pid int, rule string) (wire.Marked, *wire.Error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	done, _, own, problem := b.mark(0, pid, RuleOrigin+rule, true)
+	done.Lacks = b.lacks(own)
+	return done, problem
+}
+
+// mark does it; `own` says what of this process is not marked because it was not moved. Context: mu held.
+func (b *Book) mark(
+	uid uint32, pid int, origin string, keepsLimits bool,
+) (done wire.Marked, process facts.Process, own string, problem *wire.Error) {
+	process, problem = b.examine(uid, pid)
+	if problem == nil && uid != 0 && len(b.records) >= maxUserMarks {
+		problem = wire.Errorf(wire.CodeBusy, "%d processes are marked: that is the limit for all but root", len(b.records))
+	}
+	if problem != nil {
+		return done, process, "", problem
+	}
+	group, own := b.place(process, keepsLimits)
+	if group == cgroup.Background {
+		b.prepare()
+	}
+	done.Threads, problem = b.markProcess(process, origin, group)
+	if problem != nil {
+		return done, process, own, problem
+	}
+	done.Processes = 1
+	b.refreshPackets(group)
+	return done, process, own, nil
+}
+
+// markProcess does it, and writes it down first: a crash in the middle can then be undone.
+func (b *Book) markProcess(process facts.Process, origin, group string) (int, *wire.Error) {
+	record := b.records[process.PID]
+	if record == nil || record.Start != process.Start {
+		if len(b.records) >= maxMarks {
+			return 0, wire.Errorf(wire.CodeBusy, "%d processes are marked: that is the limit", len(b.records))
+		}
+		record = &Record{PID: process.PID, Start: process.Start, Known: map[int]actuate.Before{}}
+	}
+	if group != record.Group {
+		// Somebody may have moved it since it was marked first: it must not go back to where we had it.
+		record.Group, record.Home = group, b.home(process)
+	}
+	record.Origin, record.Comm, record.SchedIdle = origin, process.Comm, record.SchedIdle || b.SchedIdle
+	threads, err := b.hunt(record)
+	if err == nil {
+		err = b.same(record)
+	}
+	if err != nil {
+		b.undo(record, process.PID)
+		b.forget(record.PID)
+		return 0, failed(process.PID, err)
+	}
+	return threads, nil
+}
+
+func failed(pid int, err error) *wire.Error {
+	if errors.Is(err, facts.ErrGone) {
+		return notFound(pid, err)
+	}
+	return wire.Errorf(wire.CodeFailed, "%v", err)
+}
+
+// same makes sure that the number still is that of the process that was examined: numbers are used again.
+func (b *Book) same(record *Record) error {
+	start, err := b.Root.Start(record.PID)
+	if err == nil && start != record.Start {
+		err = fmt.Errorf("process %d: %w", record.PID, facts.ErrGone)
+	}
+	return err
+}
+
+// hunt repeats look, plan and act until nothing is left to do; threads may come while it goes on.
+func (b *Book) hunt(record *Record) (count int, err error) {
+	for pass := 0; pass < maxPasses; pass++ {
+		threads, err := b.Hands.Threads(record.PID)
+		if err != nil {
+			return 0, err
+		}
+		steps := actuate.Mark(threads, b.Root.Cgroup(record.PID), record.wish())
+		if len(steps) == 0 && pass > 0 {
+			return len(threads), nil
+		}
+		actuate.Remember(record.Known, threads)
+		b.records[record.PID] = record
+		if err := b.store.save(processFile(record.PID), record); err != nil {
+			return 0, err
+		}
+		if err := b.doAll(record, steps); err != nil {
+			return 0, err
+		}
+		count = len(threads)
+	}
+	return count, nil
+}
+
+// doAll carries out steps. A process that systemd does not move stays, and its requests are marked all the same.
+func (b *Book) doAll(record *Record, steps []actuate.Step) error {
+	for _, step := range steps {
+		err := b.Hands.Do(record.PID, step)
+		if step.Kind == actuate.MoveTo && b.Units != nil {
+			b.noteMove(record, err)
+			continue
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// prepare makes the background group once.
+func (b *Book) prepare() {
+	if b.prepared && b.Tree.Has(cgroup.Background) {
+		return
+	}
+	lacks, err := b.Tree.Prepare()
+	if err != nil {
+		lacks = []string{fmt.Sprintf("processes are not moved to %s: %v", cgroup.Background, err)}
+	}
+	b.treeLacks, b.prepared = lacks, true
+}
+
+func (b *Book) forget(pid int) {
+	delete(b.records, pid)
+	b.store.remove(processFile(pid))
+}
+
+// Count says how much is marked.
+func (b *Book) Count() wire.Counts {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	counts := wire.Counts{Processes: len(b.records)}
+	for _, group := range b.groups {
+		if !group.Whole {
+			counts.Cgroups++
+		}
+	}
+	return counts
+}
+
+// List gives copies of at most `limit` records, by pid; a negative limit is none, and leaves units out of what is Whole.
+func (b *Book) List(limit int) []Record {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	pids := make([]int, 0, len(b.records))
+	for pid := range b.records {
+		pids = append(pids, pid)
+	}
+	sort.Ints(pids)
+	result := []Record{}
+	if limit >= 0 && limit < len(pids) {
+		pids = pids[:limit]
+	}
+	for _, pid := range pids {
+		record := *b.records[pid]
+		record.Whole = record.Group != "" || limit >= 0 && b.inGroup(pid)
+		result = append(result, record)
+	}
+	return result
+}
+
+// inGroup tells whether a process is in a unit that gives way.
+func (b *Book) inGroup(pid int) bool {
+	_, unitGroup := systemd.Unit(b.Root.Cgroup(pid))
+	return b.groups[unitGroup] != nil
+}
+
+// Lacks says in plain words what marks do not reach in this guest.
+func (b *Book) Lacks() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.lacks("")
+}
+
+func (b *Book) lacks(own string) []string {
+	result := []string{}
+	if own != "" {
+		result = append(result, own)
+	}
+	if b.Tree == nil {
+		result = append(result, "packets, processor time and write-back are not marked: cgroup v2 is not mounted")
+		return result
+	}
+	result = append(result, b.treeLacks...)
+	for _, lack := range []string{b.moveLack, b.packetLack} {
+		if lack != "" {
+			result = append(result, lack)
+		}
+	}
+	return result
+}

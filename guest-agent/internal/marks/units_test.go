@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+
+package marks
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"idletime.org/guest-agent/internal/actuate/cgroup"
+	"idletime.org/guest-agent/internal/actuate/systemd"
+	"idletime.org/guest-agent/internal/wire"
+)
+
+// bus is a systemd of a world: what it is asked to do, it writes down. The real one is in systemd_test.go.
+type bus struct {
+	w    *world
+	told []string
+	fail error
+}
+
+func (b *bus) Move(int, string) error { return errors.New("the world moves processes itself") }
+
+func (b *bus) Quiet(unit string) (cgroup.Attributes, error) {
+	b.told = append(b.told, "quiet "+unit)
+	return cgroup.Attributes{"CPUWeight": "7"}, b.fail
+}
+
+func (b *bus) Restore(unit string, before cgroup.Attributes) error {
+	b.told = append(b.told, "restore "+unit+" "+before["CPUWeight"])
+	return b.fail
+}
+
+func (b *bus) ControlGroup(unit string) (string, error) {
+	if b.fail != nil {
+		return "", b.fail
+	}
+	if group := path.Join("/system.slice", unit); (cgroup.Tree{Mount: filepath.Join(b.w.root, "cgroup")}).Has(group) {
+		return group, nil
+	}
+	return "", fmt.Errorf("unit %s: %w", unit, systemd.ErrNoUnit)
+}
+
+func (b *bus) expect(want ...string) {
+	b.w.t.Helper()
+	if got := strings.Join(b.told, "; "); got != strings.Join(want, "; ") {
+		b.w.t.Errorf("systemd was told %q, not %q", got, want)
+	}
+	b.told = nil
+}
+
+// join puts a new process into a cgroup, as its file says.
+func (w *world) join(pid int, uid uint32, group string) {
+	w.process(pid, 1, uid, group, 1)
+	old, _ := os.ReadFile(filepath.Join(w.root, "cgroup", group, "cgroup.procs"))
+	w.write("cgroup"+group+"/cgroup.procs", string(old)+strconv.Itoa(pid)+"\n")
+}
+
+const session = "/user.slice/user-1000.slice/session-1.scope"
+
+// withSystemd is a world with a service of two processes and a login session of one.
+func withSystemd(t *testing.T) (*world, *bus, *Book) {
+	w := newWorld(t)
+	w.process(1, 0, 0, "/init.scope", 1)
+	w.join(42, 1000, "/system.slice/a.service")
+	w.join(43, 0, "/system.slice/a.service")
+	w.join(50, 1000, session)
+	units := &bus{w: w}
+	return w, units, w.bookWith(units)
+}
+
+func TestAUnitGivesWayWhenAllOfItIsMarked(t *testing.T) {
+	w, units, book := withSystemd(t)
+	done, problem := book.Mark(1000, 42, "test")
+	must(t, problem)
+	w.expect(42, "/system.slice/a.service 6000/0 6000/0")
+	units.expect()
+	if len(done.Lacks) != 1 || !strings.Contains(done.Lacks[0], "a.service, of which not all is marked") {
+		t.Errorf("it lacks %q", done.Lacks)
+	}
+	_, problem = book.Mark(0, 43, "test")
+	must(t, problem)
+	units.expect("quiet a.service")
+	if len(w.packets) != 1 || w.packets[0].Path != "/system.slice/a.service" || book.Count() != (wire.Counts{Processes: 2}) {
+		t.Errorf("packets of %v, %+v", w.packets, book.Count())
+	}
+	if _, problem := book.UnmarkGroup("/system.slice/a.service"); code(problem) != "not-marked" {
+		t.Errorf("%v", problem)
+	}
+	_, problem = book.Unmark(1000, 42)
+	must(t, problem)
+	units.expect("restore a.service 7")
+}
+
+// TestAUnitThatGetsAnotherProcessGivesWayNoMore, and one whose process was idle by its own wish does not when nobody marks it.
+func TestAUnitThatGetsAnotherProcessGivesWayNoMore(t *testing.T) {
+	w, units, book := withSystemd(t)
+	for _, pid := range []int{42, 43} {
+		_, problem := book.MarkByRule(pid, "a")
+		must(t, problem)
+	}
+	units.expect()
+	book.Settle()
+	units.expect("quiet a.service")
+	w.join(44, 0, "/system.slice/a.service")
+	book.Settle()
+	units.expect("restore a.service 7")
+	w.threads[44][0].IOPrio = 3 << 13
+	book.Settle()
+	units.expect("quiet a.service")
+	for _, pid := range []int{42, 43} {
+		w.threads[pid][0].IOPrio = 3 << 13
+		_, problem := book.Unmark(0, pid)
+		must(t, problem)
+	}
+	units.expect("restore a.service 7")
+	book.Settle()
+	units.expect()
+}
+
+func TestAMarkedUnitIsSystemds(t *testing.T) {
+	w, units, book := withSystemd(t)
+	w.write("cgroup/user/1000/a.service/cgroup.procs", "")
+	path, problem := book.Resolve(0, wire.Target{Unit: "a"})
+	must(t, problem)
+	_, problem = book.MarkGroup(path)
+	must(t, problem)
+	units.expect("quiet a.service")
+	// The next agent knows what the unit had; when the unit has ended it gets that back, for its next start.
+	if err := os.RemoveAll(filepath.Join(w.root, "cgroup/system.slice/a.service")); err != nil {
+		t.Fatal(err)
+	}
+	w.bookWith(units).Prune()
+	units.expect("restore a.service 7")
+	if _, problem := book.Resolve(0, wire.Target{Unit: "gone"}); code(problem) != "not-found" {
+		t.Errorf("%v", problem)
+	}
+	units.fail = errors.New("no")
+	if _, problem := book.Resolve(0, wire.Target{Unit: "a"}); code(problem) != "failed" {
+		t.Errorf("%v", problem)
+	}
+	if _, problem := book.MarkGroup(session); code(problem) != "failed" {
+		t.Errorf("%v", problem)
+	}
+}
+
+func TestSessionsKeepTheLimitsOfTheirSlice(t *testing.T) {
+	w, units, book := withSystemd(t)
+	w.write("cgroup/user.slice/user-1000.slice/pids.max", "50\n")
+	_, problem := book.Mark(0, 50, "test")
+	must(t, problem)
+	w.expect(50, "/user.slice/user-1000.slice/idletime-session-1.scope 6000/0 6000/0")
+	_, problem = book.Unmark(1000, 50)
+	must(t, problem)
+	w.expect(50, session+" 0/0 4001/0")
+	w.write("cgroup"+session+"/memory.max", "1\n")
+	w.join(51, 1000, session)
+	done, problem := book.Mark(0, 50, "test")
+	must(t, problem)
+	w.expect(50, session+" 6000/0 6000/0")
+	if !strings.Contains(done.Lacks[0], "memory.max of "+session) {
+		t.Errorf("it lacks %q", done.Lacks)
+	}
+	units.expect()
+	// All of it can give way where it is.
+	done, problem = book.Mark(1000, 51, "test")
+	must(t, problem)
+	units.expect("quiet session-1.scope")
+	if len(done.Lacks) != 2 || strings.Contains(done.Lacks[0], "51") {
+		t.Errorf("it lacks %q", done.Lacks)
+	}
+}
+
+// TestWhatSystemdDoesNotMoveIsMarkedAllTheSame.
+func TestWhatSystemdDoesNotMoveIsMarkedAllTheSame(t *testing.T) {
+	w, _, book := withSystemd(t)
+	w.fail = errors.New("systemd does not answer")
+	w.failOnly = "cgroup"
+	done, problem := book.Mark(1000, 50, "test")
+	must(t, problem)
+	w.expect(50, session+" 6000/0 6000/0")
+	if !strings.Contains(strings.Join(done.Lacks, "; "), "are not moved: systemd does not answer") {
+		t.Errorf("it lacks %q", done.Lacks)
+	}
+}
+
+// TestWhatSystemdHasNotGivenBackIsTriedAgain: a unit does not stay idle because systemd did not answer once.
+func TestWhatSystemdHasNotGivenBackIsTriedAgain(t *testing.T) {
+	w, units, book := withSystemd(t)
+	_, problem := book.MarkGroup("/system.slice/a.service")
+	must(t, problem)
+	units.fail = errors.New("systemd does not answer")
+	if _, problem := book.UnmarkGroup("/system.slice/a.service"); code(problem) != "failed" {
+		t.Errorf("%v", problem)
+	}
+	if err := os.RemoveAll(filepath.Join(w.root, "cgroup/system.slice/a.service")); err != nil {
+		t.Fatal(err)
+	}
+	book.Prune()
+	units.fail, units.told = nil, nil
+	book.Prune()
+	units.expect("restore a.service 7")
+	book.Prune()
+	units.expect()
+}
+
+// TestAMarkedProcessThatWasMovedStaysThere: marking it again must not take it out of what it was put into.
+func TestAMarkedProcessThatWasMovedStaysThere(t *testing.T) {
+	w, _, book := withSystemd(t)
+	_, problem := book.Mark(1000, 50, "test")
+	must(t, problem)
+	w.write("proc/50/cgroup", "0::/system.slice/jail.service\n")
+	w.write("cgroup/system.slice/jail.service/cgroup.procs", "50\n")
+	_, problem = book.Mark(1000, 50, "test")
+	must(t, problem)
+	w.expect(50, "/system.slice/jail.service 6000/0 6000/0")
+	_, problem = book.Unmark(1000, 50)
+	must(t, problem)
+	w.expect(50, "/system.slice/jail.service 0/0 4001/0")
+}
+
+// TestRulesKeepLimits: a rule that names a program frees nobody who starts it; root who marks one process may.
+func TestRulesKeepLimits(t *testing.T) {
+	w := newWorld(t)
+	book := w.book()
+	w.write("cgroup/user/pids.max", "50\n")
+	w.process(42, 0, 1000, "/user", 1)
+	done, problem := book.MarkByRule(42, "backups")
+	must(t, problem)
+	w.expect(42, "/user 6000/0 6000/0")
+	if len(done.Lacks) == 0 || !strings.Contains(done.Lacks[0], "pids.max of /user") {
+		t.Errorf("it lacks %q", done.Lacks)
+	}
+}
+
+// TestUsersLeaveMarksForRoot: however many processes users mark, root can mark one more.
+func TestUsersLeaveMarksForRoot(t *testing.T) {
+	w := newWorld(t)
+	book := w.book()
+	w.process(42, 0, 1000, "/user", 1)
+	for pid := range maxUserMarks {
+		book.records[1000000+pid] = &Record{PID: 1000000 + pid}
+	}
+	if _, problem := book.Mark(1000, 42, "test"); code(problem) != "busy" {
+		t.Errorf("%v", problem)
+	}
+	_, problem := book.Mark(0, 42, "test")
+	must(t, problem)
+}
