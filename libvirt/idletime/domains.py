@@ -4,17 +4,17 @@
 from __future__ import annotations
 
 import contextlib
-import io
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import libvirt
-from lxml import etree
 
+from .compiler.facts import Source
 from .errors import Exit, IdletimeError
 from .policy.edit import for_libvirt
 from .policy.model import NAMESPACE
+from .resolve.lookup import Network, network_of, volume_of
 
 _STATES = {libvirt.VIR_DOMAIN_RUNNING: "running", libvirt.VIR_DOMAIN_BLOCKED: "running",
            libvirt.VIR_DOMAIN_PAUSED: "paused", libvirt.VIR_DOMAIN_SHUTDOWN: "in shutdown",
@@ -78,19 +78,18 @@ class HostLookup:
 
     connection: Any
 
-    def volume(self, pool: str, volume: str) -> str | None:
+    def volume(self, pool: str, volume: str) -> Source | None:
+        """The pool need not run: of most kinds the path is known without."""
         with contextlib.suppress(libvirt.libvirtError):
-            return str(self.connection.storagePoolLookupByName(pool).storageVolLookupByName(volume).path())
+            found, path = self.connection.storagePoolLookupByName(pool), None
+            with contextlib.suppress(libvirt.libvirtError):
+                path = str(found.storageVolLookupByName(volume).path())
+            return volume_of(found.XMLDesc(0), volume, path)
         return None
 
-    def bridge(self, network: str) -> str | None:
+    def network(self, name: str) -> Network | None:
         with contextlib.suppress(libvirt.libvirtError):
-            found = self.connection.networkLookupByName(network)
-            root = etree.parse(io.StringIO(found.XMLDesc(0))).getroot()
-            interface = root.find("./forward/interface")
-            if root.find("bridge") is not None:
-                return str(found.bridgeName())
-            return None if interface is None else interface.get("dev")
+            return network_of(self.connection.networkLookupByName(name).XMLDesc(0))
         return None
 
 
@@ -109,13 +108,13 @@ class LateLookup:
                 self._known = HostLookup(connect(self.uri, read_only=True))
         return self._known
 
-    def volume(self, pool: str, volume: str) -> str | None:
+    def volume(self, pool: str, volume: str) -> Source | None:
         known = self._lookup()
         return known.volume(pool, volume) if known else None
 
-    def bridge(self, network: str) -> str | None:
+    def network(self, name: str) -> Network | None:
         known = self._lookup()
-        return known.bridge(network) if known else None
+        return known.network(name) if known else None
 
 
 def is_qemu(connection: Any) -> bool:

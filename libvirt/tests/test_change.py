@@ -14,6 +14,7 @@ from idletime.cli import commands
 from idletime.domains import HostError
 from idletime.errors import Exit, Kind, PolicyError
 from idletime.policy import edit
+from idletime.resolve import Network
 
 BARE = """<domain type='kvm'>
   <name>vm</name>
@@ -178,10 +179,10 @@ def test_a_wrong_policy_changes_nothing(monitor):
 def test_lookups_of_a_real_driver():
     """libvirt's test driver has a network and a pool."""
     found = domains.HostLookup(domains.connect("test:///default", read_only=True))
-    assert found.bridge("default") == "virbr0"
-    assert found.bridge("nosuch") is None
+    assert found.network("default") == Network("nat", "virbr0")
+    assert found.network("nosuch") is None
     assert found.volume("nosuch", "a") is None
-    assert domains.LateLookup("test:///no/such/file").bridge("default") is None
+    assert domains.LateLookup("test:///no/such/file").network("default") is None
 
 
 def test_mark_names_resources():

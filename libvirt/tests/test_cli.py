@@ -41,7 +41,7 @@ def uri(tmp_path):
 def test_check(host):
     done = run("check", "--root", host("rack"), RACK / "virt-install.xml")
     assert done.returncode == 4  # its network is known to libvirt only
-    assert "network 'default' has no known bridge" in done.stderr
+    assert "not resolved, so left out: network 'default' is not known" in done.stdout
     done = run("check", "--root", host("rack"), RACK / "proxmox-like.xml")
     assert done.returncode == 0
     assert "disk vda: background on group-sdd" in done.stdout
@@ -68,7 +68,7 @@ def test_compile_a_device(host, tmp_path):
     [
         (["check", DATA / "policy/invalid/hold-empty.xml"], 3, "hold: needs the attribute 'max'"),
         (["check", "/no/such/file.xml"], 2, "there is no file"),
-        (["compile", "--root", "/nonexistent", RACK / "crypt.xml"], 4, "remedy"),
+        (["compile", "--root", "/nonexistent", RACK / "crypt.xml"], 0, "remedy"),
         (["compile", DATA / "compile-errors/not-a-domain.xml"], 3, "not a domain"),
         (["status", "--nosuch"], 2, "usage"),
         ([], 2, "usage"),

@@ -72,6 +72,29 @@ def test_nobody_compiled_it(run: Run) -> None:
     assert run("prepare", domain(), 'on-uncompiled = "warn"').returncode == 0
 
 
+def compiled_elsewhere(xml: str, run_dir: Path, resource: str | None) -> str:
+    """Compiled when the disk, which the policy does not name, was on this resource (None: when nobody knew)."""
+    source = compiler.Source("disk", "file", "/nowhere")
+    return compiler.compile(xml, compiler.HostFacts({source: compiler.Resolution(resource)}, str(run_dir))).xml
+
+
+@pytest.mark.parametrize("resource", ["elsewhere", None])
+def test_the_host_has_changed_since(run: Run, tmp_path: Path, resource: str | None) -> None:
+    """Another default route, a disk that came or went: the domain starts as it was compiled, and that is said."""
+    xml = compiled_elsewhere(domain().replace(" resource='sda'", ""), tmp_path / "run", resource)
+    result = run("prepare", xml)
+    assert (result.returncode, result.stdout) == (0, "")
+    assert "this host has changed since its policy was compiled" in result.stderr
+    arenas = [entry.name for entry in (tmp_path / "run").glob("*")]
+    assert arenas == ([resource] if resource else [])
+
+
+def test_the_policy_has_changed_since(run: Run, tmp_path: Path) -> None:
+    """That is no change of the host: whoever wrote it wants it in force."""
+    xml = compiled_elsewhere(domain().replace(" resource='sda'", ""), tmp_path / "run", "elsewhere")
+    assert run("prepare", xml.replace("class='background'", "class='guest'")).returncode == 1
+
+
 @pytest.mark.parametrize("operation", ["migrate", "restore"])
 def test_resources_of_this_host(run: Run, tmp_path: Path, operation: str) -> None:
     """What another host compiled comes out with the arena of this one."""

@@ -66,6 +66,18 @@ def test_a_wrong_policy_is_a_problem_and_no_failure():
     assert "class='idle' is not known" in found.problems[0]
 
 
+def test_what_is_not_resolved_is_a_problem():
+    """The rest of the domain is in force, and this is not."""
+    second = """<disk type='file'><source file='/dev/nosuch'/><target dev='vdb' bus='virtio'/></disk></devices>"""
+    xml = XML.replace("disk resource='sda'", "disk target='vda' resource='sda'").replace("</devices>", second)
+    found = build(running(), xml)
+    assert [one.target for one in found.devices] == ["vda"] and found.in_force is False
+    assert found.problems == (
+        "disk target='vdb': not resolved, so left out: there is no block device /dev/nosuch; remedy: correct the path, or "
+        "bring the device up, or name one: <disk target='vdb' resource='NAME'/> ('none' leaves it out)",
+    )
+
+
 def test_table_and_json_are_one_model(capsys, golden):
     found = [build(running()), build(None, state="shut off"), build(None, edit.without(XML))]
     show.result(Namespace(json=False), None, lambda: show.status(found))

@@ -59,7 +59,7 @@ def check(options: _Arguments) -> int:
     lines += show.plan_lines(result.plan) if result else ["the policy is valid"]
     show.result(options, {"policy": True, "findings": show.plain(findings),
                           "plan": show.plain(result.plan) if result else None}, lines)
-    return Exit.OK
+    return Exit.FIT if result and result.plan.unresolved else Exit.OK
 
 
 def _is_domain(xml: str) -> bool:

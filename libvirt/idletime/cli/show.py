@@ -53,8 +53,9 @@ def plan_lines(plan: Plan) -> list[str]:
     lines = [f"resource {resource.name}: {resource.path}" +
              (f" ({' > '.join(resource.trail)})" if resource.trail else "") for resource in plan.resources]
     names = {resource.id: resource.name for resource in plan.resources}
-    return lines + [f"{device.kind} {device.target}: {device.class_.value} on {names[device.resource]}"
-                    for device in plan.devices]
+    lines += [f"{device.kind} {device.target}: {device.class_.value} on {names[device.resource]}"
+              for device in plan.devices]
+    return lines + [f"{device.kind} {device.target}: not resolved" for device in plan.unresolved]
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:

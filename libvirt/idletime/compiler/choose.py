@@ -11,7 +11,7 @@ from ..policy.grammar import SWITCHES
 from ..policy.model import AUTO, NONE, Class, DevicePolicy, Policy
 from .devices import DeviceFacts
 from .facts import HostFacts, Resolution
-from .result import DevicePlan, Plan, ResourcePlan
+from .result import DevicePlan, Plan, ResourcePlan, Unresolved
 from .want import numbers_of
 
 ID_PREFIX = "idletime-"
@@ -26,6 +26,7 @@ class _Chooser:
     findings: list[Finding] = field(default_factory=list)
     resources: dict[str, Resolution] = field(default_factory=dict)
     devices: list[DevicePlan] = field(default_factory=list)
+    unresolved: list[Unresolved] = field(default_factory=list)
     left_alone: set[str] = field(default_factory=set)  # kinds of which some device is not attached
 
     def say(self, severity: Severity, said: DevicePolicy | None, label: str, message: str, remedy: str) -> None:
@@ -45,7 +46,7 @@ def choose(policy: Policy, devices: Sequence[DeviceFacts], host: HostFacts,
     for device in devices:
         _device(chooser, device)
     resources = tuple(_resource(chooser, name) for name in sorted(chooser.resources))
-    plan = Plan(resources, tuple(chooser.devices), _hotplug(chooser, devices))
+    plan = Plan(resources, tuple(chooser.devices), _hotplug(chooser, devices), tuple(chooser.unresolved))
     return plan, chooser.findings
 
 
@@ -103,15 +104,25 @@ def _name(chooser: _Chooser, device: DeviceFacts, said: DevicePolicy, named: boo
     resolution = Resolution(said.resource) if said.resource != AUTO else \
         chooser.host.resolutions.get(device.source, Resolution(
             None, problem="its source was not resolved", remedy="run this on the host of the domain"))
+    if resolution.none:
+        chooser.say(Severity.NOTE, said, device.label, f"left out: {resolution.none}", "")
+        return None
     if resolution.name is None:
-        chooser.say(Severity.ERROR, said, device.label, f"no resource: {resolution.problem}",
-                    (resolution.remedy + ", or " if resolution.remedy else "") +
-                    f"name one: <{device.kind} target='{device.target}' resource='NAME'/> ('none' leaves it out)")
+        _unresolved(chooser, device, said, resolution)
         return None
     for note in resolution.notes:
         chooser.say(Severity.NOTE, said, device.label, note, "")
     chooser.resources.setdefault(resolution.name, resolution)
     return resolution.name
+
+
+def _unresolved(chooser: _Chooser, device: DeviceFacts, said: DevicePolicy, resolution: Resolution) -> None:
+    """Left out and said: a domain shall not fail to start because a route or a disk is not there."""
+    remedy = (resolution.remedy + ", or " if resolution.remedy else "") + \
+        f"name one: <{device.kind} target='{device.target}' resource='NAME'/> ('none' leaves it out)"
+    chooser.say(Severity.WARNING, said, device.label, f"not resolved, so left out: {resolution.problem}", remedy)
+    chooser.unresolved.append(Unresolved(device.kind, device.target, chooser.aliases[device.label],
+                                         resolution.problem, remedy))
 
 
 def _serve(device: DeviceFacts) -> str:
@@ -142,7 +153,7 @@ def _resource(chooser: _Chooser, name: str) -> ResourcePlan:
 
 def _settings(chooser: _Chooser, name: str) -> dict[str, int | bool]:
     """What the policy says of a resource, without what changes nothing there."""
-    settings = chooser.policy.settings_of(name)
+    settings = {**chooser.host.settings.get(name, {}), **chooser.policy.settings_of(name)}
     idle = {switch for switch in SWITCHES if not settings.get(switch)}
     if "auto" in idle:
         idle.add("budget-percent")

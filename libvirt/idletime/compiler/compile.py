@@ -49,7 +49,7 @@ def compile(domain_xml: str, host: HostFacts) -> CompileResult:
     _raise_errors(findings + merge.findings)
     metadata = document.root.find("metadata")
     assert metadata is not None, "the policy is in it"
-    merge.finish(metadata)
+    merge.finish(metadata, empty=bool(plan.unresolved))
     xml = document.render()
     if given is not document and same(Document(xml).root, given.root):
         xml = domain_xml  # it is compiled already; libvirt has put it in another order

@@ -31,6 +31,7 @@ from .protocol import State
 from .settings import Settings
 from .settle import Looked, Memory, settle
 from .waiting import Queue
+from .ways import Watch
 
 TICK_SECONDS = 5.0
 """How often silence and hanging threads are looked for."""
@@ -55,6 +56,7 @@ class Daemon:
         self.stopping = False
         self.host = Host(settings.uri, Listener(self.appeared, self.touched, self.reset))
         self.hands = Hands(self.host.open)
+        self.watch = Watch(self._touch_all)
 
     # ---- what happens
 
@@ -69,6 +71,10 @@ class Daemon:
         """Something happened to a domain."""
         self.queue.touch(uuid, self.loop.time())
         self.wake.set()
+
+    def _touch_all(self) -> None:
+        for uuid in self.queue.known():
+            self.touched(uuid)
 
     def reset(self, uuid: str) -> None:
         """A guest was reset: its processes are gone, and so is what they asked for."""
@@ -99,6 +105,7 @@ class Daemon:
             ticker.cancel()
             for channel in self.channels.values():
                 channel.close()
+            self.watch.close()
             self.host.close()
             self.hands.close()
 
@@ -185,8 +192,7 @@ class Daemon:
                 self.wake.set()
             if now - resync >= self.settings.resync_seconds:
                 resync = now
-                for uuid in self.queue.known():
-                    self.touched(uuid)
+                self._touch_all()
             last = now
 
 

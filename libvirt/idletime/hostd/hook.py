@@ -13,21 +13,36 @@ from dataclasses import replace
 from pathlib import Path
 
 from .. import compiler, resolve
+from ..compiler import stored
+from ..compiler.merge import NAMESPACE as COMPILED
 from ..errors import PolicyError
+from ..resolve.tree import Tree
 from . import arena, owner, settings, verdict
 
 
 def compiled(xml: str, options: settings.Settings) -> compiler.CompileResult | PolicyError:
     """What the compiler makes of a domain on this host. The emulator is not asked: a start shall not wait for that."""
     try:
-        return compiler.compile(xml, resolve.gather(xml, run_dir=options.run_dir, probe=False))
+        lookup = resolve.LibvirtFiles(Tree("/"))
+        return compiler.compile(xml, resolve.gather(xml, lookup=lookup, run_dir=options.run_dir, probe=False))
     except PolicyError as error:
         return error
 
 
+def as_it_was(xml: str) -> compiler.CompileResult | None:
+    """The same on the host as it was when the domain was compiled; None if it never was, or not with this policy."""
+    if COMPILED not in xml:
+        return None
+    try:
+        result = compiler.compile(xml, stored.facts_of(xml))
+    except PolicyError:
+        return None
+    return result if result.xml == xml else None
+
+
 def judge(operation: str, name: str, xml: str, options: settings.Settings) -> verdict.Verdict:
     """The verdict, with the arenas made that it wants."""
-    result = verdict.decide(operation, name, xml, compiled(xml, options), options)
+    result = verdict.decide(operation, name, xml, compiled(xml, options), options, as_it_was(xml))
     if result.refuse or not result.arenas:
         return result
     try:

@@ -148,6 +148,8 @@ def _live(job: _Job, looked: Looked, wanted: Wish | None) -> Looked:
         return looked
     plan = compiler.plan(xml, job.facts(xml))
     there = rights.devices(xml, plan)
+    if not job.domain.isPersistent():  # else it was said of the persistent XML
+        job.problems += map(str, plan.unresolved)
     asked = _recorded(job, xml, policy, there, wanted)
     granted = rights.grant(policy, plan, there, asked)
     _arenas(job, xml, plan)

@@ -35,6 +35,8 @@ class Mount:
         if self.type not in _NETWORK:
             return None
         text = self.source.removeprefix("//")
+        if self.type == "lustre":
+            return text.split("@")[0]
         bracketed = re.match(r"(?:[^@/]*@)?\[([^\]]+)\]", text)
         return bracketed.group(1) if bracketed else re.split(r"[:/,]", text.rsplit("@", 1)[-1])[0]
 
@@ -80,10 +82,12 @@ def mount_of(tree: Tree, path: str) -> Mount | None:
     return best
 
 
-def btrfs_devices(tree: Tree, member: str) -> list[str]:
-    """All devices of the btrfs that a device is a member of."""
-    for uuid in tree.names("/sys/fs/btrfs"):
-        devices = tree.names(f"/sys/fs/btrfs/{uuid}/devices")
-        if member in devices:
-            return devices
-    return []
+def btrfs_filesystems(tree: Tree) -> list[list[str]]:
+    """The devices of each btrfs."""
+    return [devices for uuid in tree.names("/sys/fs/btrfs") if
+            (devices := tree.names(f"/sys/fs/btrfs/{uuid}/devices"))]
+
+
+def bcachefs_devices(tree: Tree) -> list[list[str]]:
+    """The device nodes of each bcachefs that is mounted: its source names them all."""
+    return [mount.source.split(":") for mount in mounts(tree) if mount.type == "bcachefs"]

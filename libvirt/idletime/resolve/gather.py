@@ -13,8 +13,10 @@ from ..policy.model import AUTO, Policy
 from ..policy.parse import parse_tree
 from ..xmltext import Document, Element
 from . import probe as _probe
-from .disk import Disks, Lookup, Unresolved
+from .disk import Disks
+from .lookup import Lookup
 from .net import Uplinks
+from .outcome import NoResource, Unresolved
 from .tree import Tree
 
 
@@ -28,13 +30,15 @@ class Host:
         self._known: dict[Source, Resolution] = {}
 
     def resolve(self, source: Source) -> Resolution:
-        """The resource behind one source. Never raises: Resolution.problem says what is wrong."""
+        """The resource behind one source. Never raises: where there is no name, problem or none says why."""
         if source not in self._known:
             rules = self._disks if source.device == "disk" else self._uplinks
             try:
                 self._known[source] = rules.resolve(source)
             except Unresolved as error:
                 self._known[source] = Resolution(None, problem=error.problem, remedy=error.remedy)
+            except NoResource as error:
+                self._known[source] = Resolution(None, none=error.reason)
         return self._known[source]
 
 
