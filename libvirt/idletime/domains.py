@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import libvirt
+from lxml import etree
 
 from .compiler.facts import Source
 from .errors import Exit, IdletimeError
@@ -63,13 +64,22 @@ def state(domain: Any) -> str:
 
 
 def xml_of(domain: Any, inactive: bool = False) -> str:
-    """Domain XML; with secrets where the connection may see them (so that defining it again loses none)."""
-    flags = libvirt.VIR_DOMAIN_XML_INACTIVE if inactive else 0
+    """Domain XML to look at: without secrets, so not to be defined again."""
     with translated(f"read the XML of '{domain.name()}'"):
-        try:
-            return str(domain.XMLDesc(flags | libvirt.VIR_DOMAIN_XML_SECURE))
-        except libvirt.libvirtError:
-            return str(domain.XMLDesc(flags))
+        return str(domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE if inactive else 0))
+
+
+def xml_to_define(domain: Any) -> str:
+    """The persistent XML with its secrets (passwords of VNC and SPICE): defined again without, they would be lost."""
+    with translated(f"read the XML of '{domain.name()}' with its secrets",
+                    "run this with the right to write domains, without --readonly"):
+        return str(domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE | libvirt.VIR_DOMAIN_XML_SECURE))
+
+
+def emulators_of(domain: Any) -> frozenset[str]:
+    """The emulator of a domain that libvirt knows, and so runs."""
+    emulator = etree.fromstring(xml_of(domain, inactive=bool(domain.isPersistent())).encode()).findtext("./devices/emulator")
+    return frozenset({emulator} if emulator else ())
 
 
 @dataclass(frozen=True)
@@ -77,6 +87,13 @@ class HostLookup:
     """What only libvirt knows of sources: resolve.Lookup on a connection."""
 
     connection: Any
+
+    def emulators(self) -> frozenset[str]:
+        """The emulators that libvirt has found on this host."""
+        with contextlib.suppress(libvirt.libvirtError):
+            root = etree.fromstring(self.connection.getCapabilities().encode())
+            return frozenset(element.text for element in root.iterfind("./guest//emulator") if element.text)
+        return frozenset()
 
     def volume(self, pool: str, volume: str) -> Source | None:
         """The pool need not run: of most kinds the path is known without."""
@@ -108,6 +125,10 @@ class LateLookup:
                 self._known = HostLookup(connect(self.uri, read_only=True))
         return self._known
 
+    def emulators(self) -> frozenset[str]:
+        known = self._lookup()
+        return known.emulators() if known else frozenset()
+
     def volume(self, pool: str, volume: str) -> Source | None:
         known = self._lookup()
         return known.volume(pool, volume) if known else None
@@ -132,4 +153,4 @@ def set_policy(domain: Any, policy_xml: str | None, live: bool, config: bool) ->
 def define(connection: Any, xml: str) -> Any:
     """Replace the persistent XML. libvirt checks it against its schema."""
     with translated("define the domain"):
-        return connection.defineXMLFlags(xml, 0)
+        return connection.defineXMLFlags(xml, libvirt.VIR_DOMAIN_DEFINE_VALIDATE)

@@ -129,7 +129,7 @@ def facts_of(xml: str, host: resolve.Host | None, monitor: Monitor | None, run_d
         facts.policy = policy.parse(xml)
         if facts.policy is None:
             return facts
-        facts.plan = compiler.plan(xml, resolve.gather(xml, run_dir=run_dir, probe=False, host=host))
+        facts.plan = compiler.plan(xml, resolve.gather(xml, run_dir=run_dir, host=host))
         facts.problems += map(str, facts.plan.unresolved)
     except PolicyError as error:
         facts.problems += [str(finding) for finding in error.findings]

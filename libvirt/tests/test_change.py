@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 
 import libvirt
 import pytest
@@ -51,7 +52,10 @@ class FakeDomain:
         return int(self.config is not None)
 
     def XMLDesc(self, flags):  # noqa: N802
-        return self.config if flags & libvirt.VIR_DOMAIN_XML_INACTIVE else self.live or self.config
+        xml = self.config if flags & libvirt.VIR_DOMAIN_XML_INACTIVE else self.live or self.config
+        if flags & libvirt.VIR_DOMAIN_XML_SECURE:
+            return xml
+        return re.sub(" passwd='[^']*'", "", xml)
 
     def setMetadata(self, kind, text, key, uri, flags):  # noqa: N802
         assert (kind, uri) == (libvirt.VIR_DOMAIN_METADATA_ELEMENT, policy.NAMESPACE)
@@ -74,7 +78,8 @@ class FakeConnection:
     def getType(self):  # noqa: N802
         return "QEMU"
 
-    def defineXMLFlags(self, xml, _flags):  # noqa: N802
+    def defineXMLFlags(self, xml, flags):  # noqa: N802
+        assert flags == libvirt.VIR_DOMAIN_DEFINE_VALIDATE
         self.domain.defined.append(xml)
         self.domain.config = xml
 
@@ -102,6 +107,30 @@ def test_config_only():
     assert domain.defined == [running(MARKED)]
     apply(domain)
     assert len(domain.defined) == 1  # compiled already: not defined again
+
+
+SECRET = MARKED.replace("<devices>", "<devices><graphics type='vnc' passwd='secret'/>")
+
+
+def test_secrets_stay():
+    """Defined again without them, a domain would lose the password of its display."""
+    domain = FakeDomain(SECRET, None)
+    apply(domain)
+    assert len(domain.defined) == 1 and "passwd='secret'" in domain.config
+
+
+def test_who_may_not_see_secrets_may_not_define():
+    class Locked(FakeDomain):
+        def XMLDesc(self, flags):  # noqa: N802
+            if flags & libvirt.VIR_DOMAIN_XML_SECURE:
+                raise libvirt.libvirtError("operation forbidden for read only access")
+            return super().XMLDesc(flags)
+
+    domain = Locked(SECRET, None)
+    with pytest.raises(HostError, match="with its secrets"):
+        apply(domain)
+    assert domain.config == SECRET
+    assert "secret" not in domains.xml_of(domain)
 
 
 def test_both(monitor):

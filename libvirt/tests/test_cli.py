@@ -121,6 +121,23 @@ def test_status_and_resources(uri):
     assert "its state is not known" in run("-c", uri, "explain", "vm00").stdout
 
 
+def test_the_run_directory_is_that_of_the_settings(uri, tmp_path):
+    """The command looks where the daemon and the hook make arenas; what is on the command line wins."""
+    settings = tmp_path / "idletimed.toml"
+    settings.write_text('run-dir = "/from/settings"')
+
+    def paths(*options):
+        done = run("-c", uri, *options, "resources", "--json")
+        assert done.returncode == 0
+        return {one["path"].rsplit("/", 1)[0] for one in json.loads(done.stdout)}, done.stderr
+
+    assert paths("--settings", settings)[0] == {"/from/settings"}
+    assert paths("--settings", settings, "--run-dir", "/from/option")[0] == {"/from/option"}
+    settings.write_text("run-dir = 3")
+    found, said = paths("--settings", settings)
+    assert found == {"/run/idletime"} and "run-dir is 3: it must be of type str; going on with the defaults" in said
+
+
 def test_transient_and_stopped_are_said():
     done = run("-c", "test:///default", "mark", "test", "--live")
     assert done.returncode != 0 and "remedy" in done.stderr

@@ -209,7 +209,7 @@ def test_make_an_arena(tmp_path: Path) -> None:
     path = tmp_path / "run" / "sda"
     labelled: list[Path] = []
     assert arena.make(str(path), ME, labelled.append)
-    assert stat.S_IMODE(path.stat().st_mode) == 0o750 and stat.S_IMODE(path.parent.stat().st_mode) == 0o755
+    assert stat.S_IMODE(path.stat().st_mode) == 0o750 and stat.S_IMODE(path.parent.stat().st_mode) == 0o711
     assert labelled == [path]
     path.chmod(0o2775)
     assert not arena.make(str(path), ME, labelled.append)

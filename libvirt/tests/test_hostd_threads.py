@@ -67,6 +67,37 @@ def test_hanging_threads_are_replaced() -> None:
     run(work)
 
 
+def test_a_thread_may_end_while_they_are_looked_through() -> None:
+    """One that comes back and finds its place taken leaves in that moment; the look goes on over the others."""
+
+    async def work() -> None:
+        hands = Hands(Connection, size=2)
+        leaving = threading.Event()
+
+        class Leaving:
+            """A thread whose state is read just as another one ends."""
+
+            replaced = False
+
+            @property
+            def since(self) -> float | None:
+                ending = next(one for one in hands.threads if one is not self)
+                ending.replaced = True
+                hands.do(lambda _connection: leaving.set())
+                hands.jobs.put(None)
+                hands.jobs.put(None)
+                ending.join(WAIT_SECONDS)
+                return None
+
+        hands.threads.add(Leaving())  # type: ignore[arg-type]
+        assert hands.watch(time.monotonic()) == 0
+        while len(hands.threads) > 1:
+            await asyncio.sleep(0)
+        assert leaving.is_set()
+
+    run(work)
+
+
 def test_no_more_threads_than_the_limit() -> None:
     async def work() -> None:
         gate, begun = threading.Event(), threading.Barrier(2)

@@ -5,10 +5,11 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 from .. import VERSION
-from ..compiler.facts import RUN_DIR
+from ..hostd.settings import FILE
 from ..policy.edit import DEVICE_SETTABLE, SETTABLE
 
 _EPILOG = """exit status:
@@ -25,7 +26,9 @@ def parser() -> argparse.ArgumentParser:
                                   description="Idletime policies of libvirt domains: check, compile, apply, show.")
     top.add_argument("--version", action="version", version=f"%(prog)s {VERSION}")
     top.add_argument("-c", "--connect", metavar="URI", help="libvirt connection (default: libvirt's)")
-    top.add_argument("--run-dir", metavar="DIR", default=RUN_DIR, help="parent of all arenas (default: %(default)s)")
+    top.add_argument("--settings", metavar="FILE", type=Path, default=FILE, dest="settings_file",
+                     help="settings of idletimed (default: %(default)s)")
+    top.add_argument("--run-dir", metavar="DIR", help="parent of all arenas (default: run-dir of the settings)")
     commands = top.add_subparsers(metavar="COMMAND", required=True)
     for add in (_files, _changes, _shows):
         add(commands)

@@ -6,8 +6,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,18 +25,37 @@ _AT_ONCE = 4  # domains asked at the same time; libvirtd serves one connection b
 
 # ---- XML in, XML out
 
-def _source(options: _Arguments) -> tuple[str, resolve.Lookup | None]:
-    """Domain XML of a file, of standard input or of a domain."""
-    late = domains.LateLookup(options.connect) if options.root == "/" else None
+@dataclass(frozen=True)
+class _Given:
+    """Domain XML, and how the host that it is for is looked up."""
+
+    xml: str
+    lookup: resolve.Lookup | None
+    emulators: Callable[[], Collection[str]] = frozenset
+
+    def facts(self, xml: str, options: _Arguments) -> compiler.HostFacts:
+        return resolve.gather(xml, options.root, self.lookup, options.run_dir, self.emulators)
+
+
+def _source(options: _Arguments) -> _Given:
+    """Domain XML of a file, of standard input or of a domain. Of a file's, an emulator is run only if it is libvirt's."""
     if options.source == "-":
-        return sys.stdin.read(), late
+        return _from_file(sys.stdin.read(), options)
     if Path(options.source).is_file():
-        return _file(options.source), late
+        return _from_file(_file(options.source), options)
     if "/" in options.source or options.source.endswith(".xml"):
         raise HostError(f"there is no file '{options.source}'; remedy: correct the name", Exit.USAGE)
     connection = domains.connect(options.connect, read_only=True)
     domain = domains.lookup(connection, options.source)
-    return domains.xml_of(domain, inactive=bool(domain.isPersistent())), domains.HostLookup(connection)
+    return _Given(domains.xml_of(domain, inactive=bool(domain.isPersistent())), domains.HostLookup(connection),
+                  lambda: domains.emulators_of(domain))
+
+
+def _from_file(xml: str, options: _Arguments) -> _Given:
+    if options.root != "/":
+        return _Given(xml, None)
+    late = domains.LateLookup(options.connect)
+    return _Given(xml, late, late.emulators)
 
 
 def _file(name: str) -> str:
@@ -47,13 +67,12 @@ def _file(name: str) -> str:
 
 def check(options: _Arguments) -> int:
     """Everything that compile would find, without the result."""
-    xml, lookup = _source(options)
-    xml = _with_policy(options)(xml)
+    given = _source(options)
+    xml = _with_policy(options)(given.xml)
     if policy.parse(xml) is None:
         show.result(options, {"policy": False, "findings": []}, ["no policy: the domain is left as it is"])
         return Exit.OK
-    result = compiler.compile(xml, resolve.gather(xml, options.root, lookup, options.run_dir)) \
-        if _is_domain(xml) else None
+    result = compiler.compile(xml, given.facts(xml, options)) if _is_domain(xml) else None
     findings = result.findings if result else ()
     lines = [str(finding) for finding in findings]
     lines += show.plan_lines(result.plan) if result else ["the policy is valid"]
@@ -67,17 +86,16 @@ def _is_domain(xml: str) -> bool:
 
 
 def compile(options: _Arguments) -> int:
-    xml, lookup = _source(options)
+    given = _source(options)
     if options.undo:
-        sys.stdout.write(compiler.decompile(xml))
+        sys.stdout.write(compiler.decompile(given.xml))
         return Exit.OK
-    xml = _with_policy(options)(xml)
+    xml = _with_policy(options)(given.xml)
     if options.device:
         device = _file(options.device)
-        facts = resolve.gather(device, options.root, lookup, options.run_dir)
-        result = compiler.compile_device(device, xml, facts)
+        result = compiler.compile_device(device, xml, given.facts(device, options))
     else:
-        result = compiler.compile(xml, resolve.gather(xml, options.root, lookup, options.run_dir))
+        result = compiler.compile(xml, given.facts(xml, options))
     show.findings(result.findings)
     sys.stdout.write(result.xml)
     return Exit.OK

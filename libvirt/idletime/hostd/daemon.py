@@ -184,16 +184,23 @@ class Daemon:
         while True:
             await asyncio.sleep(TICK_SECONDS)
             now = self.loop.time()
-            for uuid, agent in list(self.agents.items()):
-                if agent.tick(now, last):
-                    self.touched(uuid)
-            if hanging := self.hands.watch(time.monotonic()):
-                log.warning("%d domains do not answer for more than 10 s; the others are served", hanging)
-                self.wake.set()
+            try:
+                self._look_around(now, last)
+            except Exception:  # whatever it is, the next tick comes
+                log.exception("a fault of ours; going on")
             if now - resync >= self.settings.resync_seconds:
                 resync = now
                 self._touch_all()
             last = now
+
+    def _look_around(self, now: float, last: float) -> None:
+        """What time alone brings: silent agents, threads that hang."""
+        for uuid, agent in list(self.agents.items()):
+            if agent.tick(now, last):
+                self.touched(uuid)
+        if hanging := self.hands.watch(time.monotonic()):
+            log.warning("%d domains do not answer for more than 10 s; the others are served", hanging)
+            self.wake.set()
 
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:

@@ -21,10 +21,10 @@ from . import arena, owner, settings, verdict
 
 
 def compiled(xml: str, options: settings.Settings) -> compiler.CompileResult | PolicyError:
-    """What the compiler makes of a domain on this host. The emulator is not asked: a start shall not wait for that."""
+    """What the compiler makes of a domain on this host. The emulator is not asked: a start does not wait for that."""
     try:
         lookup = resolve.LibvirtFiles(Tree("/"))
-        return compiler.compile(xml, resolve.gather(xml, lookup=lookup, run_dir=options.run_dir, probe=False))
+        return compiler.compile(xml, resolve.gather(xml, lookup=lookup, run_dir=options.run_dir))
     except PolicyError as error:
         return error
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable, Collection
 
 from ..compiler.choose import said_of
 from ..compiler.devices import devices_of
@@ -48,19 +49,20 @@ def resolve(source: Source, root: str = "/", lookup: Lookup | None = None) -> Re
 
 
 def gather(domain_xml: str, root: str = "/", lookup: Lookup | None = None, run_dir: str = RUN_DIR,
-           probe: bool = True, host: Host | None = None) -> HostFacts:
+           emulators: Callable[[], Collection[str]] = frozenset, host: Host | None = None) -> HostFacts:
     """HostFacts for compile(): resolves each disk and interface of the domain (or of one device's XML) whose
     resource the policy does not name.
 
-    probe: ask the domain's emulator which properties it has (cached by path and time of the file; about 0.1 s).
+    emulators: programs that may be run, to ask which properties they have (cached by path and time of the file; about
+    0.1 s). The XML may come from anybody: an emulator that is not among them is not run, and all properties are assumed.
     host: a look at the host to share among several domains; root and lookup are then not used.
     Raises PolicyError (Kind.SYNTAX) if the XML is not well-formed.
     """
     document = Document(domain_xml)
     host = host or Host(root, lookup)
-    emulator = document.root.findtext("./devices/emulator") if probe and host.root == "/" else None
+    emulator = document.root.findtext("./devices/emulator") or ""
     return HostFacts({source: host.resolve(source) for source in _wanted(document.root)}, run_dir,
-                     _probe.emulator(emulator) if emulator else None)
+                     _probe.emulator(emulator) if emulator and host.root == "/" and emulator in emulators() else None)
 
 
 def _wanted(root: Element) -> set[Source]:
