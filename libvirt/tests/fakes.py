@@ -8,7 +8,7 @@ import json
 from typing import Any
 
 from idletime.errors import MonitorError
-from idletime.live import DEFAULTS
+from idletime.live import AUTO_DEFAULTS, DEFAULTS
 from idletime.qmp import Monitor
 
 
@@ -37,6 +37,7 @@ def resource(name: str, devices: list[dict[str, Any]], state: str = "idle", **se
         "path": f"/run/idletime/{name}",
         "state": state,
         **DEFAULTS,
+        **AUTO_DEFAULTS,
         **{key.replace("_", "-"): value for key, value in settings.items()},
         "held": sum(one["held"] for one in devices),
         "collisions": 3,

@@ -215,6 +215,7 @@ def test_installed(tmp_path):
     for name in (
         "man/man1/virt-idletime.1",
         "man/man5/idletime-policy.5",
+        "man/man5/idletimed-rules.5",
         "idletime/schema/idletime-policy-1.rng",
         "bash-completion/completions/virt-idletime",
     ):

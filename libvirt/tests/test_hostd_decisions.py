@@ -13,12 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from idletime.compiler import CompileResult, Plan, ResourcePlan
 from idletime.errors import Finding, Kind, PolicyError, Severity
-from idletime.hostd import arena, guests, owner, pace, rights, verdict, waiting
+from idletime.hostd import arena, daemon, guests, owner, pace, rights, verdict, waiting
 from idletime.hostd import settings as settings_room
 from idletime.hostd.protocol import State, Wish
 from idletime.hostd.settings import Settings
 from idletime.hostd.settle import Looked, channel_path
 from idletime.policy import Class, Control, Policy
+from idletime.resolve.tree import Tree
 
 # ---- pace
 
@@ -244,3 +245,21 @@ def test_owner(tmp_path: Path) -> None:
     conf = tmp_path / "qemu.conf"
     conf.write_text('#user = "a"\n  user = "root"\ngroup="+5"\n')
     assert owner.of_host(conf) == arena.Owner(0, 5)
+
+
+# ---- what the operator wrote
+
+
+def test_wrong_files_are_logged_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """Each mistake is said when it is new; one that was mended and made again is new."""
+    folder = tmp_path / "etc/idletime/rules.d"
+    folder.mkdir(parents=True)
+    monkeypatch.setattr(daemon, "Tree", lambda _root: Tree(str(tmp_path)))
+    one = daemon.Daemon.__new__(daemon.Daemon)
+    one.wrong = ()
+    for text, said in (("x = 1", 1), ("x = 1", 0), ("", 0), ("x = 1", 1)):
+        (folder / "a.toml").write_text(text)
+        caplog.clear()
+        one._read_files()
+        assert len(caplog.messages) == said
+    assert "rules.d/a.toml line 1: 'x' is not known" in caplog.text

@@ -13,7 +13,8 @@ from test_arena import write_arena
 
 from idletime import arena, explain, hostview, status
 from idletime.cli import show
-from idletime.policy import edit
+from idletime.conf.rules import Decision
+from idletime.policy import Class, Policy, edit
 
 XML = f"""<domain type='kvm'><name>a</name><metadata>{POLICY.format(class_="background")}</metadata>
   <devices><disk type='file' device='disk'><source file='/a'/><target dev='vda' bus='virtio'/>
@@ -74,7 +75,8 @@ def test_what_is_not_resolved_is_a_problem():
     assert [one.target for one in found.devices] == ["vda"] and found.in_force is False
     assert found.problems == (
         "disk target='vdb': not resolved, so left out: there is no block device /dev/nosuch; remedy: correct the path, or "
-        "bring the device up, or name one: <disk target='vdb' resource='NAME'/> ('none' leaves it out)",
+        "bring the device up, or name one: in /etc/idletime/resources.d, or <disk target='vdb' resource='NAME'/> "
+        "('none' leaves it out)",
     )
 
 
@@ -133,14 +135,27 @@ def test_verdicts(monkeypatch, monitor, foreground, verdict):
 def test_explain_in_words(monkeypatch):
     look(monkeypatch, arena.Foreground("web/vda", 7, 0, 4000, 5), arena.Foreground("old/vda", 8, 0, 50000, 5))
     found = build(running())
-    assert explain.lines(found, explain.explain(found)) == [
+    own = Decision(Policy(Class.BACKGROUND), "domain", "its metadata has one")
+    assert explain.lines(found, own, explain.explain(found)) == [
+        "vm: background, by its own policy: its metadata has one",
         "vm vda on sda (2 requests): is held: the preemption interval runs",
         "  interval left: 16.0 ms",
         "  foreground: web/vda (pid 7): last event 4.0 ms ago",
     ]
-    json.dumps(explain.as_dict(explain.explain(found)))
+    json.dumps(explain.as_dict(own, explain.explain(found)))
     bare = build(None, edit.without(XML))
-    assert explain.lines(bare, explain.explain(bare)) == ["vm: no policy, so nothing of it is ever held"]
+    by_rule = Decision(Policy(Class.FOREGROUND), "rule", "name 'vm' fits 'v*'", "a.toml line 3")
+    assert explain.lines(bare, by_rule, explain.explain(bare)) == [
+        "vm: foreground, by the rule in a.toml line 3: name 'vm' fits 'v*'",
+        "  not in force: a rule is not carried out by itself; remedy: virt-idletime apply --policy foreground vm",
+        "vm: no policy, so nothing of it is ever held",
+    ]
+    assert explain.as_dict(by_rule, [])["policy"] == {
+        "class": "foreground",
+        "by": "rule",
+        "why": "name 'vm' fits 'v*'",
+        "place": "a.toml line 3",
+    }
 
 
 def test_resources_of_domains_and_of_arenas(tmp_path):

@@ -16,7 +16,8 @@ _EPILOG = """exit status:
   0  done                                    4  the policy does not fit the domain or the host
   1  libvirt, QEMU or the host refused       5  done in part: the rest needs a restart of the domain
   2  wrong command line                      6  there is no such domain
-  3  the policy is not valid                 see also virt-idletime(1), idletime-policy(5)"""
+  3  the policy is not valid                 7  done, but a file below /etc/idletime was left out
+see also virt-idletime(1), idletime-policy(5), idletimed-rules(5)"""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -106,7 +107,7 @@ def _shows(commands: Any) -> None:
     _domain(status, nargs="?")
     list_ = _command(commands, "list", "list the domains with their class")
     list_.add_argument("--all", action="store_true", help="also domains without a policy")
-    explain = _command(commands, "explain", "say why a domain's requests are held now")
+    explain = _command(commands, "explain", "say why a domain is what it is, and why its requests are held now")
     _domain(explain)
     resources = _command(commands, "resources", "list the resources of this host, and who is on them")
     for command in (status, list_, explain, resources):

@@ -14,8 +14,11 @@ from typing import Any
 
 from .. import change, compiler, domains, explain, hostview, policy, resolve, status
 from ..domains import HostError
-from ..errors import Exit, Kind, Severity
+from ..conf import resources as resources_d
+from ..conf import rules
+from ..errors import Exit, Kind, PolicyError, Severity
 from ..policy import edit
+from ..resolve.tree import Tree
 from . import show
 
 _Arguments = argparse.Namespace
@@ -69,16 +72,25 @@ def check(options: _Arguments) -> int:
     """Everything that compile would find, without the result."""
     given = _source(options)
     xml = _with_policy(options)(given.xml)
+    wrong = _wrong_files(options.root)
     if policy.parse(xml) is None:
         show.result(options, {"policy": False, "findings": []}, ["no policy: the domain is left as it is"])
-        return Exit.OK
+        return Exit.SETTINGS if wrong else Exit.OK
     result = compiler.compile(xml, given.facts(xml, options)) if _is_domain(xml) else None
     findings = result.findings if result else ()
     lines = [str(finding) for finding in findings]
     lines += show.plan_lines(result.plan) if result else ["the policy is valid"]
     show.result(options, {"policy": True, "findings": show.plain(findings),
                           "plan": show.plain(result.plan) if result else None}, lines)
-    return Exit.FIT if result and result.plan.unresolved else Exit.OK
+    return Exit.FIT if result and result.plan.unresolved else Exit.SETTINGS if wrong else Exit.OK
+
+
+def _wrong_files(root: str = "/") -> bool:
+    """Whether a file of the operator's was left out; says what is wrong."""
+    tree = Tree(root)
+    found = (*resources_d.load(tree).findings, *rules.load(tree).findings)
+    show.findings(found)
+    return bool(found)
 
 
 def _is_domain(xml: str) -> bool:
@@ -240,16 +252,23 @@ def _none_found(found: list[status.DomainStatus]) -> None:
 
 
 def explain_(options: _Arguments) -> int:
-    one = _statuses(options, True)[0]
+    connection, numbers = _connect(options, True)
+    domain = domains.lookup(connection, options.domain)
+    one = _status(domain, resolve.Host(lookup=domains.HostLookup(connection)), numbers, options.run_dir)
+    known = rules.load(Tree("/"))
+    show.findings(known.findings)
+    decision = None
+    with contextlib.suppress(PolicyError):  # its own policy is wrong, which is among its problems
+        decision = rules.decide_xml(domains.xml_of(domain), known)
     explained = explain.explain(one)
-    show.result(options, explain.as_dict(explained), explain.lines(one, explained))
-    return Exit.OK
+    show.result(options, explain.as_dict(decision, explained), explain.lines(one, decision, explained))
+    return Exit.SETTINGS if known.findings else Exit.OK
 
 
 def resources(options: _Arguments) -> int:
     found = hostview.resources(_statuses(options, True), options.run_dir)
     show.result(options, show.plain(found), lambda: show.resources(found))
-    return Exit.OK
+    return Exit.SETTINGS if _wrong_files() else Exit.OK
 
 
 RUN: dict[str, Callable[[_Arguments], Any]] = {

@@ -51,4 +51,5 @@ def _objects(root: Element) -> tuple[list[str], dict[str, dict[str, int | bool]]
         name = values.pop("id", "").removeprefix(ID_PREFIX)
         settings[name] = {key: value == "on" if key in SWITCHES else int(value)
                           for key, value in values.items() if key in SWITCHES or value.isdecimal()}
+        settings[name].setdefault("auto", False)  # compiled before a learned interval was the default
     return parents, settings

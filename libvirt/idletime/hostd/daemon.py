@@ -22,6 +22,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ..conf import resources, rules
+from ..resolve.tree import Tree
 from . import settings as settings_room
 from .channel import Channel, Ears
 from .guests import Agent
@@ -50,6 +52,7 @@ class Daemon:
         self.agents: dict[str, Agent] = {}
         self.channels: dict[str, Channel] = {}
         self.said: dict[str, tuple[str, ...]] = {}
+        self.wrong: tuple[str, ...] = ()
         self.wake = asyncio.Event()
         self.begun = 0
         self.tasks: set[asyncio.Task[None]] = set()  # the loop itself keeps only weak references
@@ -73,6 +76,7 @@ class Daemon:
         self.wake.set()
 
     def _touch_all(self) -> None:
+        self._read_files()
         for uuid in self.queue.known():
             self.touched(uuid)
 
@@ -96,6 +100,7 @@ class Daemon:
 
     async def run(self) -> None:
         """Settle what is marked, until stop()."""
+        self._read_files()
         ticker = asyncio.create_task(self._tick())
         try:
             while not self.stopping:
@@ -192,6 +197,15 @@ class Daemon:
                 resync = now
                 self._touch_all()
             last = now
+
+    def _read_files(self) -> None:
+        """What is wrong below /etc/idletime is logged once; such files are left out until they are mended."""
+        tree = Tree("/")
+        found = tuple(map(str, (*resources.load(tree).findings, *rules.load(tree).findings)))
+        for problem in found:
+            if problem not in self.wrong:
+                log.warning("%s", problem)
+        self.wrong = found
 
     def _look_around(self, now: float, last: float) -> None:
         """What time alone brings: silent agents, threads that hang."""

@@ -101,6 +101,11 @@ class Blocks:
         known = self.tree.text(f"{CLASS}/{name}/dm/name")
         return f"{known} ({name})" if known else name
 
+    def way(self, name: str, depth: int = 0) -> list[str]:
+        """A device and all that the kernel shows below it, paths to a multipath disk included. Never raises."""
+        below = self._below(name) or self._paths(name)[1:]
+        return [name, *(one for each in below if depth < _MAX_DEPTH for one in self.way(each, depth + 1))]
+
     # ---- groups
 
     def group(self, disks: Iterable[str]) -> frozenset[str]:

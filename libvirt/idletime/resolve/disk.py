@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 
 from ..compiler.facts import Resolution, Source
-from .block import Blocks
+from ..conf.resources import Identity, links_of
+from .block import CLASS, Blocks
 from .files import Mount, mount_of
 from .lookup import Lookup
 from .names import resource_name
@@ -46,6 +48,26 @@ class Disks:
             raise Unresolved(f"volume '{volume}' of pool '{pool}' is not known",
                              "start the pool, and run this with a connection to libvirt")
         return Source("disk", found.type, found.name, found.endpoint, source.format, source.backing)
+
+    def identity(self, source: Source, found: Resolution) -> Identity:
+        """By what an operator may name the resource of a source: found is what it comes to without."""
+        pools = [source.name.partition("/")[0]] if source.type in ("volume", "network") else []
+        with contextlib.suppress(Unresolved):
+            source = self._volume(source) if source.type == "volume" else source
+        if source.type == "network":
+            return Identity(pool=(*pools, source.name.partition("/")[0]), host=(source.endpoint.partition(":")[2],))
+        names = [name for name in found.devices if self.tree.exists(f"{CLASS}/{name}")]
+        top = self._device(source.name) if source.name else None
+        names = list(dict.fromkeys([*(self.blocks.way(top) if top else []), *names]))
+        numbers = (self.tree.text(f"{CLASS}/{name}/dev") or "" for name in names)
+        paths = (source.name, self.tree.real(source.name), *links_of(self.tree, names)) if source.name else ()
+        return Identity(path=paths, device=tuple(numbers), pool=tuple(pools))
+
+    def _device(self, path: str) -> str | None:
+        """The block device that a path is, or that its filesystem is on."""
+        name = self.blocks.kernel_name(path)
+        mount = None if name else mount_of(self.tree, path)
+        return name or (self.blocks.by_number(mount.number) if mount else None)
 
     # ---- local storage
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection
 from ..compiler.choose import said_of
 from ..compiler.devices import devices_of
 from ..compiler.facts import RUN_DIR, HostFacts, Resolution, Source
+from ..conf import resources
 from ..errors import PolicyError
 from ..policy.model import AUTO, Policy
 from ..policy.parse import parse_tree
@@ -29,18 +30,26 @@ class Host:
         self.root = root
         self._disks, self._uplinks = Disks(tree, lookup), Uplinks(tree, lookup)
         self._known: dict[Source, Resolution] = {}
+        self.resources = resources.load(tree)
 
     def resolve(self, source: Source) -> Resolution:
         """The resource behind one source. Never raises: where there is no name, problem or none says why."""
         if source not in self._known:
-            rules = self._disks if source.device == "disk" else self._uplinks
-            try:
-                self._known[source] = rules.resolve(source)
-            except Unresolved as error:
-                self._known[source] = Resolution(None, problem=error.problem, remedy=error.remedy)
-            except NoResource as error:
-                self._known[source] = Resolution(None, none=error.reason)
+            self._known[source] = self._resolve(source)
         return self._known[source]
+
+    def _resolve(self, source: Source) -> Resolution:
+        rules = self._disks if source.device == "disk" else self._uplinks
+        try:
+            found = rules.resolve(source)
+        except Unresolved as error:
+            found = Resolution(None, problem=error.problem, remedy=error.remedy)
+        except NoResource as error:
+            found = Resolution(None, none=error.reason)
+        named = self.resources.named(rules.identity(source, found)) if self.resources.names_any else None
+        if named is None:
+            return found
+        return Resolution(named.name, found.devices, (*(found.trail or (source.name,)), named.place), notes=found.notes)
 
 
 def resolve(source: Source, root: str = "/", lookup: Lookup | None = None) -> Resolution:
@@ -61,8 +70,9 @@ def gather(domain_xml: str, root: str = "/", lookup: Lookup | None = None, run_d
     document = Document(domain_xml)
     host = host or Host(root, lookup)
     emulator = document.root.findtext("./devices/emulator") or ""
-    return HostFacts({source: host.resolve(source) for source in _wanted(document.root)}, run_dir,
-                     _probe.emulator(emulator) if emulator and host.root == "/" and emulator in emulators() else None)
+    known = _probe.emulator(emulator) if emulator and host.root == "/" and emulator in emulators() else None
+    return HostFacts({source: host.resolve(source) for source in _wanted(document.root)}, run_dir, known,
+                     host.resources.settings)
 
 
 def _wanted(root: Element) -> set[Source]:

@@ -12,6 +12,7 @@ Where there are several answers, or a tunnel, it is not guessed: that is said, a
 from __future__ import annotations
 
 from ..compiler.facts import Resolution, Source
+from ..conf.resources import Identity
 from . import routes
 from .lookup import Lookup, Network
 from .names import resource_name
@@ -48,6 +49,13 @@ class Uplinks:
         if source.type not in ("bridge", "direct"):
             raise Unresolved(f"type '{source.type}' has no known uplink")
         return self._down(source.name, (source.name,))
+
+    def identity(self, source: Source, found: Resolution) -> Identity:
+        """By what an operator may name the resource of a source: found is what it comes to without."""
+        network = self.lookup.network(source.name) if source.type == "network" and self.lookup else None
+        bridges = {source.bridge, network.bridge if network else "", "" if source.type == "network" else source.name}
+        return Identity(bridge=tuple(sorted((bridges | set(found.trail)) - {""})),
+                        network=(source.name,) if source.type == "network" else ())
 
     # ---- virtual networks
 

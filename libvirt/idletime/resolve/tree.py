@@ -56,9 +56,14 @@ class Tree:
 
     def text(self, path: str) -> str | None:
         """Text of a file without the white space around it; None if it cannot be read."""
+        text = self.whole_text(path)
+        return None if text is None else text.strip()
+
+    def whole_text(self, path: str) -> str | None:
+        """Text of a file; None if it cannot be read."""
         try:
             with open(self.root + self.real(path), encoding="utf-8", errors="replace") as file:
-                return file.read().strip()
+                return file.read()
         except OSError:
             return None
 
