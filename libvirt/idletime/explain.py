@@ -75,7 +75,7 @@ def _verdict(status: DomainStatus, device: DeviceStatus, resource: ResourceStatu
         return "shadow", ""
     if not device.held:
         return "nothing-held", ""
-    if resource.state == "foreground" or seen is not None and left is None:
+    if resource.state == "foreground" or (seen is not None and left is None):
         return "foreground", ""
     if left or resource.state == "preemption":
         return "interval", ""

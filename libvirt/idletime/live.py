@@ -111,7 +111,7 @@ def _superfluous(want: Plan, devices: Mapping[str, tuple[str, Mapping[str, Any]]
                  findings: list[Finding]) -> None:
     """Devices that are on a resource of ours though the policy leaves them out: from now on nothing of them is held.
     One whose resource is not known now (a route is gone) keeps what it has."""
-    wanted = {device.alias for device in (*want.devices, *want.unresolved)}
+    wanted = {one.alias for one in want.devices} | {one.alias for one in want.unresolved}
     for alias, (resource, device) in devices.items():
         if alias in wanted or not resource.startswith(ID_PREFIX):
             continue

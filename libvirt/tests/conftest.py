@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import trees
 
+import trees
 from idletime.compiler.facts import Source
 from idletime.resolve import Network
 

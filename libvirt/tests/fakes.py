@@ -77,7 +77,7 @@ class FakeMonitor(Monitor):
         else:
             found = {one["id"]: one for one in self.resources}[arguments["resource"]]
         for key in arguments.keys() - {"device", "resource"}:
-            found[key]  # noqa: B018  a property that there is
+            found[key]
             found[key] = arguments[key]
         return {}
 

@@ -19,10 +19,10 @@ HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 import libvirt  # noqa: E402
-import trees  # noqa: E402
-from conftest import Lookup  # noqa: E402
 from lxml import etree  # noqa: E402
 
+import trees  # noqa: E402
+from conftest import Lookup  # noqa: E402
 from idletime import compiler, resolve  # noqa: E402
 from idletime.compiler.same import same  # noqa: E402
 

@@ -8,8 +8,8 @@ import re
 
 import libvirt
 import pytest
-from fakes import FakeMonitor, device, resource
 
+from fakes import FakeMonitor, device, resource
 from idletime import change, compiler, domains, policy
 from idletime.cli import commands
 from idletime.domains import HostError
@@ -45,28 +45,28 @@ class FakeDomain:
     def name(self):
         return "vm"
 
-    def isActive(self):  # noqa: N802  libvirt's name
+    def isActive(self):
         return int(self.live is not None)
 
-    def isPersistent(self):  # noqa: N802
+    def isPersistent(self):
         return int(self.config is not None)
 
-    def XMLDesc(self, flags):  # noqa: N802
+    def XMLDesc(self, flags):
         xml = self.config if flags & libvirt.VIR_DOMAIN_XML_INACTIVE else self.live or self.config
         if flags & libvirt.VIR_DOMAIN_XML_SECURE:
             return xml
         return re.sub(" passwd='[^']*'", "", xml)
 
-    def setMetadata(self, kind, text, key, uri, flags):  # noqa: N802
+    def setMetadata(self, kind, text, key, uri, flags):
         assert (kind, uri) == (libvirt.VIR_DOMAIN_METADATA_ELEMENT, policy.NAMESPACE)
         assert flags == libvirt.VIR_DOMAIN_AFFECT_LIVE
         whole = None if text is None else text.replace("<policy", f"<policy xmlns='{uri}'", 1)
         self.live = edit.replaced(self.live, whole)
 
-    def setMemoryParameters(self, values, flags):  # noqa: N802
+    def setMemoryParameters(self, values, flags):
         self.parameters.append(values)
 
-    def setSchedulerParametersFlags(self, values, flags):  # noqa: N802
+    def setSchedulerParametersFlags(self, values, flags):
         error = libvirt.libvirtError("cgroup CPU controller is not mounted")
         raise error
 
@@ -75,10 +75,10 @@ class FakeConnection:
     def __init__(self, domain):
         self.domain = domain
 
-    def getType(self):  # noqa: N802
+    def getType(self):
         return "QEMU"
 
-    def defineXMLFlags(self, xml, flags):  # noqa: N802
+    def defineXMLFlags(self, xml, flags):
         assert flags == libvirt.VIR_DOMAIN_DEFINE_VALIDATE
         self.domain.defined.append(xml)
         self.domain.config = xml
@@ -121,7 +121,7 @@ def test_secrets_stay():
 
 def test_who_may_not_see_secrets_may_not_define():
     class Locked(FakeDomain):
-        def XMLDesc(self, flags):  # noqa: N802
+        def XMLDesc(self, flags):
             if flags & libvirt.VIR_DOMAIN_XML_SECURE:
                 raise libvirt.libvirtError("operation forbidden for read only access")
             return super().XMLDesc(flags)

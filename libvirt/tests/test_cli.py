@@ -3,14 +3,18 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import json
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
-import nodes
 import pytest
+
+import nodes
 from conftest import DATA
 
 ROOM = Path(__file__).parents[1]
@@ -198,6 +202,15 @@ def test_policy_from_the_command_line(host, tmp_path):
     (tmp_path / "p.xml").write_text("<policy xmlns='urn:idletime:policy:1' class='guest'/>")
     done = run("check", "--root", host("rack"), "--policy", tmp_path / "p.xml", "-", stdin=bare)
     assert "disk vda: guest on sde" in done.stdout
+
+
+def test_entry_points():
+    """What pip and the distributions' tools make programs of: each is there, and is called without arguments."""
+    scripts = tomllib.loads((ROOM / "pyproject.toml").read_text())["project"]["scripts"]
+    assert set(scripts) == {"virt-idletime", "idletimed", "idletime-hook"}
+    for target in scripts.values():
+        module, _, name = target.partition(":")
+        inspect.signature(getattr(importlib.import_module(module), name)).bind()
 
 
 def test_installed(tmp_path):

@@ -6,6 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 import trees
 from conftest import DATA
 from idletime import compiler, resolve

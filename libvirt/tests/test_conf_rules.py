@@ -6,6 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from conftest import DATA
 from idletime.cli.main import main
 from idletime.conf import rules
@@ -149,7 +150,7 @@ MISTAKES = {
     "prefix": (f'{RULE}metadata = {{ xpath = "nva:flavor" }}\n', "line 3: xpath = 'nva:flavor': Undefined namespace prefix; "
                "remedy: correct it; prefixes are those of [namespaces] and nova, libosinfo"),
     "namespaces": ('namespaces = "x"\n', 'line 1: namespaces is no table of prefixes; remedy: write such as x = "urn:example:x"'),
-    "policy": (f'[[rule]]\nname = "a"\npolicy = "<policy/>"\n', "line 3: policy = '<policy/>' has no policy; remedy: write a "
+    "policy": ('[[rule]]\nname = "a"\npolicy = "<policy/>"\n', "line 3: policy = '<policy/>' has no policy; remedy: write a "
                "policy element as text, see idletime-policy(5)"),
     "policy-value": ("[[rule]]\nname = 'a'\npolicy = \"<policy xmlns='urn:idletime:policy:1' class='x'/>\"\n",
                      "line 3: policy = \"<policy xmlns='urn:idletime:policy:1' class='x'/>\" is no policy: class='x' is not known; "

@@ -7,10 +7,11 @@ import os
 import stat
 from pathlib import Path
 
-import hypothesis_profile  # noqa: F401
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
+import hypothesis_profile  # noqa: F401
 from idletime.compiler import CompileResult, Plan, ResourcePlan
 from idletime.errors import Finding, Kind, PolicyError, Severity
 from idletime.hostd import arena, daemon, guests, owner, pace, rights, verdict, waiting

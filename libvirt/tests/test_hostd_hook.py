@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import stat
 import subprocess
@@ -11,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from idletime import compiler, resolve
 from idletime.hostd import hook
 
@@ -138,6 +140,6 @@ def test_a_fault_of_ours(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys
         raise RuntimeError("a bug")
 
     monkeypatch.setattr(hook, "judge", fail)
-    monkeypatch.setattr(sys, "stdin", open(os.devnull))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
     assert hook.main(["--config", str(config), "d", "prepare", "begin", "-"]) == status
     assert "the hook failed: RuntimeError: a bug" in capsys.readouterr().err

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from idletime.hostd import channel as channel_room
 from idletime.hostd.channel import Channel, Ears
 from idletime.hostd.hands import PATIENCE_SECONDS, Hands
@@ -32,7 +33,7 @@ class Connection:
     def __init__(self) -> None:
         self.alive = True
 
-    def isAlive(self) -> bool:  # noqa: N802  libvirt's name
+    def isAlive(self) -> bool:
         return self.alive
 
     def close(self) -> None:

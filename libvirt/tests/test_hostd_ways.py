@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from idletime.hostd import ways
 
 ROOM = Path(__file__).parents[1]

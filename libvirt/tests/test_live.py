@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import pytest
-from fakes import DeadMonitor, FakeMonitor, device, resource
 
+from fakes import DeadMonitor, FakeMonitor, device, resource
 from idletime import live
 from idletime.compiler import DevicePlan, Plan, ResourcePlan
 from idletime.compiler.result import Unresolved

@@ -73,7 +73,7 @@ def test_an_emulator_from_anybodys_file_is_not_run(tmp_path, capsys):
 
 def test_emulators_of_libvirts_capabilities():
     class Connection:
-        def getCapabilities(self):  # noqa: N802  libvirt's name
+        def getCapabilities(self):
             return """<capabilities><guest><arch name='x86_64'><emulator>/usr/bin/qemu-system-x86_64</emulator>
               <domain type='kvm'><emulator>/usr/bin/kvm</emulator></domain></arch></guest></capabilities>"""
 

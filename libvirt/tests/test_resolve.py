@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import DATA
 
+from conftest import DATA
 from idletime.compiler.facts import Source
 from idletime.resolve import LibvirtFiles, resolve
 from idletime.resolve.ceph import hosts_of
@@ -189,7 +189,8 @@ def test_one_cluster_and_one_pool_have_one_name(host):
     assert names(*ceph, *(Source("disk", "network", "p/i", one) for one in CLOUD_NETWORK[:4])) == {
         "ceph-11111111-2222-3333-4444-555555555555"
     }
-    zfs = [("block", "/dev/zd0"), ("block", "/dev/zvol/tank/b"), ("file", "/tank/a"), ("file", "/on-sda2"), ("block", "/dev/sdb")]
+    devices, files = ("/dev/zd0", "/dev/zvol/tank/b", "/dev/sdb"), ("/tank/a", "/on-sda2")
+    zfs = [("block", path) for path in devices] + [("file", path) for path in files]
     assert names(*(Source("disk", type_, path) for type_, path in zfs)) == {"group-sda"}
 
 

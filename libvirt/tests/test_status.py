@@ -4,17 +4,18 @@
 from __future__ import annotations
 
 import json
+import sys
 from argparse import Namespace
 
 import pytest
-from fakes import DeadMonitor, FakeMonitor, LockedMonitor, device, resource
-from nodes import POLICY
-from test_arena import write_arena
 
+from fakes import DeadMonitor, FakeMonitor, LockedMonitor, device, resource
 from idletime import arena, explain, hostview, status
 from idletime.cli import show
 from idletime.conf.rules import Decision
 from idletime.policy import Class, Policy, edit
+from nodes import POLICY
+from test_arena import write_arena
 
 XML = f"""<domain type='kvm'><name>a</name><metadata>{POLICY.format(class_="background")}</metadata>
   <devices><disk type='file' device='disk'><source file='/a'/><target dev='vda' bus='virtio'/>
@@ -106,6 +107,15 @@ def test_colours_on_a_terminal_only(monkeypatch, capsys):
     monkeypatch.setenv("NO_COLOR", "1")
     show.status([build(running())])
     assert "\x1b[3" not in capsys.readouterr().out
+
+
+def test_without_rich_a_terminal_gets_a_plain_table(monkeypatch, capsys):
+    """No package of ours asks for it."""
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.setitem(sys.modules, "rich", None)
+    monkeypatch.setattr(show.importlib.util, "find_spec", lambda _name: None)
+    show.status([build(running())])
+    assert capsys.readouterr().out.startswith("domain  state")
 
 
 def look(monkeypatch, *foreground, background=()):

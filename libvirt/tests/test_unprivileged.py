@@ -13,8 +13,9 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-import nodes
 import pytest
+
+import nodes
 from idletime.hostd import arena
 from idletime.hostd.protocol import Wish
 from idletime.hostd.settings import Settings

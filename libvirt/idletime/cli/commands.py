@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from .. import change, compiler, domains, explain, hostview, policy, resolve, status
-from ..domains import HostError
 from ..conf import resources as resources_d
 from ..conf import rules
+from ..domains import HostError
 from ..errors import Exit, Kind, PolicyError, Severity
 from ..policy import edit
 from ..resolve.tree import Tree

@@ -156,7 +156,7 @@ def _attach(merge: Merge, devices: Sequence[DeviceFacts], plan: Plan) -> None:
         if chosen is None:
             continue
         path = _path(device, chosen.alias)
-        if device.kind == "interface" and chosen.class_ is not Class.FOREGROUND or chosen.queues:
+        if (device.kind == "interface" and chosen.class_ is not Class.FOREGROUND) or chosen.queues:
             _vhost_off(merge, device, path)
         if chosen.alias.startswith(USER_ALIAS) and chosen.alias != device.alias:
             _set_alias(merge, device, path, chosen.alias)

@@ -124,7 +124,8 @@ class _Reader:
         except BadValue as bad:
             file.say((name,), f"'{name}' {bad}", f"write {units.RESOURCE.expected}".replace("'auto', 'none', or ", ""))
         if not isinstance(table, dict):
-            file.say((name,), f"'{name}' is no table", f"write [RESOURCE] above it, with {', '.join((*_SETTINGS, 'observe', 'match'))}")
+            file.say((name,), f"'{name}' is no table",
+                     f"write [RESOURCE] above it, with {', '.join(_SETTINGS)}, observe, match")
         if name in self.found:
             file.say((name,), f"resource '{name}' is said before, in {self.found[name].place}", "keep one of them")
 

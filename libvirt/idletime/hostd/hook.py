@@ -62,8 +62,10 @@ def read_settings(file: Path) -> tuple[settings.Settings, tuple[str, ...]]:
         return settings.Settings(), (f"{error}; going on with the defaults",)
 
 
-def main(arguments: list[str]) -> int:
+def main(arguments: list[str] | None = None) -> int:
     """Exit status: 0 go on, 1 refused."""
+    syslog.openlog("idletime-hook", 0, syslog.LOG_DAEMON)
+    arguments = sys.argv[1:] if arguments is None else arguments
     file = settings.FILE
     if arguments[:1] == ["--config"]:
         file, arguments = Path(arguments[1]), arguments[2:]
@@ -88,5 +90,4 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    syslog.openlog("idletime-hook", 0, syslog.LOG_DAEMON)
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

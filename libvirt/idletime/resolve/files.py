@@ -74,7 +74,8 @@ def _read_mounts(tree: Tree) -> list[Mount]:
 
 def mount_of(tree: Tree, path: str) -> Mount | None:
     """The mount that a file is on: the deepest one, of these the last."""
-    real, best = tree.real(path), None
+    real = tree.real(path)
+    best: Mount | None = None
     for mount in mounts(tree):
         inside = real == mount.point or real.startswith(mount.point.rstrip("/") + "/")
         if inside and (best is None or len(mount.point) >= len(best.point)):
