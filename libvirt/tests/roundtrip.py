@@ -54,7 +54,7 @@ class Passage:
         self.root = str(trees.expand(HERE / "data/hosts/rack.tree", Path(tempfile.mkdtemp())))
 
     def dump(self, xml: str) -> str:
-        domain = self.connection.defineXML(xml)
+        domain = self.connection.defineXMLFlags(xml, libvirt.VIR_DOMAIN_DEFINE_VALIDATE)
         try:
             return domain.XMLDesc(DUMP)
         finally:

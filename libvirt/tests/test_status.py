@@ -12,6 +12,7 @@ import pytest
 from fakes import DeadMonitor, FakeMonitor, LockedMonitor, device, resource
 from idletime import arena, explain, hostview, status
 from idletime.cli import show
+from idletime.conf.resources import Resource, Resources
 from idletime.conf.rules import Decision
 from idletime.policy import Class, Policy, edit
 from nodes import POLICY
@@ -177,3 +178,14 @@ def test_resources_of_domains_and_of_arenas(tmp_path):
         ("sdb", True, 0, ()),
     ]
     assert "cannot open" in found[0].problem
+
+
+def test_resources_that_only_the_operator_knows(tmp_path):
+    """One whose name was mistyped is there, with the place, and nobody on it."""
+    right = Resource("sda", {"interval-us": 5}, {}, True, "a.toml line 1")
+    said = Resources((right, Resource("sdaa", {}, {}, None, "a.toml line 4")))
+    found = hostview.resources([build(None, run_dir=str(tmp_path))], str(tmp_path), said)
+    assert [(one.name, one.said, one.settings, one.observe, one.domains) for one in found] == [
+        ("sda", "a.toml line 1", {"interval-us": 5}, True, ("vm",)),
+        ("sdaa", "a.toml line 4", {}, None, ()),
+    ]

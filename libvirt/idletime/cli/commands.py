@@ -266,7 +266,7 @@ def explain_(options: _Arguments) -> int:
 
 
 def resources(options: _Arguments) -> int:
-    found = hostview.resources(_statuses(options, True), options.run_dir)
+    found = hostview.resources(_statuses(options, True), options.run_dir, resources_d.load(Tree("/")))
     show.result(options, show.plain(found), lambda: show.resources(found))
     return Exit.SETTINGS if _wrong_files() else Exit.OK
 

@@ -123,6 +123,6 @@ def _row(one: DomainStatus, device: DeviceStatus, resources: dict[str, Any]) -> 
 
 
 def resources(found: Sequence[HostResource]) -> None:
-    table(("resource", "arena", "foreground", "background", "domains", "stands for"), [
+    table(("resource", "arena", "foreground", "background", "domains", "stands for", "said in"), [
         (one.name, "yes" if one.arena else "no", one.foreground, one.background, ", ".join(one.domains) or None,
-         " > ".join(one.trail) or None) for one in found])
+         " > ".join(one.trail) or None, one.said) for one in found])

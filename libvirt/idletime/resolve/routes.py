@@ -49,12 +49,12 @@ def _asked() -> tuple[str, ...]:
         with IPRoute() as kernel:
             for destination in DESTINATIONS:
                 try:
-                    answer = kernel.route("get", dst=destination, flags=_FIB_MATCH)
+                    numbers = _hops(kernel.route("get", dst=destination, flags=_FIB_MATCH))
                 except NetlinkError as error:
                     if error.code not in _NO_ROUTE:
                         raise
                     continue
-                if numbers := _hops(answer):
+                if numbers:
                     return tuple(_name(kernel, number) for number in numbers)
     except (OSError, NetlinkError) as error:
         raise Unresolved(f"the host's routes cannot be read: {error}", "run this as root") from error
@@ -71,4 +71,4 @@ def _hops(answer: Any) -> list[int]:
 
 
 def _name(kernel: Any, number: int) -> str:
-    return str(kernel.link("get", index=number)[0].get_attr("IFLA_IFNAME"))
+    return str(next(iter(kernel.link("get", index=number))).get_attr("IFLA_IFNAME"))
