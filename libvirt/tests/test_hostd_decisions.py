@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import stat
 from pathlib import Path
@@ -246,6 +247,33 @@ def test_owner(tmp_path: Path) -> None:
     conf = tmp_path / "qemu.conf"
     conf.write_text('#user = "a"\n  user = "root"\ngroup="+5"\n')
     assert owner.of_host(conf) == arena.Owner(0, 5)
+
+
+# ---- the tick
+
+
+def test_a_fault_does_not_end_the_tick(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """The next one comes, and the fault is in the log."""
+    monkeypatch.setattr(daemon, "TICK_SECONDS", 0)
+    ticks: list[float] = []
+    enough = asyncio.Event()
+
+    def fail(now: float, _last: float) -> None:
+        ticks.append(now)
+        if len(ticks) == 3:
+            enough.set()
+        raise RuntimeError("a bug")
+
+    async def work() -> None:
+        one = daemon.Daemon.__new__(daemon.Daemon)
+        one.loop, one.settings = asyncio.get_running_loop(), Settings()
+        monkeypatch.setattr(one, "_look_around", fail)
+        ticker = asyncio.create_task(one._tick())
+        await asyncio.wait_for(enough.wait(), 20)
+        ticker.cancel()
+
+    asyncio.run(work())
+    assert len(ticks) >= 3 and "RuntimeError: a bug" in caplog.text
 
 
 # ---- what the operator wrote

@@ -72,13 +72,20 @@ class Watch:
         self._wake.set()
 
     async def _follow(self) -> None:
-        known = await asyncio.to_thread(self._look)
+        known = await self._looked()
         while True:
             await self._wake.wait()
             await asyncio.sleep(SETTLE_SECONDS)
             self._wake.clear()
-            now = await asyncio.to_thread(self._look)
+            now = await self._looked()
             if now != known:
                 known = now
                 log.info("the ways out of this host have changed: all domains are looked at")
                 self._changed()
+
+    async def _looked(self) -> Hashable:
+        try:
+            return await asyncio.to_thread(self._look)
+        except Exception:  # whatever it is, the next change is seen
+            log.exception("a fault of ours; going on")
+            return None
