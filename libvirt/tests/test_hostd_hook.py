@@ -97,6 +97,11 @@ def test_the_policy_has_changed_since(run: Run, tmp_path: Path) -> None:
     assert run("prepare", xml.replace("class='background'", "class='guest'")).returncode == 1
 
 
+def test_compiled_for_another_run_directory(run: Run) -> None:
+    """Such a domain would be in another arena than all others on its disk: that is no change of routes or disks."""
+    assert run("prepare", compiled_elsewhere(domain(), Path("/other"), None)).returncode == 1
+
+
 @pytest.mark.parametrize("operation", ["migrate", "restore"])
 def test_resources_of_this_host(run: Run, tmp_path: Path, operation: str) -> None:
     """What another host compiled comes out with the arena of this one."""

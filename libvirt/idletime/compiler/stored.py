@@ -17,16 +17,15 @@ from .merge import QEMU
 _LEFT_OUT = Resolution(None, problem="it was not resolved when the domain was compiled")
 
 
-def facts_of(domain_xml: str) -> HostFacts:
-    """The host as the qemu: elements of this domain name it."""
+def facts_of(domain_xml: str, run_dir: str) -> HostFacts:
+    """The host as the qemu: elements of this domain name it; the parent of all arenas is this host's."""
     root = Document(domain_xml).root
-    paths, settings = _objects(root)
     on = _overrides(root)
     resolutions: dict[Source, Resolution] = {}
     for device in devices_of(root):
         name = on.get(device.alias)
         resolutions[device.source] = Resolution(name) if name else _LEFT_OUT
-    return HostFacts(resolutions, next(iter(paths), ""), settings=settings)
+    return HostFacts(resolutions, run_dir, settings=_objects(root))
 
 
 def _overrides(root: Element) -> dict[str, str]:
@@ -39,17 +38,16 @@ def _overrides(root: Element) -> dict[str, str]:
     return found
 
 
-def _objects(root: Element) -> tuple[list[str], dict[str, dict[str, int | bool]]]:
-    """Parents of the arenas, and the properties of each resource."""
-    parents, settings = [], {}
+def _objects(root: Element) -> dict[str, dict[str, int | bool]]:
+    """The properties of each resource."""
+    settings: dict[str, dict[str, int | bool]] = {}
     for arg in root.iter(f"{{{QEMU}}}arg"):
         kind, _, rest = arg.get("value", "").partition(",")
         if kind != "idletime-resource":
             continue
         values = dict(part.split("=", 1) for part in rest.split(",") if "=" in part)
-        parents.append(values.pop("path", "").rpartition("/")[0])
         name = values.pop("id", "").removeprefix(ID_PREFIX)
         settings[name] = {key: value == "on" if key in SWITCHES else int(value)
                           for key, value in values.items() if key in SWITCHES or value.isdecimal()}
         settings[name].setdefault("auto", False)  # compiled before a learned interval was the default
-    return parents, settings
+    return settings

@@ -29,12 +29,12 @@ def compiled(xml: str, options: settings.Settings) -> compiler.CompileResult | P
         return error
 
 
-def as_it_was(xml: str) -> compiler.CompileResult | None:
+def as_it_was(xml: str, options: settings.Settings) -> compiler.CompileResult | None:
     """The same on the host as it was when the domain was compiled; None if it never was, or not with this policy."""
     if COMPILED not in xml:
         return None
     try:
-        result = compiler.compile(xml, stored.facts_of(xml))
+        result = compiler.compile(xml, stored.facts_of(xml, options.run_dir))
     except PolicyError:
         return None
     return result if result.xml == xml else None
@@ -42,7 +42,7 @@ def as_it_was(xml: str) -> compiler.CompileResult | None:
 
 def judge(operation: str, name: str, xml: str, options: settings.Settings) -> verdict.Verdict:
     """The verdict, with the arenas made that it wants."""
-    result = verdict.decide(operation, name, xml, compiled(xml, options), options, as_it_was(xml))
+    result = verdict.decide(operation, name, xml, compiled(xml, options), options, as_it_was(xml, options))
     if result.refuse or not result.arenas:
         return result
     try:
