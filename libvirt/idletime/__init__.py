@@ -6,6 +6,7 @@ Policy goes down: policy -> compiler -> live. Numbers come up: qmp -> status.
     room        one sentence                                                     I/O
     policy      the policy element: model, units, parser, exact errors           none
     compiler    domain XML with a policy in, domain XML with its effect out      none
+    conf        what the operator wrote in resources.d and rules.d               reads these
     resolve     names the host resource behind a disk source or an interface     reads /sys, /proc
     qmp         QMP commands to a running domain, through libvirt                libvirt
     live        what a running domain lacks, as QMP commands, and sends them     libvirt

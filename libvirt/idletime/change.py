@@ -30,19 +30,23 @@ def apply(connection: Any, domain: Any, edited: Edit, want_live: bool, want_conf
         want_live, want_config = running, persistent
     _possible(domain, want_live and not running, want_config and not persistent)
     lookup = domains.HostLookup(connection)
+
+    def facts(xml: str) -> compiler.HostFacts:
+        return resolve.gather(xml, lookup=lookup, run_dir=run_dir, emulators=lambda: domains.emulators_of(domain))
+
     findings: list[Finding] = []
     config = live_xml = None
     policy_text = None
     if want_config:
-        stored = domains.xml_of(domain, inactive=True)
+        stored = domains.xml_to_define(domain)
         config = edited(stored)
-        compiled = compiler.compile(config, resolve.gather(config, lookup=lookup, run_dir=run_dir))
+        compiled = compiler.compile(config, facts(config))
         findings += compiled.findings
         policy_text = edit.element_text(config)
     if want_live:
         before = domains.xml_of(domain)
         live_xml = edit.replaced(before, policy_text) if want_config else edited(before)
-        plan = compiler.plan(live_xml, resolve.gather(live_xml, lookup=lookup, run_dir=run_dir))
+        plan = compiler.plan(live_xml, facts(live_xml))
     if want_config and compiled.xml != stored:
         domains.define(connection, compiled.xml)
     if want_live:

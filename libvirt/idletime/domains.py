@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -12,9 +11,11 @@ from typing import Any
 import libvirt
 from lxml import etree
 
+from .compiler.facts import Source
 from .errors import Exit, IdletimeError
 from .policy.edit import for_libvirt
 from .policy.model import NAMESPACE
+from .resolve.lookup import Network, network_of, volume_of
 
 _STATES = {libvirt.VIR_DOMAIN_RUNNING: "running", libvirt.VIR_DOMAIN_BLOCKED: "running",
            libvirt.VIR_DOMAIN_PAUSED: "paused", libvirt.VIR_DOMAIN_SHUTDOWN: "in shutdown",
@@ -63,13 +64,22 @@ def state(domain: Any) -> str:
 
 
 def xml_of(domain: Any, inactive: bool = False) -> str:
-    """Domain XML; with secrets where the connection may see them (so that defining it again loses none)."""
-    flags = libvirt.VIR_DOMAIN_XML_INACTIVE if inactive else 0
+    """Domain XML to look at: without secrets, so not to be defined again."""
     with translated(f"read the XML of '{domain.name()}'"):
-        try:
-            return str(domain.XMLDesc(flags | libvirt.VIR_DOMAIN_XML_SECURE))
-        except libvirt.libvirtError:
-            return str(domain.XMLDesc(flags))
+        return str(domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE if inactive else 0))
+
+
+def xml_to_define(domain: Any) -> str:
+    """The persistent XML with its secrets (passwords of VNC and SPICE): defined again without, they would be lost."""
+    with translated(f"read the XML of '{domain.name()}' with its secrets",
+                    "run this with the right to write domains, without --readonly"):
+        return str(domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE | libvirt.VIR_DOMAIN_XML_SECURE))
+
+
+def emulators_of(domain: Any) -> frozenset[str]:
+    """The emulator of a domain that libvirt knows, and so runs."""
+    emulator = etree.fromstring(xml_of(domain, inactive=bool(domain.isPersistent())).encode()).findtext("./devices/emulator")
+    return frozenset({emulator} if emulator else ())
 
 
 @dataclass(frozen=True)
@@ -78,19 +88,25 @@ class HostLookup:
 
     connection: Any
 
-    def volume(self, pool: str, volume: str) -> str | None:
+    def emulators(self) -> frozenset[str]:
+        """The emulators that libvirt has found on this host."""
         with contextlib.suppress(libvirt.libvirtError):
-            return str(self.connection.storagePoolLookupByName(pool).storageVolLookupByName(volume).path())
+            root = etree.fromstring(self.connection.getCapabilities().encode())
+            return frozenset(element.text for element in root.iterfind("./guest//emulator") if element.text)
+        return frozenset()
+
+    def volume(self, pool: str, volume: str) -> Source | None:
+        """The pool need not run: of most kinds the path is known without."""
+        with contextlib.suppress(libvirt.libvirtError):
+            found, path = self.connection.storagePoolLookupByName(pool), None
+            with contextlib.suppress(libvirt.libvirtError):
+                path = str(found.storageVolLookupByName(volume).path())
+            return volume_of(found.XMLDesc(0), volume, path)
         return None
 
-    def bridge(self, network: str) -> str | None:
+    def network(self, name: str) -> Network | None:
         with contextlib.suppress(libvirt.libvirtError):
-            found = self.connection.networkLookupByName(network)
-            root = etree.parse(io.StringIO(found.XMLDesc(0))).getroot()
-            interface = root.find("./forward/interface")
-            if root.find("bridge") is not None:
-                return str(found.bridgeName())
-            return None if interface is None else interface.get("dev")
+            return network_of(self.connection.networkLookupByName(name).XMLDesc(0))
         return None
 
 
@@ -109,13 +125,17 @@ class LateLookup:
                 self._known = HostLookup(connect(self.uri, read_only=True))
         return self._known
 
-    def volume(self, pool: str, volume: str) -> str | None:
+    def emulators(self) -> frozenset[str]:
+        known = self._lookup()
+        return known.emulators() if known else frozenset()
+
+    def volume(self, pool: str, volume: str) -> Source | None:
         known = self._lookup()
         return known.volume(pool, volume) if known else None
 
-    def bridge(self, network: str) -> str | None:
+    def network(self, name: str) -> Network | None:
         known = self._lookup()
-        return known.bridge(network) if known else None
+        return known.network(name) if known else None
 
 
 def is_qemu(connection: Any) -> bool:
@@ -133,4 +153,4 @@ def set_policy(domain: Any, policy_xml: str | None, live: bool, config: bool) ->
 def define(connection: Any, xml: str) -> Any:
     """Replace the persistent XML. libvirt checks it against its schema."""
     with translated("define the domain"):
-        return connection.defineXMLFlags(xml, 0)
+        return connection.defineXMLFlags(xml, libvirt.VIR_DOMAIN_DEFINE_VALIDATE)

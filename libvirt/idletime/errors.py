@@ -22,13 +22,14 @@ class Kind(str, enum.Enum):
     SYNTAX = "syntax"  # not XML, or not the schema
     FIT = "fit"  # a sound policy that does not fit this domain or host
     LIVE = "live"  # cannot be changed while the domain runs
+    SETTINGS = "settings"  # a file below /etc/idletime, which was left out
 
 
 @dataclass(frozen=True)
 class Finding:
     """One thing that is wrong or worth knowing.
 
-    line is of the XML that was given (1-based), or None. element is as a user reads it, such as
+    line is of the XML that was given, or of file where that is said (1-based), or None. element is as a user reads it, such as
     "disk target='vda'". message names the offending value, remedy says what to do; both are one line.
     """
 
@@ -38,12 +39,14 @@ class Finding:
     remedy: str = ""
     element: str = ""
     line: int | None = None
+    file: str = ""
 
     def __str__(self) -> str:
         """One line: "error: line 4: disk target='vdz': no such disk; remedy: ..."."""
         parts = [self.severity.value]
-        if self.line is not None:
-            parts.append(f"line {self.line}")
+        where = f"{self.file} " if self.file else ""
+        if self.line is not None or where:
+            parts.append((where + (f"line {self.line}" if self.line is not None else "")).strip())
         if self.element:
             parts.append(self.element)
         parts.append(self.message)
@@ -85,3 +88,4 @@ class Exit(enum.IntEnum):
     FIT = 4  # the policy does not fit the domain or the host (Kind.FIT)
     RESTART = 5  # applied in part: the rest needs a restart of the domain (Kind.LIVE)
     NO_DOMAIN = 6  # no such domain
+    SETTINGS = 7  # done, but a file below /etc/idletime was left out (Kind.SETTINGS)

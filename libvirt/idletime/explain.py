@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Why a domain's requests are held now: from QEMU's answer and from the boards, in words."""
+"""Why a domain is what it is, and why its requests are held now: from rules, QEMU's answer and the boards, in words."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from . import arena
+from .conf.rules import Decision
 from .status import DeviceStatus, DomainStatus, ResourceStatus
 
 
@@ -74,7 +75,7 @@ def _verdict(status: DomainStatus, device: DeviceStatus, resource: ResourceStatu
         return "shadow", ""
     if not device.held:
         return "nothing-held", ""
-    if resource.state == "foreground" or seen is not None and left is None:
+    if resource.state == "foreground" or (seen is not None and left is None):
         return "foreground", ""
     if left or resource.state == "preemption":
         return "interval", ""
@@ -88,15 +89,20 @@ def _who(seen: arena.Arena | None, interval_us: int) -> tuple[str, ...]:
                  for one in (seen.foreground if seen else ()) if one.idle_us is None or one.idle_us < interval_us)
 
 
-def as_dict(found: list[Explanation]) -> list[dict[str, Any]]:
-    return [asdict(one) for one in found]
+def as_dict(decision: Decision | None, found: list[Explanation]) -> dict[str, Any]:
+    """policy: who the domain is, and why; None where its own policy is wrong."""
+    who = decision and {"class": decision.class_, "by": decision.by, "why": decision.why, "place": decision.place or None}
+    return {"policy": who, "devices": [asdict(one) for one in found]}
 
 
-def lines(status: DomainStatus, found: list[Explanation]) -> list[str]:
+def lines(status: DomainStatus, decision: Decision | None, found: list[Explanation]) -> list[str]:
     """The explanation for people."""
+    result = [f"{status.name}: {decision}"] if decision else []
+    if decision and decision.policy and decision.by != "domain":
+        result.append(f"  not in force: a rule is not carried out by itself; remedy: virt-idletime apply --policy "
+                      f"{decision.class_} {status.name}")
     if not found:
-        return [f"{status.name}: " + ("; ".join(status.problems) or "no policy, so nothing of it is ever held")]
-    result = []
+        return [*result, f"{status.name}: " + ("; ".join(status.problems) or "no policy, so nothing of it is ever held")]
     for one in found:
         held = f" ({one.held} requests)" if one.held else ""
         result.append(f"{status.name} {one.device} on {one.resource}{held}: {_SENTENCES[one.verdict]}")

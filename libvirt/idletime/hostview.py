@@ -1,19 +1,23 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The host's resources: those that domains use, and those whose arena is there."""
+"""The host's resources: those that domains use, those whose arena is there, those of resources.d."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from . import arena
+from .conf.resources import Resource, Resources
 from .status import DomainStatus
 
 
 @dataclass(frozen=True)
 class HostResource:
-    """One resource. arena: whether its boards can be read; then foreground and background count participants."""
+    """One resource. arena: whether its boards can be read; then foreground and background count participants. said: where
+    resources.d speaks of it (file and line), with what settings; None if it does not. One that is said, and that no
+    domain uses and has no arena, may be a slip in its name.
+    """
 
     name: str
     path: str
@@ -22,14 +26,25 @@ class HostResource:
     background: int | None
     domains: tuple[str, ...]
     trail: tuple[str, ...]
+    said: str | None = None
+    settings: Mapping[str, int | bool] = field(default_factory=dict)
+    observe: bool | None = None
     problem: str | None = None
 
 
-def resources(found: Sequence[DomainStatus], run_dir: str) -> list[HostResource]:
-    """All resources that a domain's policy names or that have an arena below run_dir, by name."""
+def resources(found: Sequence[DomainStatus], run_dir: str, said: Resources = Resources()) -> list[HostResource]:
+    """All resources that a domain's policy names, that have an arena below run_dir, or that the host's files name."""
     paths = {resource.name: resource.path for one in found for resource in one.resources}
     paths.update({name: os.path.join(run_dir, name) for name in _arenas(run_dir) if name not in paths})
-    return [_one(name, path, found) for name, path in sorted(paths.items())]
+    paths.update({one.name: os.path.join(run_dir, one.name) for one in said.all if one.name not in paths})
+    words = {one.name: one for one in said.all}
+    return [_with_words(_one(name, path, found), words.get(name)) for name, path in sorted(paths.items())]
+
+
+def _with_words(one: HostResource, said: Resource | None) -> HostResource:
+    if said is None:
+        return one
+    return replace(one, said=said.place, settings=said.settings, observe=said.observe)
 
 
 def _arenas(run_dir: str) -> list[str]:
@@ -47,5 +62,5 @@ def _one(name: str, path: str, found: Sequence[DomainStatus]) -> HostResource:
     try:
         seen = arena.read(path)
     except arena.ArenaError as error:
-        return HostResource(name, path, False, None, None, names, trail, str(error))
+        return HostResource(name, path, False, None, None, names, trail, problem=str(error))
     return HostResource(name, path, True, len(seen.foreground), len(seen.background), names, trail)

@@ -109,8 +109,9 @@ def _stuck(want: DevicePlan, resource: str) -> Finding:
 
 def _superfluous(want: Plan, devices: Mapping[str, tuple[str, Mapping[str, Any]]], commands: list[Command],
                  findings: list[Finding]) -> None:
-    """Devices that are on a resource of ours though the policy leaves them out: from now on nothing of them is held."""
-    wanted = {device.alias for device in want.devices}
+    """Devices that are on a resource of ours though the policy leaves them out: from now on nothing of them is held.
+    One whose resource is not known now (a route is gone) keeps what it has."""
+    wanted = {one.alias for one in want.devices} | {one.alias for one in want.unresolved}
     for alias, (resource, device) in devices.items():
         if alias in wanted or not resource.startswith(ID_PREFIX):
             continue

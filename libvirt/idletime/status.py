@@ -92,7 +92,7 @@ def _in_force(facts: _Facts) -> bool | None:
     if facts.query is None:
         return None
     left = live.difference(facts.plan, facts.query)
-    return not left.commands and not left.findings
+    return not left.commands and not left.findings and not facts.plan.unresolved
 
 
 def _devices(facts: _Facts) -> tuple[DeviceStatus, ...]:
@@ -129,7 +129,8 @@ def facts_of(xml: str, host: resolve.Host | None, monitor: Monitor | None, run_d
         facts.policy = policy.parse(xml)
         if facts.policy is None:
             return facts
-        facts.plan = compiler.plan(xml, resolve.gather(xml, run_dir=run_dir, probe=False, host=host))
+        facts.plan = compiler.plan(xml, resolve.gather(xml, run_dir=run_dir, host=host))
+        facts.problems += map(str, facts.plan.unresolved)
     except PolicyError as error:
         facts.problems += [str(finding) for finding in error.findings]
     if monitor is not None:

@@ -8,7 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 import trees
+from idletime.compiler.facts import Source
+from idletime.resolve import Network
 
 DATA = Path(__file__).parent / "data"
 
@@ -42,14 +45,19 @@ def golden() -> Callable[[Path, str], None]:
 class Lookup:
     """What libvirt would know of the rack."""
 
-    def volume(self, pool: str, volume: str) -> str | None:
-        return {
+    def volume(self, pool: str, volume: str) -> Source | None:
+        path = {
             ("default", "web.qcow2"): "/var/lib/libvirt/images/web.qcow2",
             ("mirror", "a.img"): "/srv/mirror/a.img",
         }.get((pool, volume))
+        return Source("disk", "file", path) if path else None
 
-    def bridge(self, network: str) -> str | None:
-        return {"default": "virbr0", "lan": "br0", "direct": "eth0"}.get(network)
+    def network(self, name: str) -> Network | None:
+        return {
+            "default": Network("nat", "virbr0"),
+            "lan": Network("bridge", "br0"),
+            "direct": Network("private", devices=("eth0",)),
+        }.get(name)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import json
 from typing import Any
 
 from idletime.errors import MonitorError
-from idletime.live import DEFAULTS
+from idletime.live import AUTO_DEFAULTS, DEFAULTS
 from idletime.qmp import Monitor
 
 
@@ -37,6 +37,7 @@ def resource(name: str, devices: list[dict[str, Any]], state: str = "idle", **se
         "path": f"/run/idletime/{name}",
         "state": state,
         **DEFAULTS,
+        **AUTO_DEFAULTS,
         **{key.replace("_", "-"): value for key, value in settings.items()},
         "held": sum(one["held"] for one in devices),
         "collisions": 3,
@@ -76,7 +77,7 @@ class FakeMonitor(Monitor):
         else:
             found = {one["id"]: one for one in self.resources}[arguments["resource"]]
         for key in arguments.keys() - {"device", "resource"}:
-            found[key]  # noqa: B018  a property that there is
+            found[key]
             found[key] = arguments[key]
         return {}
 

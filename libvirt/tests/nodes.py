@@ -25,6 +25,7 @@ _DOMAIN = """<domain type='test'>
 
 POLICY = """<idletime:policy xmlns:idletime='urn:idletime:policy:1' class='{class_}'>
   <idletime:disk resource='sda'/><idletime:interface resource='eth0'/>
+  <idletime:interval us='20000'/>
   <idletime:guest control='demote'/></idletime:policy>"""
 
 

@@ -19,10 +19,10 @@ HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 import libvirt  # noqa: E402
-import trees  # noqa: E402
-from conftest import Lookup  # noqa: E402
 from lxml import etree  # noqa: E402
 
+import trees  # noqa: E402
+from conftest import Lookup  # noqa: E402
 from idletime import compiler, resolve  # noqa: E402
 from idletime.compiler.same import same  # noqa: E402
 
@@ -54,7 +54,7 @@ class Passage:
         self.root = str(trees.expand(HERE / "data/hosts/rack.tree", Path(tempfile.mkdtemp())))
 
     def dump(self, xml: str) -> str:
-        domain = self.connection.defineXML(xml)
+        domain = self.connection.defineXMLFlags(xml, libvirt.VIR_DOMAIN_DEFINE_VALIDATE)
         try:
             return domain.XMLDesc(DUMP)
         finally:

@@ -24,7 +24,6 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 import nodes  # noqa: E402
 import trees  # noqa: E402
 from conftest import Lookup  # noqa: E402
-
 from idletime import compiler, resolve  # noqa: E402
 
 TIMES = 20

@@ -4,16 +4,18 @@
 from __future__ import annotations
 
 import argparse
+import re
 
 import libvirt
 import pytest
-from fakes import FakeMonitor, device, resource
 
+from fakes import FakeMonitor, device, resource
 from idletime import change, compiler, domains, policy
 from idletime.cli import commands
 from idletime.domains import HostError
 from idletime.errors import Exit, Kind, PolicyError
 from idletime.policy import edit
+from idletime.resolve import Network
 
 BARE = """<domain type='kvm'>
   <name>vm</name>
@@ -43,25 +45,28 @@ class FakeDomain:
     def name(self):
         return "vm"
 
-    def isActive(self):  # noqa: N802  libvirt's name
+    def isActive(self):
         return int(self.live is not None)
 
-    def isPersistent(self):  # noqa: N802
+    def isPersistent(self):
         return int(self.config is not None)
 
-    def XMLDesc(self, flags):  # noqa: N802
-        return self.config if flags & libvirt.VIR_DOMAIN_XML_INACTIVE else self.live or self.config
+    def XMLDesc(self, flags):
+        xml = self.config if flags & libvirt.VIR_DOMAIN_XML_INACTIVE else self.live or self.config
+        if flags & libvirt.VIR_DOMAIN_XML_SECURE:
+            return xml
+        return re.sub(" passwd='[^']*'", "", xml)
 
-    def setMetadata(self, kind, text, key, uri, flags):  # noqa: N802
+    def setMetadata(self, kind, text, key, uri, flags):
         assert (kind, uri) == (libvirt.VIR_DOMAIN_METADATA_ELEMENT, policy.NAMESPACE)
         assert flags == libvirt.VIR_DOMAIN_AFFECT_LIVE
         whole = None if text is None else text.replace("<policy", f"<policy xmlns='{uri}'", 1)
         self.live = edit.replaced(self.live, whole)
 
-    def setMemoryParameters(self, values, flags):  # noqa: N802
+    def setMemoryParameters(self, values, flags):
         self.parameters.append(values)
 
-    def setSchedulerParametersFlags(self, values, flags):  # noqa: N802
+    def setSchedulerParametersFlags(self, values, flags):
         error = libvirt.libvirtError("cgroup CPU controller is not mounted")
         raise error
 
@@ -70,10 +75,11 @@ class FakeConnection:
     def __init__(self, domain):
         self.domain = domain
 
-    def getType(self):  # noqa: N802
+    def getType(self):
         return "QEMU"
 
-    def defineXMLFlags(self, xml, _flags):  # noqa: N802
+    def defineXMLFlags(self, xml, flags):
+        assert flags == libvirt.VIR_DOMAIN_DEFINE_VALIDATE
         self.domain.defined.append(xml)
         self.domain.config = xml
 
@@ -101,6 +107,30 @@ def test_config_only():
     assert domain.defined == [running(MARKED)]
     apply(domain)
     assert len(domain.defined) == 1  # compiled already: not defined again
+
+
+SECRET = MARKED.replace("<devices>", "<devices><graphics type='vnc' passwd='secret'/>")
+
+
+def test_secrets_stay():
+    """Defined again without them, a domain would lose the password of its display."""
+    domain = FakeDomain(SECRET, None)
+    apply(domain)
+    assert len(domain.defined) == 1 and "passwd='secret'" in domain.config
+
+
+def test_who_may_not_see_secrets_may_not_define():
+    class Locked(FakeDomain):
+        def XMLDesc(self, flags):
+            if flags & libvirt.VIR_DOMAIN_XML_SECURE:
+                raise libvirt.libvirtError("operation forbidden for read only access")
+            return super().XMLDesc(flags)
+
+    domain = Locked(SECRET, None)
+    with pytest.raises(HostError, match="with its secrets"):
+        apply(domain)
+    assert domain.config == SECRET
+    assert "secret" not in domains.xml_of(domain)
 
 
 def test_both(monitor):
@@ -178,10 +208,10 @@ def test_a_wrong_policy_changes_nothing(monitor):
 def test_lookups_of_a_real_driver():
     """libvirt's test driver has a network and a pool."""
     found = domains.HostLookup(domains.connect("test:///default", read_only=True))
-    assert found.bridge("default") == "virbr0"
-    assert found.bridge("nosuch") is None
+    assert found.network("default") == Network("nat", "virbr0")
+    assert found.network("nosuch") is None
     assert found.volume("nosuch", "a") is None
-    assert domains.LateLookup("test:///no/such/file").bridge("default") is None
+    assert domains.LateLookup("test:///no/such/file").network("default") is None
 
 
 def test_mark_names_resources():

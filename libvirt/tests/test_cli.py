@@ -3,14 +3,18 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import json
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
-import nodes
 import pytest
+
+import nodes
 from conftest import DATA
 
 ROOM = Path(__file__).parents[1]
@@ -41,7 +45,7 @@ def uri(tmp_path):
 def test_check(host):
     done = run("check", "--root", host("rack"), RACK / "virt-install.xml")
     assert done.returncode == 4  # its network is known to libvirt only
-    assert "network 'default' has no known bridge" in done.stderr
+    assert "not resolved, so left out: network 'default' is not known" in done.stdout
     done = run("check", "--root", host("rack"), RACK / "proxmox-like.xml")
     assert done.returncode == 0
     assert "disk vda: background on group-sdd" in done.stdout
@@ -68,7 +72,7 @@ def test_compile_a_device(host, tmp_path):
     [
         (["check", DATA / "policy/invalid/hold-empty.xml"], 3, "hold: needs the attribute 'max'"),
         (["check", "/no/such/file.xml"], 2, "there is no file"),
-        (["compile", "--root", "/nonexistent", RACK / "crypt.xml"], 4, "remedy"),
+        (["compile", "--root", "/nonexistent", RACK / "crypt.xml"], 0, "remedy"),
         (["compile", DATA / "compile-errors/not-a-domain.xml"], 3, "not a domain"),
         (["status", "--nosuch"], 2, "usage"),
         ([], 2, "usage"),
@@ -119,6 +123,23 @@ def test_status_and_resources(uri):
         ("sda", ["vm00", "vm01", "vm02"]),
     ]
     assert "its state is not known" in run("-c", uri, "explain", "vm00").stdout
+
+
+def test_the_run_directory_is_that_of_the_settings(uri, tmp_path):
+    """The command looks where the daemon and the hook make arenas; what is on the command line wins."""
+    settings = tmp_path / "idletimed.toml"
+    settings.write_text('run-dir = "/from/settings"')
+
+    def paths(*options):
+        done = run("-c", uri, *options, "resources", "--json")
+        assert done.returncode == 0
+        return {one["path"].rsplit("/", 1)[0] for one in json.loads(done.stdout)}, done.stderr
+
+    assert paths("--settings", settings)[0] == {"/from/settings"}
+    assert paths("--settings", settings, "--run-dir", "/from/option")[0] == {"/from/option"}
+    settings.write_text("run-dir = 3")
+    found, said = paths("--settings", settings)
+    assert found == {"/run/idletime"} and "run-dir is 3: it must be of type str; going on with the defaults" in said
 
 
 def test_transient_and_stopped_are_said():
@@ -183,6 +204,15 @@ def test_policy_from_the_command_line(host, tmp_path):
     assert "disk vda: guest on sde" in done.stdout
 
 
+def test_entry_points():
+    """What pip and the distributions' tools make programs of: each is there, and is called without arguments."""
+    scripts = tomllib.loads((ROOM / "pyproject.toml").read_text())["project"]["scripts"]
+    assert set(scripts) == {"virt-idletime", "idletimed", "idletime-hook"}
+    for target in scripts.values():
+        module, _, name = target.partition(":")
+        inspect.signature(getattr(importlib.import_module(module), name)).bind()
+
+
 def test_installed(tmp_path):
     """make install-libvirt: runs from where it was installed, with all that belongs to it."""
     subprocess.run(
@@ -198,6 +228,7 @@ def test_installed(tmp_path):
     for name in (
         "man/man1/virt-idletime.1",
         "man/man5/idletime-policy.5",
+        "man/man5/idletimed-rules.5",
         "idletime/schema/idletime-policy-1.rng",
         "bash-completion/completions/virt-idletime",
     ):

@@ -7,11 +7,13 @@ import re
 import shutil
 import subprocess
 
+import libvirt
 import pytest
-from conftest import DATA
 from lxml import etree
 
+from conftest import DATA
 from idletime import compiler, resolve
+from idletime.compiler.want import MIN_SHARES
 from idletime.errors import Kind, PolicyError
 from idletime.policy import edit
 
@@ -129,6 +131,16 @@ def validate(path, kind):
     assert program, "virt-xml-validate is missing: run 'make deps'"
     done = subprocess.run([program, str(path), kind], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_smallest_share_is_libvirts_smallest():
+    """When libvirt accepts less, so shall we: 2 is a fiftieth of the usual weight on cgroup v2."""
+    connection = libvirt.open("test:///default")
+    text = """<domain type='test'><name>s</name><memory>65536</memory><cputune><shares>{}</shares></cputune>
+      <os><type>hvm</type></os></domain>"""
+    connection.defineXML(text.format(MIN_SHARES))
+    with pytest.raises(libvirt.libvirtError, match="'shares' must be in range"):
+        connection.defineXML(text.format(MIN_SHARES - 1))
 
 
 # ---- devices that are plugged in

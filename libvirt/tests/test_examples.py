@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from lxml import etree
-from test_compile import by_name, compiled, read, validate
 
 from idletime import policy
+from test_compile import by_name, compiled, read, validate
 
 EXAMPLES = sorted(
     path

@@ -3,22 +3,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import stat
 from pathlib import Path
 
-import hypothesis_profile  # noqa: F401
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
+import hypothesis_profile  # noqa: F401
 from idletime.compiler import CompileResult, Plan, ResourcePlan
 from idletime.errors import Finding, Kind, PolicyError, Severity
-from idletime.hostd import arena, guests, owner, pace, rights, verdict, waiting
+from idletime.hostd import arena, daemon, guests, owner, pace, rights, verdict, waiting
 from idletime.hostd import settings as settings_room
 from idletime.hostd.protocol import State, Wish
 from idletime.hostd.settings import Settings
 from idletime.hostd.settle import Looked, channel_path
 from idletime.policy import Class, Control, Policy
+from idletime.resolve.tree import Tree
 
 # ---- pace
 
@@ -209,7 +212,7 @@ def test_make_an_arena(tmp_path: Path) -> None:
     path = tmp_path / "run" / "sda"
     labelled: list[Path] = []
     assert arena.make(str(path), ME, labelled.append)
-    assert stat.S_IMODE(path.stat().st_mode) == 0o750 and stat.S_IMODE(path.parent.stat().st_mode) == 0o755
+    assert stat.S_IMODE(path.stat().st_mode) == 0o750 and stat.S_IMODE(path.parent.stat().st_mode) == 0o711
     assert labelled == [path]
     path.chmod(0o2775)
     assert not arena.make(str(path), ME, labelled.append)
@@ -244,3 +247,48 @@ def test_owner(tmp_path: Path) -> None:
     conf = tmp_path / "qemu.conf"
     conf.write_text('#user = "a"\n  user = "root"\ngroup="+5"\n')
     assert owner.of_host(conf) == arena.Owner(0, 5)
+
+
+# ---- the tick
+
+
+def test_a_fault_does_not_end_the_tick(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """The next one comes, and the fault is in the log."""
+    monkeypatch.setattr(daemon, "TICK_SECONDS", 0)
+    ticks: list[float] = []
+    enough = asyncio.Event()
+
+    def fail(now: float, _last: float) -> None:
+        ticks.append(now)
+        if len(ticks) == 3:
+            enough.set()
+        raise RuntimeError("a bug")
+
+    async def work() -> None:
+        one = daemon.Daemon.__new__(daemon.Daemon)
+        one.loop, one.settings = asyncio.get_running_loop(), Settings()
+        monkeypatch.setattr(one, "_look_around", fail)
+        ticker = asyncio.create_task(one._tick())
+        await asyncio.wait_for(enough.wait(), 20)
+        ticker.cancel()
+
+    asyncio.run(work())
+    assert len(ticks) >= 3 and "RuntimeError: a bug" in caplog.text
+
+
+# ---- what the operator wrote
+
+
+def test_wrong_files_are_logged_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """Each mistake is said when it is new; one that was mended and made again is new."""
+    folder = tmp_path / "etc/idletime/rules.d"
+    folder.mkdir(parents=True)
+    monkeypatch.setattr(daemon, "Tree", lambda _root: Tree(str(tmp_path)))
+    one = daemon.Daemon.__new__(daemon.Daemon)
+    one.wrong = ()
+    for text, said in (("x = 1", 1), ("x = 1", 0), ("", 0), ("x = 1", 1)):
+        (folder / "a.toml").write_text(text)
+        caplog.clear()
+        one._read_files()
+        assert len(caplog.messages) == said
+    assert "rules.d/a.toml line 1: 'x' is not known" in caplog.text

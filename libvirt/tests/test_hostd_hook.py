@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import stat
 import subprocess
@@ -11,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from idletime import compiler, resolve
 from idletime.hostd import hook
 
@@ -31,7 +33,7 @@ def domain(resource: str = "sda", target: str = "vda") -> str:
 
 
 def compiled(xml: str, run_dir: Path) -> str:
-    return compiler.compile(xml, resolve.gather(xml, run_dir=str(run_dir), probe=False)).xml
+    return compiler.compile(xml, resolve.gather(xml, run_dir=str(run_dir))).xml
 
 
 @pytest.fixture
@@ -70,6 +72,34 @@ def test_a_policy_that_does_not_fit(run: Run, tmp_path: Path, settings: str, sta
 def test_nobody_compiled_it(run: Run) -> None:
     assert run("prepare", domain()).returncode == 1
     assert run("prepare", domain(), 'on-uncompiled = "warn"').returncode == 0
+
+
+def compiled_elsewhere(xml: str, run_dir: Path, resource: str | None) -> str:
+    """Compiled when the disk, which the policy does not name, was on this resource (None: when nobody knew)."""
+    source = compiler.Source("disk", "file", "/nowhere")
+    return compiler.compile(xml, compiler.HostFacts({source: compiler.Resolution(resource)}, str(run_dir))).xml
+
+
+@pytest.mark.parametrize("resource", ["elsewhere", None])
+def test_the_host_has_changed_since(run: Run, tmp_path: Path, resource: str | None) -> None:
+    """Another default route, a disk that came or went: the domain starts as it was compiled, and that is said."""
+    xml = compiled_elsewhere(domain().replace(" resource='sda'", ""), tmp_path / "run", resource)
+    result = run("prepare", xml)
+    assert (result.returncode, result.stdout) == (0, "")
+    assert "this host has changed since its policy was compiled" in result.stderr
+    arenas = [entry.name for entry in (tmp_path / "run").glob("[!.]*")]
+    assert arenas == ([resource] if resource else [])
+
+
+def test_the_policy_has_changed_since(run: Run, tmp_path: Path) -> None:
+    """That is no change of the host: whoever wrote it wants it in force."""
+    xml = compiled_elsewhere(domain().replace(" resource='sda'", ""), tmp_path / "run", "elsewhere")
+    assert run("prepare", xml.replace("class='background'", "class='guest'")).returncode == 1
+
+
+def test_compiled_for_another_run_directory(run: Run) -> None:
+    """Such a domain would be in another arena than all others on its disk: that is no change of routes or disks."""
+    assert run("prepare", compiled_elsewhere(domain(), Path("/other"), None)).returncode == 1
 
 
 @pytest.mark.parametrize("operation", ["migrate", "restore"])
@@ -115,6 +145,6 @@ def test_a_fault_of_ours(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys
         raise RuntimeError("a bug")
 
     monkeypatch.setattr(hook, "judge", fail)
-    monkeypatch.setattr(sys, "stdin", open(os.devnull))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
     assert hook.main(["--config", str(config), "d", "prepare", "begin", "-"]) == status
     assert "the hook failed: RuntimeError: a bug" in capsys.readouterr().err

@@ -7,10 +7,11 @@ import json
 import os
 from typing import Any
 
-import hypothesis_profile  # noqa: F401
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+
+import hypothesis_profile  # noqa: F401
 from idletime.hostd import protocol
 from idletime.hostd.protocol import LINE_BYTES, Lines, Malformed, QueueWish, State, Wish
 
@@ -114,7 +115,7 @@ def test_lines_do_not_depend_on_the_pieces(parts: list[bytes], data: st.DataObje
     """Cut anywhere, the same lines come out."""
     stream = b"\n".join(parts)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=10)))
-    pieces = [stream[a:b] for a, b in zip([0, *cuts], [*cuts, len(stream)])]
+    pieces = [stream[a:b] for a, b in zip([0, *cuts], [*cuts, len(stream)], strict=False)]
     lines = Lines()
     found = [one for piece in pieces for one in lines.feed(piece)]
     assert found == [stripped for part in stream.split(b"\n")[:-1] if (stripped := part.strip(b" \t\r"))]

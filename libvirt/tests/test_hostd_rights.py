@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import json
 
-import hypothesis_profile  # noqa: F401
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
+import hypothesis_profile  # noqa: F401
 from idletime.compiler.result import DevicePlan, Plan
 from idletime.hostd import protocol, rights, wish
 from idletime.hostd.protocol import QueueWish, Wish
@@ -113,7 +114,7 @@ def numbers(queues: str) -> frozenset[int]:
 def test_a_guest_can_only_be_lowered(asked: Wish, control: Control) -> None:
     """No device is higher than the policy has it; each part of the wish is either granted or refused, not both."""
     granted = rights.grant(Policy(Class.FOREGROUND, control=control), PLAN, THERE, asked)
-    for before, after in zip(PLAN.devices, granted.plan.devices):
+    for before, after in zip(PLAN.devices, granted.plan.devices, strict=False):
         assert ORDER[after.class_] >= ORDER[before.class_]
         assert numbers(after.queues) >= numbers(before.queues)
         assert (after.alias, after.resource) == (before.alias, before.resource)

@@ -6,7 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import libvirt
 import pytest
+
 from idletime.hostd.protocol import Wish
 from idletime.hostd.settings import Settings
 from idletime.hostd.settle import Looked, Memory, settle
@@ -24,10 +26,10 @@ class Libvirt:
     def __init__(self, xml: str, keep: Callable[[str], str] = lambda xml: xml) -> None:
         self.xml, self.keep, self.defined = xml, keep, 0
 
-    def lookupByUUIDString(self, _uuid: str) -> Libvirt:  # noqa: N802
+    def lookupByUUIDString(self, _uuid: str) -> Libvirt:
         return self
 
-    def defineXMLFlags(self, xml: str, _flags: int) -> Libvirt:  # noqa: N802
+    def defineXMLFlags(self, xml: str, _flags: int) -> Libvirt:
         self.defined += 1
         self.xml = self.keep(xml)
         return self
@@ -35,13 +37,13 @@ class Libvirt:
     def name(self) -> str:
         return "d"
 
-    def isPersistent(self) -> bool:  # noqa: N802
+    def isPersistent(self) -> bool:
         return True
 
-    def isActive(self) -> bool:  # noqa: N802
+    def isActive(self) -> bool:
         return False
 
-    def XMLDesc(self, _flags: int) -> str:  # noqa: N802
+    def XMLDesc(self, _flags: int) -> str:
         return self.xml
 
 
@@ -99,6 +101,37 @@ def test_somebody_defines_it_in_that_moment(look: Callable[[Libvirt], Looked]) -
     host.keep = lambda xml: xml
     assert look(host).problems == ()
     assert "idletime-resource" in host.xml
+
+
+def test_somebody_defines_it_while_it_is_compiled(look: Callable[[Libvirt], Looked]) -> None:
+    """The newer definition is not replaced by the older one; it is looked at again."""
+
+    class Racing(Libvirt):
+        reads = 0
+
+        def XMLDesc(self, flags: int) -> str:
+            self.reads += 1
+            if self.reads == 2:
+                self.xml = raw("sdb")
+            return super().XMLDesc(flags)
+
+    host = Racing(raw())
+    assert look(host).failed and host.defined == 0
+    assert not look(host).failed and "idletime-sdb" in host.xml
+
+
+def test_an_undefined_domain_does_not_come_back(look: Callable[[Libvirt], Looked], tmp_path: Path) -> None:
+    class Gone(Libvirt):
+        reads = 0
+
+        def XMLDesc(self, flags: int) -> str:
+            self.reads += 1
+            if self.reads == 2:
+                raise libvirt.libvirtError("Domain not found")
+            return super().XMLDesc(flags)
+
+    host = Gone(raw())
+    assert look(host).failed and host.defined == 0
 
 
 def test_a_wrong_policy_is_said_and_left(look: Callable[[Libvirt], Looked]) -> None:

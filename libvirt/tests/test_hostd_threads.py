@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from idletime.hostd import channel as channel_room
 from idletime.hostd.channel import Channel, Ears
 from idletime.hostd.hands import PATIENCE_SECONDS, Hands
@@ -32,7 +33,7 @@ class Connection:
     def __init__(self) -> None:
         self.alive = True
 
-    def isAlive(self) -> bool:  # noqa: N802  libvirt's name
+    def isAlive(self) -> bool:
         return self.alive
 
     def close(self) -> None:
@@ -63,6 +64,37 @@ def test_hanging_threads_are_replaced() -> None:
         while len(hands.threads) > 2:
             await asyncio.sleep(0)
         hands.close()
+
+    run(work)
+
+
+def test_a_thread_may_end_while_they_are_looked_through() -> None:
+    """One that comes back and finds its place taken leaves in that moment; the look goes on over the others."""
+
+    async def work() -> None:
+        hands = Hands(Connection, size=2)
+        leaving = threading.Event()
+
+        class Leaving:
+            """A thread whose state is read just as another one ends."""
+
+            replaced = False
+
+            @property
+            def since(self) -> float | None:
+                ending = next(one for one in hands.threads if one is not self)
+                ending.replaced = True
+                hands.do(lambda _connection: leaving.set())
+                hands.jobs.put(None)
+                hands.jobs.put(None)
+                ending.join(WAIT_SECONDS)
+                return None
+
+        hands.threads.add(Leaving())  # type: ignore[arg-type]
+        assert hands.watch(time.monotonic()) == 0
+        while len(hands.threads) > 1:
+            await asyncio.sleep(0)
+        assert leaving.is_set()
 
     run(work)
 

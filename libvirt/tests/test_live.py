@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 import pytest
-from fakes import DeadMonitor, FakeMonitor, device, resource
 
+from fakes import DeadMonitor, FakeMonitor, device, resource
 from idletime import live
 from idletime.compiler import DevicePlan, Plan, ResourcePlan
+from idletime.compiler.result import Unresolved
 from idletime.errors import Kind, MonitorError, Severity
 from idletime.policy import Class
 
@@ -35,6 +36,13 @@ def test_properties_of_the_resource():
     assert commands(plan(interval_us=5000, weight=50), have) == [
         ("idletime-set", {"resource": "idletime-sda", "interval-us": 5000, "max-inflight": 1, "weight": 50})
     ]
+
+
+def test_what_is_not_resolved_keeps_what_it_has():
+    """A route that is gone for a moment is no reason to let a background device go, nor to touch it."""
+    gone = Unresolved("disk", "vda", "ua-idletime-vda", "no default route", "wait")
+    found = live.difference(Plan(unresolved=(gone,)), [resource("sda", [device("ua-idletime-vda")])])
+    assert not found.commands and not found.findings
 
 
 def test_an_uplink_has_defaults_of_its_own():

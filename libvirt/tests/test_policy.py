@@ -9,10 +9,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import DATA
 from lxml import etree
 
 import idletime
+from conftest import DATA
 from idletime import policy
 from idletime.errors import Kind, PolicyError
 from idletime.policy import Class, DevicePolicy, edit

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from idletime import domains, resolve
+from idletime.cli.main import main
 from idletime.compiler.result import DevicePlan
 from idletime.compiler.want import device_properties
 from idletime.policy import Class
@@ -53,6 +55,29 @@ def test_a_new_emulator_is_asked_again(tmp_path):
     assert probe.emulator(path) == frozenset()
     program(tmp_path / "qemu", ANSWER)
     assert probe.emulator(path)
+
+
+def test_an_emulator_from_anybodys_file_is_not_run(tmp_path, capsys):
+    """virt-idletime check FILE: the file may come from anybody, and what it names would run as root."""
+    ran = tmp_path / "ran"
+    path = program(tmp_path / "qemu", f"#!/bin/sh\necho ran >>{ran}\nexit 1\n")
+    xml = f"""<domain type='kvm'><name>d</name><metadata><p:policy xmlns:p='urn:idletime:policy:1' class='background'/>
+      </metadata><devices><emulator>{path}</emulator></devices></domain>"""
+    (tmp_path / "d.xml").write_text(xml)
+    for command in ("check", "compile"):
+        assert main(["-c", "test:///default", command, str(tmp_path / "d.xml")]) == 0
+    assert not ran.exists()
+    assert resolve.gather(xml).emulator is None and not ran.exists()
+    assert resolve.gather(xml, emulators=lambda: [path]).emulator == frozenset() and ran.exists()
+
+
+def test_emulators_of_libvirts_capabilities():
+    class Connection:
+        def getCapabilities(self):
+            return """<capabilities><guest><arch name='x86_64'><emulator>/usr/bin/qemu-system-x86_64</emulator>
+              <domain type='kvm'><emulator>/usr/bin/kvm</emulator></domain></arch></guest></capabilities>"""
+
+    assert domains.HostLookup(Connection()).emulators() == {"/usr/bin/qemu-system-x86_64", "/usr/bin/kvm"}
 
 
 @pytest.mark.skipif(not STAGED.exists(), reason="no QEMU was built: make qemu")

@@ -4,16 +4,19 @@
 from __future__ import annotations
 
 import json
+import sys
 from argparse import Namespace
 
 import pytest
-from fakes import DeadMonitor, FakeMonitor, LockedMonitor, device, resource
-from nodes import POLICY
-from test_arena import write_arena
 
+from fakes import DeadMonitor, FakeMonitor, LockedMonitor, device, resource
 from idletime import arena, explain, hostview, status
 from idletime.cli import show
-from idletime.policy import edit
+from idletime.conf.resources import Resource, Resources
+from idletime.conf.rules import Decision
+from idletime.policy import Class, Policy, edit
+from nodes import POLICY
+from test_arena import write_arena
 
 XML = f"""<domain type='kvm'><name>a</name><metadata>{POLICY.format(class_="background")}</metadata>
   <devices><disk type='file' device='disk'><source file='/a'/><target dev='vda' bus='virtio'/>
@@ -66,6 +69,19 @@ def test_a_wrong_policy_is_a_problem_and_no_failure():
     assert "class='idle' is not known" in found.problems[0]
 
 
+def test_what_is_not_resolved_is_a_problem():
+    """The rest of the domain is in force, and this is not."""
+    second = """<disk type='file'><source file='/dev/nosuch'/><target dev='vdb' bus='virtio'/></disk></devices>"""
+    xml = XML.replace("disk resource='sda'", "disk target='vda' resource='sda'").replace("</devices>", second)
+    found = build(running(), xml)
+    assert [one.target for one in found.devices] == ["vda"] and found.in_force is False
+    assert found.problems == (
+        "disk target='vdb': not resolved, so left out: there is no block device /dev/nosuch; remedy: correct the path, or "
+        "bring the device up, or name one: in /etc/idletime/resources.d, or <disk target='vdb' resource='NAME'/> "
+        "('none' leaves it out)",
+    )
+
+
 def test_table_and_json_are_one_model(capsys, golden):
     found = [build(running()), build(None, state="shut off"), build(None, edit.without(XML))]
     show.result(Namespace(json=False), None, lambda: show.status(found))
@@ -92,6 +108,15 @@ def test_colours_on_a_terminal_only(monkeypatch, capsys):
     monkeypatch.setenv("NO_COLOR", "1")
     show.status([build(running())])
     assert "\x1b[3" not in capsys.readouterr().out
+
+
+def test_without_rich_a_terminal_gets_a_plain_table(monkeypatch, capsys):
+    """No package of ours asks for it."""
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.setitem(sys.modules, "rich", None)
+    monkeypatch.setattr(show.importlib.util, "find_spec", lambda _name: None)
+    show.status([build(running())])
+    assert capsys.readouterr().out.startswith("domain  state")
 
 
 def look(monkeypatch, *foreground, background=()):
@@ -121,14 +146,27 @@ def test_verdicts(monkeypatch, monitor, foreground, verdict):
 def test_explain_in_words(monkeypatch):
     look(monkeypatch, arena.Foreground("web/vda", 7, 0, 4000, 5), arena.Foreground("old/vda", 8, 0, 50000, 5))
     found = build(running())
-    assert explain.lines(found, explain.explain(found)) == [
+    own = Decision(Policy(Class.BACKGROUND), "domain", "its metadata has one")
+    assert explain.lines(found, own, explain.explain(found)) == [
+        "vm: background, by its own policy: its metadata has one",
         "vm vda on sda (2 requests): is held: the preemption interval runs",
         "  interval left: 16.0 ms",
         "  foreground: web/vda (pid 7): last event 4.0 ms ago",
     ]
-    json.dumps(explain.as_dict(explain.explain(found)))
+    json.dumps(explain.as_dict(own, explain.explain(found)))
     bare = build(None, edit.without(XML))
-    assert explain.lines(bare, explain.explain(bare)) == ["vm: no policy, so nothing of it is ever held"]
+    by_rule = Decision(Policy(Class.FOREGROUND), "rule", "name 'vm' fits 'v*'", "a.toml line 3")
+    assert explain.lines(bare, by_rule, explain.explain(bare)) == [
+        "vm: foreground, by the rule in a.toml line 3: name 'vm' fits 'v*'",
+        "  not in force: a rule is not carried out by itself; remedy: virt-idletime apply --policy foreground vm",
+        "vm: no policy, so nothing of it is ever held",
+    ]
+    assert explain.as_dict(by_rule, [])["policy"] == {
+        "class": "foreground",
+        "by": "rule",
+        "why": "name 'vm' fits 'v*'",
+        "place": "a.toml line 3",
+    }
 
 
 def test_resources_of_domains_and_of_arenas(tmp_path):
@@ -140,3 +178,14 @@ def test_resources_of_domains_and_of_arenas(tmp_path):
         ("sdb", True, 0, ()),
     ]
     assert "cannot open" in found[0].problem
+
+
+def test_resources_that_only_the_operator_knows(tmp_path):
+    """One whose name was mistyped is there, with the place, and nobody on it."""
+    right = Resource("sda", {"interval-us": 5}, {}, True, "a.toml line 1")
+    said = Resources((right, Resource("sdaa", {}, {}, None, "a.toml line 4")))
+    found = hostview.resources([build(None, run_dir=str(tmp_path))], str(tmp_path), said)
+    assert [(one.name, one.said, one.settings, one.observe, one.domains) for one in found] == [
+        ("sda", "a.toml line 1", {"interval-us": 5}, True, ("vm",)),
+        ("sdaa", "a.toml line 4", {}, None, ()),
+    ]

@@ -40,7 +40,7 @@ def test_explain(host: Libvirtd, domain: Make) -> None:
     seen: list[Any] = []
 
     def held_by_foreground() -> bool:
-        (one,) = told(host, "explain", "bg")
+        (one,) = told(host, "explain", "bg")["devices"]
         seen[:] = [one]
         return one["held"] and one["verdict"] in ("foreground", "interval") and one["foreground"]
 

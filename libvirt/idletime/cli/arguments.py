@@ -5,17 +5,19 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 from .. import VERSION
-from ..compiler.facts import RUN_DIR
+from ..hostd.settings import FILE
 from ..policy.edit import DEVICE_SETTABLE, SETTABLE
 
 _EPILOG = """exit status:
   0  done                                    4  the policy does not fit the domain or the host
   1  libvirt, QEMU or the host refused       5  done in part: the rest needs a restart of the domain
   2  wrong command line                      6  there is no such domain
-  3  the policy is not valid                 see also virt-idletime(1), idletime-policy(5)"""
+  3  the policy is not valid                 7  done, but a file below /etc/idletime was left out
+see also virt-idletime(1), idletime-policy(5), idletimed-rules(5)"""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -25,7 +27,9 @@ def parser() -> argparse.ArgumentParser:
                                   description="Idletime policies of libvirt domains: check, compile, apply, show.")
     top.add_argument("--version", action="version", version=f"%(prog)s {VERSION}")
     top.add_argument("-c", "--connect", metavar="URI", help="libvirt connection (default: libvirt's)")
-    top.add_argument("--run-dir", metavar="DIR", default=RUN_DIR, help="parent of all arenas (default: %(default)s)")
+    top.add_argument("--settings", metavar="FILE", type=Path, default=FILE, dest="settings_file",
+                     help="settings of idletimed (default: %(default)s)")
+    top.add_argument("--run-dir", metavar="DIR", help="parent of all arenas (default: run-dir of the settings)")
     commands = top.add_subparsers(metavar="COMMAND", required=True)
     for add in (_files, _changes, _shows):
         add(commands)
@@ -103,7 +107,7 @@ def _shows(commands: Any) -> None:
     _domain(status, nargs="?")
     list_ = _command(commands, "list", "list the domains with their class")
     list_.add_argument("--all", action="store_true", help="also domains without a policy")
-    explain = _command(commands, "explain", "say why a domain's requests are held now")
+    explain = _command(commands, "explain", "say why a domain is what it is, and why its requests are held now")
     _domain(explain)
     resources = _command(commands, "resources", "list the resources of this host, and who is on them")
     for command in (status, list_, explain, resources):

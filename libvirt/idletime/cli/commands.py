@@ -6,15 +6,19 @@ from __future__ import annotations
 import argparse
 import contextlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from .. import change, compiler, domains, explain, hostview, policy, resolve, status
+from ..conf import resources as resources_d
+from ..conf import rules
 from ..domains import HostError
-from ..errors import Exit, Kind, Severity
+from ..errors import Exit, Kind, PolicyError, Severity
 from ..policy import edit
+from ..resolve.tree import Tree
 from . import show
 
 _Arguments = argparse.Namespace
@@ -24,18 +28,37 @@ _AT_ONCE = 4  # domains asked at the same time; libvirtd serves one connection b
 
 # ---- XML in, XML out
 
-def _source(options: _Arguments) -> tuple[str, resolve.Lookup | None]:
-    """Domain XML of a file, of standard input or of a domain."""
-    late = domains.LateLookup(options.connect) if options.root == "/" else None
+@dataclass(frozen=True)
+class _Given:
+    """Domain XML, and how the host that it is for is looked up."""
+
+    xml: str
+    lookup: resolve.Lookup | None
+    emulators: Callable[[], Collection[str]] = frozenset
+
+    def facts(self, xml: str, options: _Arguments) -> compiler.HostFacts:
+        return resolve.gather(xml, options.root, self.lookup, options.run_dir, self.emulators)
+
+
+def _source(options: _Arguments) -> _Given:
+    """Domain XML of a file, of standard input or of a domain. Of a file's, an emulator is run only if it is libvirt's."""
     if options.source == "-":
-        return sys.stdin.read(), late
+        return _from_file(sys.stdin.read(), options)
     if Path(options.source).is_file():
-        return _file(options.source), late
+        return _from_file(_file(options.source), options)
     if "/" in options.source or options.source.endswith(".xml"):
         raise HostError(f"there is no file '{options.source}'; remedy: correct the name", Exit.USAGE)
     connection = domains.connect(options.connect, read_only=True)
     domain = domains.lookup(connection, options.source)
-    return domains.xml_of(domain, inactive=bool(domain.isPersistent())), domains.HostLookup(connection)
+    return _Given(domains.xml_of(domain, inactive=bool(domain.isPersistent())), domains.HostLookup(connection),
+                  lambda: domains.emulators_of(domain))
+
+
+def _from_file(xml: str, options: _Arguments) -> _Given:
+    if options.root != "/":
+        return _Given(xml, None)
+    late = domains.LateLookup(options.connect)
+    return _Given(xml, late, late.emulators)
 
 
 def _file(name: str) -> str:
@@ -47,19 +70,27 @@ def _file(name: str) -> str:
 
 def check(options: _Arguments) -> int:
     """Everything that compile would find, without the result."""
-    xml, lookup = _source(options)
-    xml = _with_policy(options)(xml)
+    given = _source(options)
+    xml = _with_policy(options)(given.xml)
+    wrong = _wrong_files(options.root)
     if policy.parse(xml) is None:
         show.result(options, {"policy": False, "findings": []}, ["no policy: the domain is left as it is"])
-        return Exit.OK
-    result = compiler.compile(xml, resolve.gather(xml, options.root, lookup, options.run_dir)) \
-        if _is_domain(xml) else None
+        return Exit.SETTINGS if wrong else Exit.OK
+    result = compiler.compile(xml, given.facts(xml, options)) if _is_domain(xml) else None
     findings = result.findings if result else ()
     lines = [str(finding) for finding in findings]
     lines += show.plan_lines(result.plan) if result else ["the policy is valid"]
     show.result(options, {"policy": True, "findings": show.plain(findings),
                           "plan": show.plain(result.plan) if result else None}, lines)
-    return Exit.OK
+    return Exit.FIT if result and result.plan.unresolved else Exit.SETTINGS if wrong else Exit.OK
+
+
+def _wrong_files(root: str = "/") -> bool:
+    """Whether a file of the operator's was left out; says what is wrong."""
+    tree = Tree(root)
+    found = (*resources_d.load(tree).findings, *rules.load(tree).findings)
+    show.findings(found)
+    return bool(found)
 
 
 def _is_domain(xml: str) -> bool:
@@ -67,17 +98,16 @@ def _is_domain(xml: str) -> bool:
 
 
 def compile(options: _Arguments) -> int:
-    xml, lookup = _source(options)
+    given = _source(options)
     if options.undo:
-        sys.stdout.write(compiler.decompile(xml))
+        sys.stdout.write(compiler.decompile(given.xml))
         return Exit.OK
-    xml = _with_policy(options)(xml)
+    xml = _with_policy(options)(given.xml)
     if options.device:
         device = _file(options.device)
-        facts = resolve.gather(device, options.root, lookup, options.run_dir)
-        result = compiler.compile_device(device, xml, facts)
+        result = compiler.compile_device(device, xml, given.facts(device, options))
     else:
-        result = compiler.compile(xml, resolve.gather(xml, options.root, lookup, options.run_dir))
+        result = compiler.compile(xml, given.facts(xml, options))
     show.findings(result.findings)
     sys.stdout.write(result.xml)
     return Exit.OK
@@ -222,16 +252,23 @@ def _none_found(found: list[status.DomainStatus]) -> None:
 
 
 def explain_(options: _Arguments) -> int:
-    one = _statuses(options, True)[0]
+    connection, numbers = _connect(options, True)
+    domain = domains.lookup(connection, options.domain)
+    one = _status(domain, resolve.Host(lookup=domains.HostLookup(connection)), numbers, options.run_dir)
+    known = rules.load(Tree("/"))
+    show.findings(known.findings)
+    decision = None
+    with contextlib.suppress(PolicyError):  # its own policy is wrong, which is among its problems
+        decision = rules.decide_xml(domains.xml_of(domain), known)
     explained = explain.explain(one)
-    show.result(options, explain.as_dict(explained), explain.lines(one, explained))
-    return Exit.OK
+    show.result(options, explain.as_dict(decision, explained), explain.lines(one, decision, explained))
+    return Exit.SETTINGS if known.findings else Exit.OK
 
 
 def resources(options: _Arguments) -> int:
-    found = hostview.resources(_statuses(options, True), options.run_dir)
+    found = hostview.resources(_statuses(options, True), options.run_dir, resources_d.load(Tree("/")))
     show.result(options, show.plain(found), lambda: show.resources(found))
-    return Exit.OK
+    return Exit.SETTINGS if _wrong_files() else Exit.OK
 
 
 RUN: dict[str, Callable[[_Arguments], Any]] = {

@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
 from ..errors import Exit, IdletimeError, Kind, PolicyError
+from ..hostd.settings import Settings, SettingsError, load
 from .arguments import parser
 
 _CODES = {Kind.SYNTAX: Exit.POLICY, Kind.FIT: Exit.FIT, Kind.LIVE: Exit.RESTART}
@@ -22,6 +24,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = top.parse_args(arguments)
     from .. import domains  # late: --help and completion stay fast
     from . import commands
+    options.run_dir = options.run_dir or _settings(options.settings_file).run_dir
     try:
         with domains.translated(f"do {options.run}"):
             return int(commands.RUN[options.run](options))
@@ -37,6 +40,15 @@ def main(arguments: list[str] | None = None) -> int:
         return int(Exit.FAILED)
     except KeyboardInterrupt:
         return 130
+
+
+def _settings(file: Path) -> Settings:
+    """The host's settings; a wrong file is said, and is no reason not to look."""
+    try:
+        return load(file)
+    except SettingsError as error:
+        print(f"warning: {error}; going on with the defaults", file=sys.stderr)
+        return Settings()
 
 
 if __name__ == "__main__":

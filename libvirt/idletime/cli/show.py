@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import enum
+import importlib.util
 import json
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -28,7 +29,7 @@ def plain(value: Any) -> Any:
         return value.value
     if isinstance(value, dict):
         return {str(key): plain(one) for key, one in value.items()}
-    if isinstance(value, (list, tuple, frozenset)):
+    if isinstance(value, list | tuple | frozenset):
         return [plain(one) for one in value]
     return value
 
@@ -53,8 +54,9 @@ def plan_lines(plan: Plan) -> list[str]:
     lines = [f"resource {resource.name}: {resource.path}" +
              (f" ({' > '.join(resource.trail)})" if resource.trail else "") for resource in plan.resources]
     names = {resource.id: resource.name for resource in plan.resources}
-    return lines + [f"{device.kind} {device.target}: {device.class_.value} on {names[device.resource]}"
-                    for device in plan.devices]
+    lines += [f"{device.kind} {device.target}: {device.class_.value} on {names[device.resource]}"
+              for device in plan.devices]
+    return lines + [f"{device.kind} {device.target}: not resolved" for device in plan.unresolved]
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
@@ -62,11 +64,11 @@ def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     body = [list(row) for row in rows]
     right = [any(isinstance(row[column], int) for row in body) for column in range(len(head))]
     text = [list(map(_cell, row)) for row in body]
-    (_coloured if sys.stdout.isatty() else _aligned)(head, text, right)
+    (_coloured if sys.stdout.isatty() and importlib.util.find_spec("rich") else _aligned)(head, text, right)
 
 
 def _aligned(head: Sequence[str], rows: list[list[str]], right: list[bool]) -> None:
-    """For pipes: rich would take a third of the time that a status may take."""
+    """For pipes, where rich would take a third of the time that a status may take, and where there is no rich."""
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
     for row in (head, *rows):
         cells = (cell.rjust(width) if at_right and row is not head else cell.ljust(width)
@@ -121,6 +123,6 @@ def _row(one: DomainStatus, device: DeviceStatus, resources: dict[str, Any]) -> 
 
 
 def resources(found: Sequence[HostResource]) -> None:
-    table(("resource", "arena", "foreground", "background", "domains", "stands for"), [
+    table(("resource", "arena", "foreground", "background", "domains", "stands for", "said in"), [
         (one.name, "yes" if one.arena else "no", one.foreground, one.background, ", ".join(one.domains) or None,
-         " > ".join(one.trail) or None) for one in found])
+         " > ".join(one.trail) or None, one.said) for one in found])

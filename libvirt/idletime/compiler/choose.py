@@ -3,18 +3,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..errors import Finding, Kind, Severity
-from ..policy.grammar import SWITCHES
+from ..policy.grammar import SETTINGS, SWITCHES
 from ..policy.model import AUTO, NONE, Class, DevicePolicy, Policy
 from .devices import DeviceFacts
 from .facts import HostFacts, Resolution
-from .result import DevicePlan, Plan, ResourcePlan
+from .result import DevicePlan, Plan, ResourcePlan, Unresolved
 from .want import numbers_of
 
 ID_PREFIX = "idletime-"
+LEARNED: Mapping[str, int | bool] = {"auto": True, "budget-percent": 3}
+"""What background gets where nobody said anything of an interval: one that is learned, and costs the foreground 3 %."""
+
+_INTERVAL = ("interval-us", "auto", "budget-percent")
 _MODEL = {"disk": "virtio-blk-pci", "interface": "virtio-net-pci"}
 
 
@@ -26,6 +30,7 @@ class _Chooser:
     findings: list[Finding] = field(default_factory=list)
     resources: dict[str, Resolution] = field(default_factory=dict)
     devices: list[DevicePlan] = field(default_factory=list)
+    unresolved: list[Unresolved] = field(default_factory=list)
     left_alone: set[str] = field(default_factory=set)  # kinds of which some device is not attached
 
     def say(self, severity: Severity, said: DevicePolicy | None, label: str, message: str, remedy: str) -> None:
@@ -45,7 +50,7 @@ def choose(policy: Policy, devices: Sequence[DeviceFacts], host: HostFacts,
     for device in devices:
         _device(chooser, device)
     resources = tuple(_resource(chooser, name) for name in sorted(chooser.resources))
-    plan = Plan(resources, tuple(chooser.devices), _hotplug(chooser, devices))
+    plan = Plan(resources, tuple(chooser.devices), _hotplug(chooser, devices), tuple(chooser.unresolved))
     return plan, chooser.findings
 
 
@@ -103,15 +108,26 @@ def _name(chooser: _Chooser, device: DeviceFacts, said: DevicePolicy, named: boo
     resolution = Resolution(said.resource) if said.resource != AUTO else \
         chooser.host.resolutions.get(device.source, Resolution(
             None, problem="its source was not resolved", remedy="run this on the host of the domain"))
+    if resolution.none:
+        chooser.say(Severity.NOTE, said, device.label, f"left out: {resolution.none}", "")
+        return None
     if resolution.name is None:
-        chooser.say(Severity.ERROR, said, device.label, f"no resource: {resolution.problem}",
-                    (resolution.remedy + ", or " if resolution.remedy else "") +
-                    f"name one: <{device.kind} target='{device.target}' resource='NAME'/> ('none' leaves it out)")
+        _unresolved(chooser, device, said, resolution)
         return None
     for note in resolution.notes:
         chooser.say(Severity.NOTE, said, device.label, note, "")
     chooser.resources.setdefault(resolution.name, resolution)
     return resolution.name
+
+
+def _unresolved(chooser: _Chooser, device: DeviceFacts, said: DevicePolicy, resolution: Resolution) -> None:
+    """Left out and said: a domain shall not fail to start because a route or a disk is not there."""
+    remedy = (resolution.remedy + ", or " if resolution.remedy else "") + \
+        f"name one: in /etc/idletime/resources.d, or <{device.kind} target='{device.target}' resource='NAME'/> " \
+        "('none' leaves it out)"
+    chooser.say(Severity.WARNING, said, device.label, f"not resolved, so left out: {resolution.problem}", remedy)
+    chooser.unresolved.append(Unresolved(device.kind, device.target, chooser.aliases[device.label],
+                                         resolution.problem, remedy))
 
 
 def _serve(device: DeviceFacts) -> str:
@@ -135,20 +151,31 @@ def _resource(chooser: _Chooser, name: str) -> ResourcePlan:
         unknown = _unknown(chooser.host, f"idletime-resource.{key}")
         if unknown:
             chooser.say(Severity.ERROR, None, f"resource '{name}'", unknown,
-                        "use an emulator that has it, or take it out of the policy")
+                        "use an emulator that has it, or take it out of the policy or of resources.d")
     return ResourcePlan(ID_PREFIX + name, name, f"{chooser.host.run_dir}/{name}", settings,
                         chooser.resources[name].trail)
 
 
 def _settings(chooser: _Chooser, name: str) -> dict[str, int | bool]:
-    """What the policy says of a resource, without what changes nothing there."""
-    settings = chooser.policy.settings_of(name)
+    """What policy and host say of a resource, without what changes nothing there."""
+    mine = [device for device in chooser.devices if device.resource == ID_PREFIX + name]
+    settings = _merged(chooser.host.settings.get(name, {}), chooser.policy.settings_of(name))
+    if any(device.class_ is not Class.FOREGROUND or device.queues for device in mine) and \
+            not settings.keys() & {"interval-us", "auto"} and not _unknown(chooser.host, "idletime-resource.auto"):
+        settings = {**LEARNED, **settings}
     idle = {switch for switch in SWITCHES if not settings.get(switch)}
     if "auto" in idle:
         idle.add("budget-percent")
-    if not any(device.kind == "interface" and device.resource == ID_PREFIX + name for device in chooser.devices):
+    if not any(device.kind == "interface" for device in mine):
         idle.add("rate-bps")
-    return {key: value for key, value in settings.items() if key not in idle}
+    return {key: settings[key] for key in SETTINGS.values() if key in settings and key not in idle}
+
+
+def _merged(host: Mapping[str, int | bool], policy: Mapping[str, int | bool]) -> dict[str, int | bool]:
+    """The host's settings of a resource under the policy's: who says anything of the interval says all of it."""
+    if policy.keys() & set(_INTERVAL):
+        host = {key: value for key, value in host.items() if key not in _INTERVAL}
+    return {**host, **policy}
 
 
 def _hotplug(chooser: _Chooser, devices: Sequence[DeviceFacts]) -> tuple[DevicePlan, ...]:

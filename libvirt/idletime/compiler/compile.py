@@ -49,7 +49,7 @@ def compile(domain_xml: str, host: HostFacts) -> CompileResult:
     _raise_errors(findings + merge.findings)
     metadata = document.root.find("metadata")
     assert metadata is not None, "the policy is in it"
-    merge.finish(metadata)
+    merge.finish(metadata, empty=bool(plan.unresolved))
     xml = document.render()
     if given is not document and same(Document(xml).root, given.root):
         xml = domain_xml  # it is compiled already; libvirt has put it in another order
@@ -156,7 +156,7 @@ def _attach(merge: Merge, devices: Sequence[DeviceFacts], plan: Plan) -> None:
         if chosen is None:
             continue
         path = _path(device, chosen.alias)
-        if device.kind == "interface" and chosen.class_ is not Class.FOREGROUND or chosen.queues:
+        if (device.kind == "interface" and chosen.class_ is not Class.FOREGROUND) or chosen.queues:
             _vhost_off(merge, device, path)
         if chosen.alias.startswith(USER_ALIAS) and chosen.alias != device.alias:
             _set_alias(merge, device, path, chosen.alias)

@@ -140,9 +140,9 @@ class Merge:
         entry = {"path": here.rstrip("/")}
         self.record.append(("added", {**entry, "around": str(around)} if around else entry))
 
-    def finish(self, metadata: Element) -> None:
-        """Write the record down. Nothing is written if nothing was added."""
-        if not self.record:
+    def finish(self, metadata: Element, empty: bool = False) -> None:
+        """Write the record down. empty: also if nothing was added, so that it is seen to have been compiled."""
+        if not self.record and not empty:
             return
         lines = [f"<idletimed:compiled xmlns:idletimed='{NAMESPACE}'>"]
         for kind, entry in self.record:

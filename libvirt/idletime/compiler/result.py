@@ -35,12 +35,27 @@ class DevicePlan:
 
 
 @dataclass(frozen=True)
+class Unresolved:
+    """A device whose resource is not known on this host: it is left out, and keeps what it has while it runs."""
+
+    kind: str
+    target: str
+    alias: str
+    problem: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} target='{self.target}': not resolved, so left out: {self.problem}; remedy: {self.remedy}"
+
+
+@dataclass(frozen=True)
 class Plan:
     """All that QEMU is told for one domain."""
 
     resources: tuple[ResourcePlan, ...] = ()
     devices: tuple[DevicePlan, ...] = ()
     hotplug: tuple[DevicePlan, ...] = ()  # default of devices that are plugged in later; no target, no alias
+    unresolved: tuple[Unresolved, ...] = ()
 
 
 @dataclass(frozen=True)

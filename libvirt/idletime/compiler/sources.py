@@ -18,8 +18,8 @@ def disk_source(element: Element) -> Source:
     format_ = "" if driver is None else driver.get("type", "")
     if source is None:
         return Source("disk", type_, format=format_)
-    return Source("disk", type_, _disk_name(type_, source), _endpoint(source) if type_ == "network" else "", format_,
-                  _backing(element))
+    endpoint = endpoint_of(source.get("protocol", ""), source) if type_ == "network" else ""
+    return Source("disk", type_, _disk_name(type_, source), endpoint, format_, _backing(element))
 
 
 def _disk_name(type_: str, source: Element) -> str:
@@ -42,10 +42,10 @@ def _backing(element: Element) -> tuple[Source, ...]:
     return (Source(below.device, below.type, below.name, below.endpoint, below.format), *below.backing)
 
 
-def _endpoint(source: Element) -> str:
+def endpoint_of(protocol: str, source: Element) -> str:
     """protocol:host:port, hosts sorted, so that the order in which monitors are listed does not matter."""
     hosts = sorted(_host(host) for host in source.findall("host"))
-    return ":".join([source.get("protocol", ""), *hosts[:1]])
+    return ":".join([protocol, *hosts[:1]])
 
 
 def _host(host: Element) -> str:
@@ -55,10 +55,10 @@ def _host(host: Element) -> str:
 
 
 def interface_source(element: Element) -> Source:
-    """The source of an <interface>; a bridge that libvirt has filled in (live XML) wins over a network's name."""
+    """The source of an <interface>."""
     type_, source = element.get("type", ""), element.find("source")
-    if type_ == "network" and source is not None and source.get("bridge"):
-        return Source("interface", "bridge", source.get("bridge", ""))
+    if type_ == "network" and source is not None:
+        return Source("interface", type_, source.get("network", ""), bridge=source.get("bridge", ""))
     if type_ == "bridge" and element.find("virtualport[@type='openvswitch']") is not None:
         return Source("interface", "openvswitch", "" if source is None else source.get("bridge", ""))
     if type_ == "ethernet":

@@ -86,5 +86,5 @@ class _Unmerge:
 
     def _left(self, element: Element) -> bool:
         """Whether something that is not ours is in it: an element, a comment, an attribute."""
-        return bool(element.attrib) and element.tag != f"{{{QEMU}}}device" or \
+        return (bool(element.attrib) and element.tag != f"{{{QEMU}}}device") or \
             any(child not in self.gone for child in element)

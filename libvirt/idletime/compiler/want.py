@@ -12,7 +12,11 @@ from .devices import get
 from .result import DevicePlan, Plan, ResourcePlan
 
 CHANNEL = "org.idletime.agent.0"
-MIN_SHARES = 2  # the smallest that the kernel and libvirt accept
+MIN_SHARES = 2
+"""The smallest that libvirt accepts in a domain's XML (tested). It is 2 of 1,024 on cgroup v1, and 2 of 100 on v2, where
+libvirt takes it for cpu.weight: ten times as much. Less on v2 (weight 1, cpu.idle) cannot be had from libvirt: a live
+weight of 1 would be in the XML of a migration, which the other libvirt refuses.
+"""
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@
     hands       threads with connections that carry out what may take long        libvirt
     channel     one guest agent's line                                            sockets
     waiting     which domains there are, and which of them wait to be settled     none
+    ways        watches by which ways packets leave the host                      netlink
     daemon      joins all of it: events in, work out                              all
     hook        what libvirt asks before a start, a restore, a migration          files
 """

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Makes the directories of arenas, with owner, mode and label.
 
-The parent, /run/idletime, belongs to root: nobody else adds or removes an arena. An arena belongs to the user of
-QEMU, who makes the boards in it; nobody else may look into it. Nothing is followed that is not a directory: a
-symbolic link where an arena should be is an error.
+The parent, /run/idletime, belongs to root: nobody else adds or removes an arena, and nobody else can open anything of
+ours in there, so nobody can lock it. An arena belongs to the user of QEMU, who makes the boards in it; nobody else may
+look into it. Nothing is followed that is not a directory: a symbolic link where an arena should be is an error.
 """
 
 from __future__ import annotations
@@ -12,12 +12,19 @@ import contextlib
 import fcntl
 import os
 import stat
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-PARENT_MODE = 0o755
+PARENT_MODE = 0o711
 ARENA_MODE = 0o750
+
+LOCK, LOCK_MODE = ".lock", 0o600
+LOCK_SECONDS = 5.0
+"""Who makes an arena holds the lock for less than a millisecond. A hook must not wait for ever: libvirtd waits for it."""
+
+_POLL_SECONDS = 0.01
 
 SELINUX_TYPE = "idletime_arena_t"
 
@@ -73,13 +80,28 @@ def _make_parent(parent: Path) -> Path:
 
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """One maker at a time: nobody finds an arena that has not got its owner yet."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    """One maker at a time: nobody finds an arena that has not got its owner yet. Raises ArenaError."""
+    file = folder / LOCK
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, LOCK_MODE)
+    except OSError as error:
+        raise ArenaError(f"cannot open {file}: {error.strerror}; remedy: run this as root") from error
+    try:
+        _lock(descriptor, file)
         yield
     finally:
         os.close(descriptor)
+
+
+def _lock(descriptor: int, file: Path) -> None:
+    """Only root opens the file, so only a fault of ours can hold the lock for long: then it is an error."""
+    until = time.monotonic() + LOCK_SECONDS
+    while True:
+        with contextlib.suppress(BlockingIOError):
+            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if time.monotonic() >= until:
+            raise ArenaError(f"{file} was locked for {LOCK_SECONDS:g} s; remedy: end the process that holds it (fuser {file})")
+        time.sleep(_POLL_SECONDS)
 
 
 def _check(target: Path) -> None:

@@ -47,6 +47,7 @@ class Channel:
         self._socket: socket.socket | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._retry = RETRY_SECONDS
+        self._sending, self._next = b"", b""
         self.pace = Pace(self._loop.time())
         self._connect()
 

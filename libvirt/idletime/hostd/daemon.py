@@ -22,6 +22,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ..conf import resources, rules
+from ..resolve.tree import Tree
 from . import settings as settings_room
 from .channel import Channel, Ears
 from .guests import Agent
@@ -31,6 +33,7 @@ from .protocol import State
 from .settings import Settings
 from .settle import Looked, Memory, settle
 from .waiting import Queue
+from .ways import Watch
 
 TICK_SECONDS = 5.0
 """How often silence and hanging threads are looked for."""
@@ -49,12 +52,14 @@ class Daemon:
         self.agents: dict[str, Agent] = {}
         self.channels: dict[str, Channel] = {}
         self.said: dict[str, tuple[str, ...]] = {}
+        self.wrong: tuple[str, ...] = ()
         self.wake = asyncio.Event()
         self.begun = 0
         self.tasks: set[asyncio.Task[None]] = set()  # the loop itself keeps only weak references
         self.stopping = False
         self.host = Host(settings.uri, Listener(self.appeared, self.touched, self.reset))
         self.hands = Hands(self.host.open)
+        self.watch = Watch(self._touch_all)
 
     # ---- what happens
 
@@ -69,6 +74,11 @@ class Daemon:
         """Something happened to a domain."""
         self.queue.touch(uuid, self.loop.time())
         self.wake.set()
+
+    def _touch_all(self) -> None:
+        self._read_files()
+        for uuid in self.queue.known():
+            self.touched(uuid)
 
     def reset(self, uuid: str) -> None:
         """A guest was reset: its processes are gone, and so is what they asked for."""
@@ -90,6 +100,7 @@ class Daemon:
 
     async def run(self) -> None:
         """Settle what is marked, until stop()."""
+        self._read_files()
         ticker = asyncio.create_task(self._tick())
         try:
             while not self.stopping:
@@ -99,6 +110,7 @@ class Daemon:
             ticker.cancel()
             for channel in self.channels.values():
                 channel.close()
+            self.watch.close()
             self.host.close()
             self.hands.close()
 
@@ -177,17 +189,32 @@ class Daemon:
         while True:
             await asyncio.sleep(TICK_SECONDS)
             now = self.loop.time()
-            for uuid, agent in list(self.agents.items()):
-                if agent.tick(now, last):
-                    self.touched(uuid)
-            if hanging := self.hands.watch(time.monotonic()):
-                log.warning("%d domains do not answer for more than 10 s; the others are served", hanging)
-                self.wake.set()
+            try:
+                self._look_around(now, last)
+            except Exception:  # whatever it is, the next tick comes
+                log.exception("a fault of ours; going on")
             if now - resync >= self.settings.resync_seconds:
                 resync = now
-                for uuid in self.queue.known():
-                    self.touched(uuid)
+                self._touch_all()
             last = now
+
+    def _read_files(self) -> None:
+        """What is wrong below /etc/idletime is logged once; such files are left out until they are mended."""
+        tree = Tree("/")
+        found = tuple(map(str, (*resources.load(tree).findings, *rules.load(tree).findings)))
+        for problem in found:
+            if problem not in self.wrong:
+                log.warning("%s", problem)
+        self.wrong = found
+
+    def _look_around(self, now: float, last: float) -> None:
+        """What time alone brings: silent agents, threads that hang."""
+        for uuid, agent in list(self.agents.items()):
+            if agent.tick(now, last):
+                self.touched(uuid)
+        if hanging := self.hands.watch(time.monotonic()):
+            log.warning("%d domains do not answer for more than 10 s; the others are served", hanging)
+            self.wake.set()
 
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:

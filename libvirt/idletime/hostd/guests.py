@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from .. import VERSION
+from ..compiler.result import Plan
 from . import protocol, rights
 from .protocol import State, Wish
 from .settle import Looked
@@ -67,7 +68,7 @@ class Agent:
         """The policy, for the guest."""
         looked = self.looked
         if looked is None:
-            nothing = rights.Grant(rights.Plan())
+            nothing = rights.Grant(Plan())
             return protocol.encode(rights.message(self.session, VERSION, None, nothing, (), None, False))
         return protocol.encode(rights.message(
             self.session, VERSION, looked.policy, looked.grant, looked.devices, self.answers, looked.active))

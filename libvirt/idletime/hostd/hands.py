@@ -40,7 +40,8 @@ class _Hand(threading.Thread):
             self._carry_out(*job)
             self.since = None
         self._disconnect()
-        self.hands.threads.discard(self)
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            self.hands.loop.call_soon_threadsafe(self.hands.threads.discard, self)
 
     def _carry_out(self, future: asyncio.Future[Any], work: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
         try:
@@ -73,7 +74,8 @@ def _settle(future: asyncio.Future[Any], result: Any, error: Exception | None) -
 
 
 class Hands:
-    """The threads. connect: gives a thread its connection, may raise. Context: all methods from the loop's thread."""
+    """The threads. connect: gives a thread its connection, may raise. Context: all methods, and all changes of
+    `threads`, in the loop's thread."""
 
     def __init__(self, connect: Callable[[], Any], size: int = SIZE, most: int = MOST) -> None:
         self.connect, self.size, self.most = connect, size, most

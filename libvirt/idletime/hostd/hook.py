@@ -13,21 +13,36 @@ from dataclasses import replace
 from pathlib import Path
 
 from .. import compiler, resolve
+from ..compiler import stored
+from ..compiler.merge import NAMESPACE as COMPILED
 from ..errors import PolicyError
+from ..resolve.tree import Tree
 from . import arena, owner, settings, verdict
 
 
 def compiled(xml: str, options: settings.Settings) -> compiler.CompileResult | PolicyError:
-    """What the compiler makes of a domain on this host. The emulator is not asked: a start shall not wait for that."""
+    """What the compiler makes of a domain on this host. The emulator is not asked: a start does not wait for that."""
     try:
-        return compiler.compile(xml, resolve.gather(xml, run_dir=options.run_dir, probe=False))
+        lookup = resolve.LibvirtFiles(Tree("/"))
+        return compiler.compile(xml, resolve.gather(xml, lookup=lookup, run_dir=options.run_dir))
     except PolicyError as error:
         return error
 
 
+def as_it_was(xml: str, options: settings.Settings) -> compiler.CompileResult | None:
+    """The same on the host as it was when the domain was compiled; None if it never was, or not with this policy."""
+    if COMPILED not in xml:
+        return None
+    try:
+        result = compiler.compile(xml, stored.facts_of(xml, options.run_dir))
+    except PolicyError:
+        return None
+    return result if result.xml == xml else None
+
+
 def judge(operation: str, name: str, xml: str, options: settings.Settings) -> verdict.Verdict:
     """The verdict, with the arenas made that it wants."""
-    result = verdict.decide(operation, name, xml, compiled(xml, options), options)
+    result = verdict.decide(operation, name, xml, compiled(xml, options), options, as_it_was(xml, options))
     if result.refuse or not result.arenas:
         return result
     try:
@@ -47,8 +62,10 @@ def read_settings(file: Path) -> tuple[settings.Settings, tuple[str, ...]]:
         return settings.Settings(), (f"{error}; going on with the defaults",)
 
 
-def main(arguments: list[str]) -> int:
+def main(arguments: list[str] | None = None) -> int:
     """Exit status: 0 go on, 1 refused."""
+    syslog.openlog("idletime-hook", 0, syslog.LOG_DAEMON)
+    arguments = sys.argv[1:] if arguments is None else arguments
     file = settings.FILE
     if arguments[:1] == ["--config"]:
         file, arguments = Path(arguments[1]), arguments[2:]
@@ -73,5 +90,4 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    syslog.openlog("idletime-hook", 0, syslog.LOG_DAEMON)
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -142,14 +142,14 @@ _KINDS = {int: "an integer", str: "a string", dict: "an object", list: "a list"}
 
 
 def _session(message: Mapping[str, Any]) -> str:
-    session = _member(message, "session", str)
+    session: str = _member(message, "session", str)
     if not _SESSION.match(session):
         raise Malformed(f"session is {_short(session)}: it must be 1 to 64 visible ASCII characters")
     return session
 
 
 def _sequence(message: Mapping[str, Any]) -> int:
-    sequence = _member(message, "sequence", int)
+    sequence: int = _member(message, "sequence", int)
     if not 0 <= sequence < 1 << 63:
         raise Malformed(f"sequence is {_short(sequence)}: it must be 0 to 2^63 - 1")
     return sequence
@@ -175,7 +175,7 @@ def _queue_wish(entry: Any) -> QueueWish:
 
 
 def _bounded(message: Mapping[str, Any], name: str, limit: int) -> str:
-    value = _member(message, name, str, "")
+    value: str = _member(message, name, str, "")
     if len(value) > limit or not value.isprintable():
         raise Malformed(f"{name} is {_short(value)}: it must be at most {limit} printable characters")
     return value

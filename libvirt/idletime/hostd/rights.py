@@ -33,7 +33,7 @@ class GuestDevice:
     @property
     def label(self) -> str:
         """As a person calls it."""
-        return self.names.get("target") or self.names.get("mac", "?")
+        return self.names.get("target", "") or self.names.get("mac", "?")
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ def load(file: Path = FILE) -> Settings:
     return Settings(**values)
 
 
-def _check(file: Path, name: str, value: Any, known: dict[str, type]) -> None:
+def _check(file: Path, name: str, value: Any, known: dict[str, type[Any]]) -> None:
     shown = name.replace("_", "-")
     if name not in known:
         names = ", ".join(each.replace("_", "-") for each in known)
@@ -57,5 +57,5 @@ def _check(file: Path, name: str, value: Any, known: dict[str, type]) -> None:
         raise SettingsError(f"{file}: {shown} is {value!r}: it must be of type {known[name].__name__}")
     if name.startswith("on_") and value not in ACTIONS:
         raise SettingsError(f"{file}: {shown} is '{value}': use {' or '.join(ACTIONS)}")
-    if name == "resync_seconds" and not 10 <= value <= 86400:
+    if name == "resync_seconds" and not 10 <= int(value) <= 86400:
         raise SettingsError(f"{file}: {shown} is {value}: use 10 to 86400")

@@ -79,7 +79,7 @@ class _Job:
 
     def facts(self, xml: str) -> Any:
         lookup = domains.HostLookup(self.connection)
-        return resolve.gather(xml, lookup=lookup, run_dir=self.settings.run_dir, probe=False)
+        return resolve.gather(xml, lookup=lookup, run_dir=self.settings.run_dir)
 
 
 def _settle(job: _Job, uuid: str, wanted: Wish | None) -> Looked:
@@ -108,7 +108,7 @@ def _noting(job: _Job) -> Any:
 
 def _config(job: _Job, uuid: str) -> None:
     """The persistent XML, compiled. A domain that never heard of us is not even parsed."""
-    xml = domains.xml_of(job.domain, inactive=True)
+    xml = domains.xml_to_define(job.domain)
     if "urn:idletime:" not in xml:
         return
     result = compiler.compile(xml, job.facts(xml))
@@ -120,6 +120,9 @@ def _config(job: _Job, uuid: str) -> None:
     if job.memory.made.get(uuid) == xml:
         job.problems.append("libvirt does not keep what was compiled; remedy: compare 'virsh dumpxml --inactive' with "
                             "'virt-idletime compile'")
+        return
+    if domains.xml_to_define(job.domain) != xml:
+        job.failed = True  # somebody has defined it meanwhile: look again
         return
     domains.define(job.connection, result.xml)
     made = domains.xml_of(job.domain, inactive=True)
@@ -148,6 +151,8 @@ def _live(job: _Job, looked: Looked, wanted: Wish | None) -> Looked:
         return looked
     plan = compiler.plan(xml, job.facts(xml))
     there = rights.devices(xml, plan)
+    if not job.domain.isPersistent():  # else it was said of the persistent XML
+        job.problems += map(str, plan.unresolved)
     asked = _recorded(job, xml, policy, there, wanted)
     granted = rights.grant(policy, plan, there, asked)
     _arenas(job, xml, plan)

@@ -34,8 +34,10 @@ class Verdict:
     arenas: tuple[str, ...] = ()
 
 
-def decide(operation: str, name: str, xml: str, outcome: CompileResult | PolicyError, settings: Settings) -> Verdict:
-    """The verdict on one domain. outcome: what the compiler made of its XML on this host."""
+def decide(operation: str, name: str, xml: str, outcome: CompileResult | PolicyError, settings: Settings,
+           before: CompileResult | None = None) -> Verdict:
+    """The verdict on one domain. outcome: what the compiler made of its XML on this host; before: on this host as it
+    was when the XML was compiled, None if that gives another XML."""
     if operation not in OPERATIONS:
         return Verdict()
     if isinstance(outcome, PolicyError):
@@ -50,6 +52,10 @@ def decide(operation: str, name: str, xml: str, outcome: CompileResult | PolicyE
         return Verdict(False, warnings, outcome.xml, arenas)
     if xml == outcome.xml:  # the compiler leaves alone what is compiled, however libvirt has put it
         return Verdict(False, warnings, None, arenas)
+    if before is not None:
+        changed = (f"domain '{name}': this host has changed since its policy was compiled (routes, disks, resources.d): it "
+                   "starts as it was compiled; remedy: none needed, idletimed compiles it for the next start",)
+        return Verdict(False, warnings + changed, None, tuple(resource.path for resource in before.plan.resources))
     stale = (f"domain '{name}': its policy is not, or not as it is now on this host, in the XML that starts; remedy: "
              f"'virt-idletime apply {name} --config', or 'virt-idletime compile' for a transient domain",)
     refuse = settings.on_uncompiled == "refuse"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Names the host resource behind a disk source or an interface. Reads /sys, /proc and image headers below one root."""
 
-from .disk import Lookup
 from .gather import Host, gather, resolve
+from .lookup import LibvirtFiles, Lookup, Network
 
-__all__ = ["Host", "Lookup", "gather", "resolve"]
+__all__ = ["Host", "LibvirtFiles", "Lookup", "Network", "gather", "resolve"]

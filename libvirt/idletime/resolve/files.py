@@ -35,6 +35,8 @@ class Mount:
         if self.type not in _NETWORK:
             return None
         text = self.source.removeprefix("//")
+        if self.type == "lustre":
+            return text.split("@")[0]
         bracketed = re.match(r"(?:[^@/]*@)?\[([^\]]+)\]", text)
         return bracketed.group(1) if bracketed else re.split(r"[:/,]", text.rsplit("@", 1)[-1])[0]
 
@@ -72,7 +74,8 @@ def _read_mounts(tree: Tree) -> list[Mount]:
 
 def mount_of(tree: Tree, path: str) -> Mount | None:
     """The mount that a file is on: the deepest one, of these the last."""
-    real, best = tree.real(path), None
+    real = tree.real(path)
+    best: Mount | None = None
     for mount in mounts(tree):
         inside = real == mount.point or real.startswith(mount.point.rstrip("/") + "/")
         if inside and (best is None or len(mount.point) >= len(best.point)):
@@ -80,10 +83,12 @@ def mount_of(tree: Tree, path: str) -> Mount | None:
     return best
 
 
-def btrfs_devices(tree: Tree, member: str) -> list[str]:
-    """All devices of the btrfs that a device is a member of."""
-    for uuid in tree.names("/sys/fs/btrfs"):
-        devices = tree.names(f"/sys/fs/btrfs/{uuid}/devices")
-        if member in devices:
-            return devices
-    return []
+def btrfs_filesystems(tree: Tree) -> list[list[str]]:
+    """The devices of each btrfs."""
+    return [devices for uuid in tree.names("/sys/fs/btrfs") if
+            (devices := tree.names(f"/sys/fs/btrfs/{uuid}/devices"))]
+
+
+def bcachefs_devices(tree: Tree) -> list[list[str]]:
+    """The device nodes of each bcachefs that is mounted: its source names them all."""
+    return [mount.source.split(":") for mount in mounts(tree) if mount.type == "bcachefs"]

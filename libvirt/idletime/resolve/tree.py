@@ -56,9 +56,14 @@ class Tree:
 
     def text(self, path: str) -> str | None:
         """Text of a file without the white space around it; None if it cannot be read."""
+        text = self.whole_text(path)
+        return None if text is None else text.strip()
+
+    def whole_text(self, path: str) -> str | None:
+        """Text of a file; None if it cannot be read."""
         try:
             with open(self.root + self.real(path), encoding="utf-8", errors="replace") as file:
-                return file.read().strip()
+                return file.read()
         except OSError:
             return None
 
@@ -66,11 +71,13 @@ class Tree:
         """Bytes of a regular file or a block device; empty if it cannot be read."""
         real = self.root + self.real(path)
         try:
-            kind = os.stat(real).st_mode
-            if not (stat.S_ISREG(kind) or stat.S_ISBLK(kind)):  # opening a watchdog starts it
+            if not _readable(os.stat(real)):  # opening a watchdog starts it
                 return b""
-            with open(real, "rb", buffering=0) as file:
-                return os.pread(file.fileno(), size, offset)
+            descriptor = os.open(real, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            try:  # a pipe may have come in its place
+                return os.pread(descriptor, size, offset) if _readable(os.fstat(descriptor)) else b""
+            finally:
+                os.close(descriptor)
         except OSError:
             return b""
 
@@ -81,3 +88,7 @@ class Tree:
         except OSError:
             return None
         return f"{os.major(status.st_rdev)}:{os.minor(status.st_rdev)}" if stat.S_ISBLK(status.st_mode) else None
+
+
+def _readable(status: os.stat_result) -> bool:
+    return stat.S_ISREG(status.st_mode) or stat.S_ISBLK(status.st_mode)

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Folders of TOML files: what is in them, where it stands, and what is wrong with it."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ..errors import Finding, Kind, Severity
+from ..policy.units import BadValue, Form
+
+if TYPE_CHECKING:
+    from ..resolve.tree import Tree
+
+Path = tuple[str | int, ...]
+
+_HEADER = re.compile(r"\s*(\[\[?)(.+?)\]\]?\s*(?:#.*)?$")
+_KEY = re.compile(r"""\s*((?:[\w-]+|"[^"]*"|'[^']*')(?:\s*\.\s*(?:[\w-]+|"[^"]*"|'[^']*'))*)\s*=""")
+_PART = re.compile(r"""[\w-]+|"[^"]*"|'[^']*'""")
+_AT_LINE = re.compile(r"\s*\(at (?:line (\d+), column \d+|end of document)\)")
+
+
+@dataclass
+class File:
+    """One file: its tables, and the findings about it."""
+
+    name: str
+    data: dict[str, Any] = field(default_factory=dict)
+    lines: Mapping[Path, int] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+
+    def line(self, path: Path) -> int | None:
+        """The line in which a value stands, or what it is part of."""
+        return next((self.lines[path[:end]] for end in range(len(path), 0, -1) if path[:end] in self.lines), None)
+
+    def say(self, path: Path, message: str, remedy: str) -> None:
+        self.findings.append(Finding(Severity.ERROR, Kind.SETTINGS, message, remedy, line=self.line(path), file=self.name))
+
+    def values(self, path: Path, table: Any, forms: Mapping[str, Form], others: Iterable[str] = ()) -> dict[str, Any]:
+        """The values of a table's keys as its forms read them; what is wrong is said. others: keys that may be there."""
+        found = {}
+        for key, value in table.items():
+            if key in forms:
+                try:
+                    found[key] = forms[key].read(value)
+                except BadValue as bad:
+                    self.say((*path, key), f"{key} = {shown(value)} {bad}", f"write {forms[key].expected}")
+            elif key not in others:
+                self.say((*path, key), f"'{key}' is not known", "use " + ", ".join((*forms, *others)))
+        return found
+
+
+def shown(value: Any) -> str:
+    """A value as people wrote it, more or less."""
+    text = {True: "true", False: "false"}[value] if isinstance(value, bool) else repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def read(tree: Tree, folder: str) -> list[File]:
+    """All *.toml of a folder in the order of their names. One that cannot be read has findings and no data."""
+    return [_read(tree, f"{folder}/{name}") for name in tree.names(folder) if name.endswith(".toml")]
+
+
+def _read(tree: Tree, name: str) -> File:
+    text, file = tree.whole_text(name), File(name)
+    if text is None:
+        file.say((), "the file cannot be read", "make it readable, or remove it")
+        return file
+    try:
+        file.data = tomllib.loads(text)
+        file.lines = _lines(text)
+    except tomllib.TOMLDecodeError as error:
+        match = _AT_LINE.search(str(error))
+        line = int(match.group(1) or len(text.splitlines())) if match else None
+        file.findings.append(Finding(Severity.ERROR, Kind.SETTINGS, f"it is not TOML: {_AT_LINE.sub('', str(error))}",
+                                     "correct the line", line=line, file=name))
+    return file
+
+
+def _lines(text: str) -> dict[Path, int]:
+    """Where keys and tables stand; tomllib does not tell. Text of several lines is passed over."""
+    found: dict[Path, int] = {}
+    table: Path = ()
+    arrays: dict[Path, int] = {}
+    inside = ""
+    for number, line in enumerate(text.splitlines(), 1):
+        if not inside:
+            if header := _HEADER.match(line):
+                table = _parts(header.group(2))
+                if header.group(1) == "[[":
+                    arrays[table] = arrays.get(table, -1) + 1
+                    table = (*table, arrays[table])
+                found.setdefault(table, number)
+            elif key := _KEY.match(line):
+                found.setdefault((*table, *_parts(key.group(1))), number)
+        for quotes in ("'''", '"""'):
+            if inside in ("", quotes) and line.count(quotes) % 2:
+                inside = "" if inside else quotes
+    return found
+
+
+def _parts(text: str) -> Path:
+    return tuple(part.strip("\"'") for part in _PART.findall(text))
+
+
+# ---- forms of values
+
+def text_form(form: Form) -> Form:
+    """A form of the policy's attributes, for a value of TOML: a number, true and false are read, too."""
+    def read_(value: Any) -> Any:
+        if isinstance(value, bool):
+            return form.read("yes" if value else "no")
+        if not isinstance(value, int | str):
+            raise BadValue("is neither a number nor a text")
+        return form.read(str(value))
+    return Form(read_, form.expected)
+
+
+def _switch(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise BadValue("is neither true nor false")
+    return value
+
+
+def _names(value: Any) -> tuple[str, ...]:
+    values = value if isinstance(value, list) else [value]
+    if not values or not all(isinstance(one, str) and one for one in values):
+        raise BadValue("is no text and no list of texts")
+    return tuple(values)
+
+
+SWITCH = Form(_switch, "true or false")
+NAMES = Form(_names, 'a text, or a list such as ["a*", "b*"]')

@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""rules.d: which rule fits a domain and why; what wins over what; each mistake with its place and remedy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from conftest import DATA
+from idletime.cli.main import main
+from idletime.conf import rules
+from idletime.errors import PolicyError
+from idletime.policy.model import Class
+from idletime.resolve.tree import Tree
+
+NOVA = """<nova:instance xmlns:nova='http://openstack.org/xmlns/libvirt/nova/1.1'><nova:name>job</nova:name>
+<nova:flavor name='batch.large'><nova:memory>512</nova:memory><nova:extraSpecs><nova:extraSpec name='idletime:class'>background
+</nova:extraSpec></nova:extraSpecs></nova:flavor>
+<nova:owner><nova:project uuid='abc-1'>ci</nova:project></nova:owner></nova:instance>"""
+DOMAIN = """<domain type='kvm'><name>{name}</name><uuid>6D4C54AE-39B4-4BBE-8A1F-A2A2A2A2A2A2</uuid><title>A nightly build</title>
+<metadata>{metadata}</metadata></domain>"""
+OWN = "<p:policy xmlns:p='urn:idletime:policy:1' class='guest'/>"
+
+
+@pytest.fixture
+def etc(tmp_path: Path) -> Path:
+    folder = tmp_path / "etc/idletime/rules.d"
+    folder.mkdir(parents=True)
+    return folder
+
+
+def load(tmp_path: Path) -> rules.Rules:
+    return rules.load(Tree(str(tmp_path)))
+
+
+def decided(tmp_path: Path, name: str = "ci-7", metadata: str = NOVA) -> rules.Decision:
+    found = load(tmp_path)
+    assert found.findings == ()
+    return rules.decide_xml(DOMAIN.format(name=name, metadata=metadata), found)
+
+
+@pytest.mark.parametrize(
+    "condition, why",
+    [
+        ('name = "ci-*"', "name 'ci-7' fits 'ci-*'"),
+        ('name = ["x", "*-7"]', "name 'ci-7' fits '*-7'"),
+        ('name = "CI-*"', None),
+        ('uuid = "6d4c54ae-*"', "uuid '6d4c54ae-39b4-4bbe-8a1f-a2a2a2a2a2a2' fits '6d4c54ae-*'"),
+        ('title = "*nightly*"', "title 'A nightly build' fits '*nightly*'"),
+        ('name = "ci-*"\ntitle = "weekly"', None),
+        ('name = "ci-*"\ntitle = "A *"', "name 'ci-7' fits 'ci-*', title 'A nightly build' fits 'A *'"),
+        ('metadata = { xpath = "nova:project/@uuid", value = "abc-*" }', "nova:project/@uuid is 'abc-1', which fits 'abc-*'"),
+        ('metadata = { xpath = "nova:project/@uuid", value = "abd-*" }', None),
+        ('metadata = { xpath = "nova:flavor[@name=\'batch.large\']" }', "nova:flavor[@name='batch.large'] is there"),
+        ('metadata = { xpath = "nova:flavor[@name=\'web\']" }', None),
+        ('metadata = { xpath = "nova:extraSpec[@name=\'idletime:class\']", value = "background" }',
+         "nova:extraSpec[@name='idletime:class'] is 'background', which fits 'background'"),
+        ('metadata = [{ xpath = "nova:name" }, { xpath = "nova:project", value = "ci" }]',
+         "nova:name is there, nova:project is 'ci', which fits 'ci'"),
+        ('metadata = [{ xpath = "nova:name" }, { xpath = "nova:nothing" }]', None),
+        ('metadata = { xpath = "./nova:instance/nova:flavor" }', "./nova:instance/nova:flavor is there"),
+        ('metadata = { xpath = "./nova:flavor" }', None),
+        ('metadata = { xpath = "count(.//nova:owner)", value = "1" }', "count(.//nova:owner) is '1', which fits '1'"),
+        ('metadata = { xpath = "boolean(.//nova:owner)" }', "boolean(.//nova:owner) is there"),
+        ('metadata = { xpath = "boolean(.//nova:nobody)" }', None),
+        ('metadata = { xpath = "descendant::nova:owner" }', "descendant::nova:owner is there"),
+        ('metadata = { xpath = "string(.//nova:name)", value = "j?b" }', "string(.//nova:name) is 'job', which fits 'j?b'"),
+    ],
+)  # fmt: skip
+def test_conditions(etc: Path, tmp_path: Path, condition: str, why: str | None) -> None:
+    (etc / "10.toml").write_text(f'[[rule]]\nclass = "background"\n{condition}\n')
+    found = decided(tmp_path)
+    if why is None:
+        assert (found.class_, found.by) == ("none", "default")
+    else:
+        assert (found.class_, found.by, found.why) == ("background", "rule", why)
+        assert found.place == "/etc/idletime/rules.d/10.toml line 1"
+
+
+def test_order_and_precedence(etc: Path, tmp_path: Path) -> None:
+    """The domain's own policy, then rules by file name and place, then the default."""
+    (etc / "20.toml").write_text('default = "foreground"\n[[rule]]\nclass = "guest"\nname = "*-7"\n')
+    (etc / "10.toml").write_text('[[rule]]\nclass = "none"\nname = "vip-*"\n\n[[rule]]\nclass = "background"\nname = "ci-*"\n')
+    assert str(decided(tmp_path, metadata=OWN)) == "guest, by its own policy: its metadata has one"
+    assert str(decided(tmp_path)) == (
+        "background, by the rule in /etc/idletime/rules.d/10.toml line 5: name 'ci-7' fits 'ci-*'"
+    )
+    assert str(decided(tmp_path, "vip-7")) == (
+        "not attached, by the rule in /etc/idletime/rules.d/10.toml line 1: name 'vip-7' fits 'vip-*'"
+    )
+    assert decided(tmp_path, "web-7").place.endswith("20.toml line 2")
+    assert str(decided(tmp_path, "web")) == (
+        "foreground, by the default: no rule fits; /etc/idletime/rules.d/20.toml line 1 says so"
+    )
+
+
+def test_nothing_is_attached_by_itself(tmp_path: Path) -> None:
+    found = decided(tmp_path)
+    assert found.policy is None
+    assert str(found) == "not attached, by the default: no rule fits, and no file in /etc/idletime/rules.d has a default"
+
+
+def test_a_domain_without_metadata(etc: Path, tmp_path: Path) -> None:
+    (etc / "a.toml").write_text('[[rule]]\nclass = "background"\nmetadata = { xpath = "nova:flavor" }\n')
+    assert rules.decide_xml("<domain type='kvm'><name>a</name></domain>", load(tmp_path)).policy is None
+
+
+def test_a_whole_policy(etc: Path, tmp_path: Path) -> None:
+    """One grammar: what a rule says beyond the class is the policy element."""
+    (etc / "a.toml").write_text("""[[rule]]
+name = "ci-*"
+policy = '''<policy xmlns='urn:idletime:policy:1' class='background'><interval auto='yes' budget='9%'/></policy>'''
+""")
+    found = decided(tmp_path).policy
+    assert found is not None and found.class_ is Class.BACKGROUND
+    assert found.settings == {None: {"auto": True, "budget-percent": 9}}
+
+
+def test_other_namespaces(etc: Path, tmp_path: Path) -> None:
+    (etc / "a.toml").write_text("""[namespaces]
+x = "urn:example:x"
+[[rule]]
+class = "background"
+metadata = { xpath = "x:tier", value = "batch" }
+""")
+    assert decided(tmp_path, metadata="<y:tier xmlns:y='urn:example:x'>batch</y:tier>").class_ == "background"
+    assert decided(tmp_path, metadata="<y:tier xmlns:y='urn:other'>batch</y:tier>").class_ == "none"
+
+
+RULE = '[[rule]]\nclass = "background"\n'
+MISTAKES = {
+    "class": ('[[rule]]\nname = "a"\nclass = "batch"\n',
+              'line 3: class = \'batch\' is not known; remedy: write "foreground" or "background" or "guest" or "none"'),
+    "says-nothing": ('\n[[rule]]\nname = "a"\n', "line 2: the rule says nothing: it has neither class nor policy; remedy: write "
+                     'class = "foreground" or "background" or "guest" or "none"'),
+    "says-both": (f'{RULE}name = "a"\npolicy = "<policy xmlns=\'urn:idletime:policy:1\' class=\'guest\'/>"\n',
+                  "line 1: the rule has both class and policy; remedy: remove one"),
+    "no-condition": (RULE, "line 1: the rule has no condition; remedy: write name, uuid, title or metadata, or use default"),
+    "unknown-condition": (f'{RULE}name = "a"\nhost = "b"\n',
+                          "line 4: 'host' is not known; remedy: use name, uuid, title, class, policy, metadata"),
+    "unknown-key": ('[rules]\n', "line 1: 'rules' is not known; remedy: use default, namespaces, rule"),
+    "no-list": ('[rule]\nclass = "guest"\n', "line 1: rule is no list of tables; remedy: write [[rule]] above each"),
+    "name": (f"{RULE}name = 7\n", 'line 3: name = 7 is no text and no list of texts; remedy: write a text, or a list such as '
+             '["a*", "b*"]'),
+    "no-xpath": (f'{RULE}metadata = "nova:flavor"\n',
+                 'line 3: metadata has no xpath; remedy: write { xpath = "...", value = "..." }'),
+    "xpath": (f'{RULE}metadata = {{ xpath = "nova:flavor[" }}\n', "line 3: xpath = 'nova:flavor[': Invalid expression; remedy: "
+              "correct it; prefixes are those of [namespaces] and nova, libosinfo"),
+    "prefix": (f'{RULE}metadata = {{ xpath = "nva:flavor" }}\n', "line 3: xpath = 'nva:flavor': Undefined namespace prefix; "
+               "remedy: correct it; prefixes are those of [namespaces] and nova, libosinfo"),
+    "namespaces": ('namespaces = "x"\n', 'line 1: namespaces is no table of prefixes; remedy: write such as x = "urn:example:x"'),
+    "policy": ('[[rule]]\nname = "a"\npolicy = "<policy/>"\n', "line 3: policy = '<policy/>' has no policy; remedy: write a "
+               "policy element as text, see idletime-policy(5)"),
+    "policy-value": ("[[rule]]\nname = 'a'\npolicy = \"<policy xmlns='urn:idletime:policy:1' class='x'/>\"\n",
+                     "line 3: policy = \"<policy xmlns='urn:idletime:policy:1' class='x'/>\" is no policy: class='x' is not known; "
+                     "remedy: write a policy element as text, see idletime-policy(5)"),
+    "default": ("default = true\n", "line 1: default = true is not known; remedy: write \"foreground\" or \"background\" or "
+                '"guest" or "none"'),
+    "no-toml": ("[[rule]\n", "line 1: it is not TOML: Expected ']]' at the end of an array declaration; remedy: correct the line"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistakes(etc: Path, tmp_path: Path, name: str) -> None:
+    """Value, place and remedy; the file is left out, the others are not."""
+    text, expected = MISTAKES[name]
+    (etc / "10-wrong.toml").write_text(text)
+    (etc / "20-right.toml").write_text(f'{RULE}name = "a"\n')
+    found = load(tmp_path)
+    assert list(map(str, found.findings)) == [f"error: /etc/idletime/rules.d/10-wrong.toml {expected}"]
+    assert [rule.place for rule in found.rules] == ["/etc/idletime/rules.d/20-right.toml line 1"]
+
+
+def test_two_defaults(etc: Path, tmp_path: Path) -> None:
+    (etc / "a.toml").write_text('default = "none"')
+    (etc / "b.toml").write_text('default = "foreground"')
+    found = load(tmp_path)
+    assert "b.toml line 1: default = 'foreground' is the second one, after /etc/idletime/rules.d/a.toml line 1" in str(found.findings[0])
+    assert found.default is None and found.default_place
+
+
+def test_a_wrong_policy_of_the_domain_is_not_replaced(tmp_path: Path) -> None:
+    with pytest.raises(PolicyError):
+        decided(tmp_path, metadata=OWN.replace("guest", "batch"))
+
+
+def test_the_example(tmp_path: Path, etc: Path) -> None:
+    """What is shipped as an example is read without a finding, and does what it says."""
+    example = Path(__file__).parents[2] / "examples/libvirt/rules.d"
+    for file in example.glob("*.toml"):
+        (etc / file.name).write_text(file.read_text())
+    assert decided(tmp_path).class_ == "background"
+    assert decided(tmp_path, "web-1", metadata="").class_ == "foreground"
+
+
+def test_check_says_what_is_wrong(tmp_path: Path, etc: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (etc / "a.toml").write_text(RULE)
+    assert main(["check", "--root", str(tmp_path), str(DATA / "policy/valid/least.xml")]) == 7
+    assert "rules.d/a.toml line 1: the rule has no condition" in capsys.readouterr().err
