@@ -123,6 +123,10 @@ static void test_move_to_unpatched(void)
     TestDisk *fg, *from, *to;
     TestRequest *r;
 
+    if (ring_form & RING_PACKED) {
+        g_test_skip("stock QEMU 10.0 loads no request of a packed ring");
+        return;
+    }
     if (!g_getenv(UNPATCHED_QEMU)) {
         g_test_skip(UNPATCHED_QEMU " is not set");
         return;
