@@ -165,8 +165,31 @@ static void blk_reclassified(IdletimeDevice *dev)
     }
 }
 
+/*
+ * In order, what is behind a held request of its queue could not complete, and
+ * the order is not in the migration stream: on the other side held requests
+ * would never complete.
+ */
+static bool blk_can_hold(IdletimeDevice *dev, IdletimeClass class,
+                         const char *queues, Error **errp)
+{
+    VirtIOBlock *s = container_of(dev, VirtIOBlkIdletime, dev)->s;
+
+    if (virtio_has_feature(VIRTIO_DEVICE(s)->host_features,
+                           VIRTIO_F_IN_ORDER)) {
+        error_setg(errp, "property '%s' is '%s', but 'in_order' is 'on': "
+                   "held requests would delay all behind them; use "
+                   "in_order=off, the default, or class 'foreground'",
+                   *queues ? "idletime-background-queues" : "idletime-class",
+                   *queues ? queues : IdletimeClass_str(class));
+        return false;
+    }
+    return true;
+}
+
 static const IdletimeDeviceOps blk_ops = {
     .kind = IDLETIME_KIND_DISK,
+    .can_hold = blk_can_hold,
     .reclassified = blk_reclassified,
 };
 
@@ -192,24 +215,6 @@ static void blk_idletime_free(VirtIOBlkIdletime *it)
     g_free(it);
 }
 
-/*
- * In order, what is behind a held request of its queue could not complete, and
- * the order is not in the migration stream: on the other side held requests
- * would never complete.
- */
-static bool check_order(VirtIOBlock *s, Error **errp)
-{
-    if (virtio_has_feature(VIRTIO_DEVICE(s)->host_features,
-                           VIRTIO_F_IN_ORDER)) {
-        error_setg(errp, "property 'in_order' is 'on', but 'idletime' is '%s': "
-                   "held requests would delay all behind them; use "
-                   "in_order=off, the default, or unset 'idletime'",
-                   s->conf.idletime.resource);
-        return false;
-    }
-    return true;
-}
-
 bool idletime_blk_realize(VirtIOBlock *s, Error **errp)
 {
     const IdletimeConf *conf = &s->conf.idletime;
@@ -218,9 +223,6 @@ bool idletime_blk_realize(VirtIOBlock *s, Error **errp)
     GLOBAL_STATE_CODE();
     if (!conf->resource) {
         return idletime_conf_check_unset(conf, errp);
-    }
-    if (!check_order(s, errp)) {
-        return false;
     }
     it = g_new0(VirtIOBlkIdletime, 1);
     it->s = s;

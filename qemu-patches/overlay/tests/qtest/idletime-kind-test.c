@@ -125,9 +125,10 @@ static void test_zone_append(void)
 /* In order, all of a queue would wait for one that is held. */
 static void test_in_order(void)
 {
-    const char *text = "property 'in_order' is 'on', but 'idletime' is 'r0': "
-                       "held requests would delay all behind them; use "
-                       "in_order=off, the default, or unset 'idletime'";
+    const char *text = "property 'idletime-class' is 'background', but "
+                       "'in_order' is 'on': held requests would delay all "
+                       "behind them; use in_order=off, the default, or class "
+                       "'foreground'";
     TestMachine *m = machine_new();
 
     machine_resource(m, RESOURCE, "");
@@ -137,12 +138,13 @@ static void test_in_order(void)
     machine_refused(m, text, "device_add",
                     "{'driver': 'virtio-blk-pci', 'id': 'x',"
                     " 'drive': 'spare', 'addr': '0x9', 'in_order': true,"
-                    " 'idletime': 'r0'}");
-    /* Refused, it has left nothing behind. */
-    machine_ok(m, "object-del", "{'id': 'r0'}");
+                    " 'idletime': 'r0', 'idletime-class': 'background'}");
+    /* As foreground it holds nothing; and so it stays. */
     machine_ok(m, "device_add",
                "{'driver': 'virtio-blk-pci', 'id': 'x', 'drive': 'spare',"
-               " 'addr': '0x9', 'in_order': true}");
+               " 'addr': '0x9', 'in_order': true, 'idletime': 'r0'}");
+    machine_refused(m, text, "idletime-set",
+                    "{'device': 'x', 'class': 'background'}");
     machine_free(m);
 }
 
