@@ -278,6 +278,7 @@ static void test_leaves_turn(void)
     request_ok(o);
     machine_step_us(m, 150 * MS);
     teach(fg, bg, 20);
+    plan(fg, bg);
     burst(fg);
     machine_step_us(m, 67 * MS);
     r = disk_read(bg);
