@@ -66,8 +66,9 @@ def test_class_foreground_holds_nothing_back(disk: Start, machine: Start) -> Non
     log = shared.read(mark)
     foreground, background = of_client(log, "foreground"), of_client(log, "background")
 
-    # 30 bursts, each of several requests that alternate with the other guest's.
-    assert len(early(foreground, background, 20 * MS, slack_ns(foreground))) > 30
+    # 30 bursts, each of several requests that alternate with the other guest's. One stall of the host must not excuse them
+    # all, so the slack is that of an idle host.
+    assert len(early(foreground, background, 20 * MS, SLACK_NS)) > 30
 
 
 def test_interval_changes_live(disk: Start, machine: Start) -> None:
