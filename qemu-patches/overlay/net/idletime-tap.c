@@ -12,8 +12,9 @@
  * (Linux: sock_alloc_send_pskb(), sock_writeable(), sock_wfree()).  So with
  * the smallest send buffer that works, 6 bytes, one packet of any size is
  * taken at a time, and "writable" means that it has left.  One of 1 to 3
- * never polls writable, 4 and 5 do but wake nobody; that others may need more
- * is found by trying.
+ * never polls writable, 4 and 5 do but wake nobody.  A kernel that needs more
+ * would be found when it stalls, not before: trying it on a tap whose packets
+ * are on their way would take their charge for the kernel's need.
  *
  * We poll descriptors of our own, so that the tap's own handlers stay as they
  * are.
@@ -55,25 +56,10 @@ static bool is_writable(int fd)
            (poll_fd.revents & POLLOUT);
 }
 
-/* A tap that is down never polls writable: then the usual one is taken. */
-static void find_least(IdletimeTap *tap)
-{
-    if (!is_writable(tap->fd)) {
-        return;
-    }
-    for (int bytes = LEAST_SNDBUF; bytes <= LARGEST_TRY; bytes *= 2) {
-        if (set_sndbuf(tap, bytes) && is_writable(tap->fd)) {
-            tap->least_sndbuf = bytes;
-            break;
-        }
-    }
-    set_sndbuf(tap, tap->stock_sndbuf);
-}
-
 void idletime_tap_open(IdletimeTap *tap, NetClientState *peer)
 {
     assert(bql_locked());
-    *tap = (IdletimeTap) { .fd = -1, .least_sndbuf = LEAST_SNDBUF };
+    *tap = (IdletimeTap) { .fd = -1 };
     if (!peer || peer->info->type != NET_CLIENT_DRIVER_TAP) {
         return;
     }
@@ -87,7 +73,6 @@ void idletime_tap_open(IdletimeTap *tap, NetClientState *peer)
         return;
     }
     tap->sndbuf = tap->stock_sndbuf;
-    find_least(tap);
 }
 
 void idletime_tap_close(IdletimeTap *tap)
@@ -107,8 +92,7 @@ void idletime_tap_close(IdletimeTap *tap)
 /* Half of it is where the tap polls writable: all but one have left. */
 static int bytes_of(const IdletimeTap *tap)
 {
-    int64_t least = MIN((int64_t)tap->least_sndbuf << tap->raised,
-                        LARGEST_TRY);
+    int64_t least = MIN((int64_t)LEAST_SNDBUF << tap->raised, LARGEST_TRY);
 
     return MIN(least + 2LL * (tap->packets - 1) * TRUE_SIZE, INT_MAX);
 }

@@ -16,3 +16,13 @@ void qmp_idletime_set(IdletimeChange *change, Error **errp)
 {
     error_setg(errp, "this program has no devices");
 }
+
+void qmp_idletime_attach(IdletimeAttachment *attachment, Error **errp)
+{
+    error_setg(errp, "this program has no devices");
+}
+
+void qmp_idletime_detach(const char *device, Error **errp)
+{
+    error_setg(errp, "this program has no devices");
+}

@@ -5,10 +5,12 @@
  *
  *   flush, journal   what was held by then is expedited: a commit may wait
  *   ring             too many are held in a ring that foreground shares
+ *   class change     their queue is foreground now, or the device is detached
  *
  * They leave as foreground, without a token: others must see them, and yield
  * to them.  They are max-inflight at a time: what is still to come of a commit
- * queues behind these, and a guest that fills a ring gets no burst for it.
+ * queues behind these, and neither a guest that fills a ring nor an operator
+ * that changes a class makes a burst.
  *
  * Deadlines are the gate's; here is since when they are counted.
  */
@@ -41,10 +43,11 @@ void idletime_blk_expedite(VirtIOBlkIdletime *it, IdletimePromotion cause)
     }
 }
 
-void idletime_blk_take_expedite(IdletimeBlkPart *part)
+void idletime_blk_take_orders(IdletimeBlkPart *part)
 {
     int expedite = qatomic_xchg(&part->expedite, 0);
 
+    part->reclassified |= qatomic_xchg(&part->reclassify, false);
     if (expedite) {
         part->expedite_cause = expedite - 1;
         part->expedite_number = part->holds;
@@ -83,11 +86,32 @@ static bool ring_is_full(const IdletimeBlkPart *part)
     return false;
 }
 
-VirtIOBlockReq *idletime_blk_expedited(const IdletimeBlkPart *part,
+/* Of those whose queue is foreground now; NULL: none. */
+static VirtIOBlockReq *first_reclassified(IdletimeBlkPart *part)
+{
+    VirtIOBlockReq *req;
+
+    if (part->reclassified) {
+        QSIMPLEQ_FOREACH(req, &part->held, held_next) {
+            if (idletime_blk_class(req) == IDLETIME_CLASS_FOREGROUND) {
+                return req;
+            }
+        }
+        part->reclassified = false;
+    }
+    return NULL;
+}
+
+VirtIOBlockReq *idletime_blk_expedited(IdletimeBlkPart *part,
                                        IdletimePromotion *cause)
 {
     VirtIOBlockReq *head = QSIMPLEQ_FIRST(&part->held);
+    VirtIOBlockReq *req = first_reclassified(part);
 
+    if (req) {
+        *cause = IDLETIME_PROMOTION_CLASS_CHANGE;
+        return req;
+    }
     if (head && head->idletime.number <= part->expedite_number) {
         *cause = part->expedite_cause;
         return head;

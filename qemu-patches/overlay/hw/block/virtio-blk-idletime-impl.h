@@ -5,7 +5,8 @@
  *
  * Each file calls only those below it in this list:
  *
- *   virtio-blk-idletime-life.c     realize, park, drain, reset, unrealize
+ *   virtio-blk-idletime-attach.c   attach, detach, unrealize
+ *   virtio-blk-idletime-life.c     park, drain, reset, threads
  *   virtio-blk-idletime.c          a request comes, a request ends
  *   virtio-blk-idletime-release.c  from the list into service
  *   virtio-blk-idletime-expedite.c what does not wait for the gate, and why
@@ -15,6 +16,10 @@
  *
  * What goes the other way are callbacks: the gate's pump, the completion of a
  * piece, and bottom halves for the orders of other threads.
+ *
+ * The device's pointer to all this (VirtIOBlock.idletime) appears and goes
+ * under the BQL while other threads run; virtio-blk-idletime-attach.c says
+ * when each of them may rely on it.
  *
  * Context: everything here belongs to the thread of the part's gate, unless
  * said otherwise.
@@ -42,6 +47,8 @@ typedef struct IdletimeBlkPart {
     uint64_t expedite_number;
     IdletimePromotion expedite_cause;
     uint32_t expedited;         /* in service now */
+    bool reclassified;          /* some held ones may be foreground now */
+    bool left;                  /* qatomic: nothing is here, nor will be */
     /* Orders from other threads (qatomic), for idletime_blk_pump(). */
     bool reclassify;
     int expedite;               /* IdletimePromotion + 1 */
@@ -55,7 +62,9 @@ struct VirtIOBlkIdletime {
     /* VM stopped, or device in reset.  Written under rq_lock, too (qatomic) */
     bool parked;
     bool drained;               /* qatomic: inside a drained section */
+    bool leaving;               /* qatomic: being detached; nothing begins */
     int64_t drained_since_ns;   /* BQL */
+    QEMUBH *left_bh;            /* main loop: a part has left */
 };
 
 static inline unsigned idletime_blk_queue(const VirtIOBlockReq *req)
@@ -88,10 +97,19 @@ static inline bool idletime_blk_blocked(const VirtIOBlkIdletime *it)
     return qatomic_read(&it->parked) || qatomic_read(&it->drained);
 }
 
+/* ---- virtio-blk-idletime-life.c */
+
+/** idletime_blk_drop_all: what is held, in service and stopped.  BQL. */
+void idletime_blk_drop_all(VirtIOBlock *s);
+/** idletime_blk_parts_serve: as idletime_blk_serve().  BQL. */
+void idletime_blk_parts_serve(VirtIOBlkIdletime *it, bool ioeventfd);
+
 /* ---- virtio-blk-idletime-release.c */
 
 /** idletime_blk_pump: release what may start.  @opaque: IdletimeBlkPart */
 void idletime_blk_pump(void *opaque);
+/** idletime_blk_leave: has all of it left a device that is being detached? */
+void idletime_blk_leave(IdletimeBlkPart *part);
 
 /* ---- virtio-blk-idletime-expedite.c */
 
@@ -100,10 +118,10 @@ void idletime_blk_pump(void *opaque);
  * Each part follows in its next bottom half.  Context: any of its threads.
  */
 void idletime_blk_expedite(VirtIOBlkIdletime *it, IdletimePromotion cause);
-/** idletime_blk_take_expedite: the order of idletime_blk_expedite(). */
-void idletime_blk_take_expedite(IdletimeBlkPart *part);
+/** idletime_blk_take_orders: of idletime_blk_expedite(), and class changes. */
+void idletime_blk_take_orders(IdletimeBlkPart *part);
 /** idletime_blk_expedited: the first of these; NULL: none.  @cause: set */
-VirtIOBlockReq *idletime_blk_expedited(const IdletimeBlkPart *part,
+VirtIOBlockReq *idletime_blk_expedited(IdletimeBlkPart *part,
                                        IdletimePromotion *cause);
 /** idletime_blk_due_since_ns: for the head; its max-hold-ms begins then. */
 int64_t idletime_blk_due_since_ns(IdletimeBlkPart *part,

@@ -5,7 +5,6 @@
  *
  *   expedited       leave as foreground, max-inflight at a time
  *   the others      leave as background, when the gate gives a lease
- *   class change    leave at once: they are foreground now
  *
  * A released request takes the stock path from the beginning.
  */
@@ -58,33 +57,7 @@ static void release(IdletimeBlkPart *part, VirtIOBlockReq *req,
     virtio_blk_submit_list(req);
 }
 
-static void promote(IdletimeBlkPart *part, VirtIOBlockReq *req,
-                    IdletimeBlkState state, IdletimePromotion cause)
-{
-    idletime_gate_note_promotion(part->gate, cause);
-    release(part, req, state);
-}
-
 /* ---- all that may leave */
-
-/* Those whose queue is foreground now. */
-static void release_reclassified(IdletimeBlkPart *part)
-{
-    IdletimeHeldList ready = QSIMPLEQ_HEAD_INITIALIZER(ready);
-    VirtIOBlockReq *req, *next;
-
-    QSIMPLEQ_FOREACH_SAFE(req, &part->held, held_next, next) {
-        if (idletime_blk_class(req) == IDLETIME_CLASS_FOREGROUND) {
-            idletime_blk_list_remove(part, req);
-            QSIMPLEQ_INSERT_TAIL(&ready, req, held_next);
-        }
-    }
-    while ((req = QSIMPLEQ_FIRST(&ready))) {
-        QSIMPLEQ_REMOVE_HEAD(&ready, held_next);
-        promote(part, req, IDLETIME_BLK_PROMOTED,
-                IDLETIME_PROMOTION_CLASS_CHANGE);
-    }
-}
 
 /* Returns false if the first one has to wait. */
 static bool release_first(IdletimeBlkPart *part)
@@ -99,7 +72,8 @@ static bool release_first(IdletimeBlkPart *part)
             return false;
         }
         idletime_blk_list_remove(part, req);
-        promote(part, req, IDLETIME_BLK_EXPEDITED, cause);
+        idletime_gate_note_promotion(part->gate, cause);
+        release(part, req, IDLETIME_BLK_EXPEDITED);
         return true;
     }
     req = QSIMPLEQ_FIRST(&part->held);
@@ -113,12 +87,20 @@ static bool release_first(IdletimeBlkPart *part)
     return true;
 }
 
-static void take_orders(IdletimeBlkPart *part)
+static bool is_idle(const IdletimeBlkPart *part)
 {
-    if (qatomic_xchg(&part->reclassify, false)) {
-        release_reclassified(part);
+    return QSIMPLEQ_EMPTY(&part->held) && !part->expedited &&
+           !part->gate->stats.in_service && !part->gate->fg.in_service;
+}
+
+/* Nothing begins in a device that leaves: what is idle there stays so. */
+void idletime_blk_leave(IdletimeBlkPart *part)
+{
+    if (unlikely(qatomic_load_acquire(&part->owner->leaving)) &&
+        is_idle(part)) {
+        qatomic_store_release(&part->left, true);
+        qemu_bh_schedule(part->owner->left_bh);
     }
-    idletime_blk_take_expedite(part);
 }
 
 /*
@@ -137,7 +119,7 @@ void idletime_blk_pump(void *opaque)
     }
     part->pumping = true;
     while (!waiting && !idletime_blk_blocked(part->owner)) {
-        take_orders(part);
+        idletime_blk_take_orders(part);
         if (QSIMPLEQ_EMPTY(&part->held)) {
             break;
         }
@@ -147,29 +129,47 @@ void idletime_blk_pump(void *opaque)
     if (!waiting) {
         idletime_gate_rest(part->gate);
     }
+    idletime_blk_leave(part);
 }
 
 /* ---- in service */
 
+/* One that was never held: is it foreground, and does anybody listen? */
+static bool is_foreground(const VirtIOBlkIdletime *it, unsigned queue,
+                          const IdletimeGate *gate)
+{
+    return idletime_queue_class(&it->dev, queue) !=
+           IDLETIME_CLASS_BACKGROUND && gate->fg_ready &&
+           likely(!qatomic_read(&it->leaving));
+}
+
+static void begin_expedited(IdletimeBlkPart *part, VirtIOBlockReq *req,
+                            uint64_t bytes, int64_t now_ns)
+{
+    part->expedited++;
+    if (part->gate->fg_ready) {
+        idletime_gate_begin(part->gate, now_ns, bytes);
+        req->idletime.state = IDLETIME_BLK_EXPEDITED_FG;
+    } else {
+        req->idletime.state = IDLETIME_BLK_EXPEDITED_UNSEEN;
+    }
+}
+
 void idletime_blk_begin_slow(VirtIOBlockReq *req, uint64_t bytes,
                              int64_t now_ns)
 {
-    const IdletimeDevice *dev = &req->dev->idletime->dev;
+    const VirtIOBlkIdletime *it = qatomic_rcu_read(&req->dev->idletime);
     unsigned queue = idletime_blk_queue(req);
-    IdletimeGate *gate = idletime_queue_gate(dev, queue);
 
-    if (req->idletime.state == IDLETIME_BLK_BACKGROUND ||
-        (req->idletime.state == IDLETIME_BLK_NONE &&
-         idletime_queue_class(dev, queue) == IDLETIME_CLASS_BACKGROUND) ||
-        !gate->fg_ready) {
-        return;
-    }
-    idletime_gate_begin(gate, now_ns, bytes);
     if (req->idletime.state == IDLETIME_BLK_EXPEDITED) {
-        req->idletime.state = IDLETIME_BLK_EXPEDITED_FG;
-        idletime_blk_part(req)->expedited++;
-    } else {
-        req->idletime.state = IDLETIME_BLK_FOREGROUND;
+        begin_expedited(idletime_blk_part(req), req, bytes, now_ns);
+    } else if (req->idletime.state == IDLETIME_BLK_NONE && it) {
+        IdletimeGate *gate = idletime_queue_gate(&it->dev, queue);
+
+        if (is_foreground(it, queue, gate)) {
+            idletime_gate_begin(gate, now_ns, bytes);
+            req->idletime.state = IDLETIME_BLK_FOREGROUND;
+        }
     }
 }
 

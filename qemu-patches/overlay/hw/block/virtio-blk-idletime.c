@@ -49,7 +49,11 @@ static bool judge(IdletimeBlkPart *part, const VirtIOBlockReq *req,
 
 bool idletime_blk_hold_slow(VirtIOBlockReq *req)
 {
-    IdletimeClass class = idletime_blk_class(req);
+    /* NULL: detached since the caller looked. */
+    VirtIOBlkIdletime *it = qatomic_rcu_read(&req->dev->idletime);
+    IdletimeClass class = it ? idletime_queue_class(&it->dev,
+                                                    idletime_blk_queue(req)) :
+                               IDLETIME_CLASS_FOREGROUND;
     IdletimePromotion cause;
     IdletimeBlkPart *part;
     bool first;
@@ -89,12 +93,24 @@ static void end_background(VirtIOBlockReq *req)
     idletime_blk_pump(part);
 }
 
-static void end_expedited(VirtIOBlockReq *req, int64_t now_ns)
+static void end_foreground(VirtIOBlockReq *req, int64_t now_ns)
+{
+    IdletimeBlkPart *part = idletime_blk_part(req);
+
+    idletime_gate_end(part->gate, now_ns);
+    if (unlikely(qatomic_read(&part->owner->leaving))) {
+        idletime_blk_leave(part);
+    }
+}
+
+static void end_expedited(VirtIOBlockReq *req, bool seen, int64_t now_ns)
 {
     IdletimeBlkPart *part = idletime_blk_part(req);
 
     idletime_blk_assert_thread(part);
-    idletime_gate_end(part->gate, now_ns);
+    if (seen) {
+        idletime_gate_end(part->gate, now_ns);
+    }
     part->expedited--;
     idletime_blk_pump(part);
 }
@@ -105,9 +121,10 @@ void idletime_blk_end_slow(VirtIOBlockReq *req, int64_t now_ns)
 
     req->idletime.state = IDLETIME_BLK_NONE;
     if (state == IDLETIME_BLK_FOREGROUND) {
-        idletime_gate_end(idletime_blk_part(req)->gate, now_ns);
-    } else if (state == IDLETIME_BLK_EXPEDITED_FG) {
-        end_expedited(req, now_ns);
+        end_foreground(req, now_ns);
+    } else if (state == IDLETIME_BLK_EXPEDITED_FG ||
+               state == IDLETIME_BLK_EXPEDITED_UNSEEN) {
+        end_expedited(req, state == IDLETIME_BLK_EXPEDITED_FG, now_ns);
     } else if (state == IDLETIME_BLK_BACKGROUND) {
         end_background(req);
     }

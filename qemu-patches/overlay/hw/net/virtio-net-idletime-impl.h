@@ -11,7 +11,9 @@
  *   -ask.c         what a packet is, and may it leave
  *   -foreground.c  foreground packets are events
  *   .c             from the ring to the backend
- *   -life.c        realize, status, unrealize
+ *   -status.c      the device stops, is reset, loses its link
+ *   -path.c        by QEMU, or past it
+ *   -life.c        attach, detach
  *
  * What has to go up (the link is free again) goes by the gate's callback.
  */
@@ -103,6 +105,10 @@ struct VirtIONetIdletime {
     int64_t pass_bytes;
 
     IdletimeStamp stamp;        /* of foreground packets */
+
+    bool by_qemu;               /* vhost must not run */
+    bool releasing;             /* all is foreground; some is left of before */
+    QEMUBH *released_bh;
 };
 
 static inline IdletimeNetQueue *idletime_net_queue(const VirtIONetQueue *q)
@@ -213,6 +219,12 @@ void idletime_net_settle(IdletimeNetQueue *nq);
 /** idletime_net_leave: forget what is in service; its leases end. */
 void idletime_net_leave(IdletimeNetQueue *nq);
 
+/**
+ * idletime_net_close_tap: all queues leave; the tap is the operator's again.
+ * Idempotent.
+ */
+void idletime_net_close_tap(VirtIONetIdletime *it);
+
 /** idletime_net_drained: for the tap. */
 void idletime_net_drained(void *opaque);
 /** idletime_net_service_timer: for the timer. */
@@ -279,5 +291,31 @@ void idletime_net_kick(IdletimeNetQueue *nq);
  * They are asked for when the queue is called.
  */
 bool idletime_net_in_ring(const IdletimeNetQueue *nq);
+
+/** idletime_net_note_released: one that was held may have been the last. */
+static inline void idletime_net_note_released(VirtIONetIdletime *it)
+{
+    if (unlikely(it->releasing)) {
+        qemu_bh_schedule(it->released_bh);
+    }
+}
+
+/* ---- status (-status.c) */
+
+/** idletime_net_follow_status: the device has, or is to have, @status. */
+void idletime_net_follow_status(VirtIONetIdletime *it, uint8_t status);
+
+/* ---- by QEMU, or past it (-path.c) */
+
+/** idletime_net_is_seen, _can_hold: of IdletimeDeviceOps. */
+bool idletime_net_is_seen(const IdletimeDevice *dev);
+bool idletime_net_can_hold(IdletimeDevice *dev, IdletimeClass class,
+                           const char *queues, Error **errp);
+
+/** idletime_net_is_released: all is foreground, nothing is left of before. */
+bool idletime_net_is_released(const VirtIONetIdletime *it);
+
+/** idletime_net_choose_path: start or stop vhost as the classes demand. */
+void idletime_net_choose_path(VirtIONetIdletime *it);
 
 #endif

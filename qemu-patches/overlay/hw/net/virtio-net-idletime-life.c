@@ -1,73 +1,100 @@
 /*
- * virtio-net: life cycle of a device that holds background packets.
+ * virtio-net: attaching a device to a resource, and detaching it.
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
+ *
+ * Both are done under the BQL, as all that a device does: between two of its
+ * packets.  A packet that is in the backend's queue at that time is given
+ * back to the guest by the one who is there when it has left.
  */
 #include "qemu/osdep.h"
 #include "qapi/error.h"
-#include "qemu/error-report.h"
 #include "qemu/main-loop.h"
-#include "net/vhost_net.h"
 #include "virtio-net-idletime-impl.h"
 
 /* The LE PHB, lower effort: RFC 8622. */
 #define DSCP_STANDARD "1"
 
-/* ---- refusals */
+/* ---- the class changes */
 
-/* What passes packets by QEMU, or NULL. */
-static const char *bypass_of(const VirtIONet *n)
+static bool is_foreground(const VirtIONetIdletime *it)
 {
-    NetClientState *peer = n->nic_conf.peers.ncs[0];
-
-    if (!peer || !get_vhost_net(peer)) {
-        return NULL;
-    }
-    return peer->info->type == NET_CLIENT_DRIVER_TAP ? "vhost" :
-           NetClientDriver_str(peer->info->type);
-}
-
-/* Nothing is held of a device whose packets do not come by here. */
-static bool net_can_hold(IdletimeDevice *dev, IdletimeClass class,
-                      const char *queues, Error **errp)
-{
-    const VirtIONet *n = container_of(dev, VirtIONetIdletime, dev)->n;
-    const char *bypass = bypass_of(n);
-
-    if (bypass && (*queues || class != IDLETIME_CLASS_FOREGROUND)) {
-        error_setg(errp, "property '%s' is '%s', but netdev '%s' runs %s, "
-                   "which passes packets by QEMU: use a tap with vhost=off "
-                   "(libvirt: <driver name='qemu'/>)",
-                   *queues ? "idletime-background-queues" : "idletime-class",
-                   *queues ? queues : IdletimeClass_str(class),
-                   n->nic_conf.peers.ncs[0]->name, bypass);
-        return false;
+    for (unsigned i = 0; i < it->dev.num_queues; i++) {
+        if (idletime_net_class(&it->queue[i]) != IDLETIME_CLASS_FOREGROUND) {
+            return false;
+        }
     }
     return true;
 }
 
-static void warn_of_bypass(const VirtIONet *n)
+static void net_reclassified(IdletimeDevice *dev)
 {
-    const char *bypass = bypass_of(n);
+    VirtIONetIdletime *it = container_of(dev, VirtIONetIdletime, dev);
 
-    if (bypass) {
-        warn_report("netdev '%s' runs %s, which passes packets by QEMU: its "
-                    "device posts no foreground events on idletime-resource "
-                    "'%s'", n->nic_conf.peers.ncs[0]->name, bypass,
-                    n->net_conf.idletime.common.resource);
-    }
+    idletime_net_pump(it);
+    idletime_net_choose_path(it);
+    it->releasing = is_foreground(it) && !idletime_net_is_released(it);
 }
 
-static bool check_unset(const IdletimeNetConf *conf, Error **errp)
+static uint64_t net_dscp(const IdletimeDevice *dev)
 {
-    if (conf->dscp) {
-        error_setg(errp, "property 'idletime-dscp' is '%s', but 'idletime' is "
-                   "not set: add idletime=ID of an idletime-resource object",
-                   conf->dscp);
-        return false;
-    }
-    return idletime_conf_check_unset(&conf->common, errp);
+    return container_of(dev, VirtIONetIdletime, dev)->dscp;
 }
+
+static const IdletimeDeviceOps net_ops = {
+    .kind = IDLETIME_KIND_UPLINK,
+    .can_hold = idletime_net_can_hold,
+    .is_seen = idletime_net_is_seen,
+    .dscp = net_dscp,
+    .reclassified = net_reclassified,
+};
+
+/* ---- queues */
+
+static void queue_init(VirtIONetIdletime *it, unsigned i)
+{
+    IdletimeNetQueue *nq = &it->queue[i];
+
+    nq->owner = it;
+    nq->index = i;
+    nq->q = &it->n->vqs[i];
+    QSIMPLEQ_INIT(&nq->held);
+    idletime_tap_queue_open(&nq->tap, &it->tap, it->n->nic_conf.peers.ncs[i],
+                            idletime_net_drained, nq);
+    nq->service_timer = timer_new_ns(idletime_clock(),
+                                     idletime_net_service_timer, nq);
+}
+
+static void released(void *opaque);
+
+static void queues_init(VirtIONetIdletime *it)
+{
+    it->gate = it->dev.gate[0];
+    it->gate->pump = idletime_net_pump;
+    it->gate->opaque = it;
+    it->gate->hold_max_ns = IDLETIME_NET_HOLD_NS;
+    it->released_bh = aio_bh_new(iohandler_get_aio_context(), released, it);
+    idletime_net_calibrate(it);
+    it->queue = g_new0(IdletimeNetQueue, it->dev.num_queues);
+    idletime_tap_open(&it->tap, it->n->nic_conf.peers.ncs[0]);
+    for (unsigned i = 0; i < it->dev.num_queues; i++) {
+        queue_init(it, i);
+    }
+    idletime_net_follow_status(it, VIRTIO_DEVICE(it->n)->status);
+}
+
+/* Nothing is in service any more, and the tap is the operator's again. */
+static void queues_free(VirtIONetIdletime *it)
+{
+    idletime_net_close_tap(it);
+    for (unsigned i = 0; i < it->dev.num_queues; i++) {
+        timer_free(it->queue[i].service_timer);
+    }
+    qemu_bh_delete(it->released_bh);
+    g_free(it->queue);
+}
+
+/* ---- attach */
 
 static bool parse_dscp(VirtIONetIdletime *it, const char *list, Error **errp)
 {
@@ -79,259 +106,80 @@ static bool parse_dscp(VirtIONetIdletime *it, const char *list, Error **errp)
     return true;
 }
 
-/* ---- realize */
-
-static void net_reclassified(IdletimeDevice *dev)
-{
-    VirtIONetIdletime *it = container_of(dev, VirtIONetIdletime, dev);
-
-    idletime_net_pump(it);
-}
-
-static const IdletimeDeviceOps net_ops = {
-    .kind = IDLETIME_KIND_UPLINK,
-    .can_hold = net_can_hold,
-    .reclassified = net_reclassified,
-};
-
-static void queues_init(VirtIONetIdletime *it)
+static bool device_init(VirtIONetIdletime *it, const IdletimeConf *conf,
+                        Error **errp)
 {
     VirtIONet *n = it->n;
-
-    it->gate = it->dev.gate[0];
-    it->gate->pump = idletime_net_pump;
-    it->gate->opaque = it;
-    it->gate->hold_max_ns = IDLETIME_NET_HOLD_NS;
-    idletime_net_calibrate(it);
-    it->queue = g_new0(IdletimeNetQueue, it->dev.num_queues);
-    idletime_tap_open(&it->tap, n->nic_conf.peers.ncs[0]);
-    for (unsigned i = 0; i < it->dev.num_queues; i++) {
-        IdletimeNetQueue *nq = &it->queue[i];
-
-        nq->owner = it;
-        nq->index = i;
-        nq->q = &n->vqs[i];
-        QSIMPLEQ_INIT(&nq->held);
-        idletime_tap_queue_open(&nq->tap, &it->tap,
-                                n->nic_conf.peers.ncs[i],
-                                idletime_net_drained, nq);
-        nq->service_timer = timer_new_ns(idletime_clock(),
-                                         idletime_net_service_timer, nq);
-    }
-}
-
-/* Nothing is in service any more, and the tap is the operator's again. */
-static void tap_close(VirtIONetIdletime *it)
-{
-    for (unsigned i = 0; i < it->dev.num_queues; i++) {
-        idletime_net_leave(&it->queue[i]);
-        idletime_tap_queue_close(&it->queue[i].tap);
-    }
-    idletime_tap_close(&it->tap);
-}
-
-static void queues_free(VirtIONetIdletime *it)
-{
-    tap_close(it);
-    for (unsigned i = 0; i < it->dev.num_queues; i++) {
-        timer_free(it->queue[i].service_timer);
-    }
-    g_free(it->queue);
-}
-
-static bool attach(VirtIONet *n, VirtIONetIdletime *it, Error **errp)
-{
-    const IdletimeConf *conf = &n->net_conf.idletime.common;
     g_autofree AioContext **ctx = g_new(AioContext *, n->max_queue_pairs);
 
     for (unsigned i = 0; i < n->max_queue_pairs; i++) {
         ctx[i] = qemu_get_aio_context();
     }
-    if (!idletime_device_init(&it->dev, DEVICE(n), conf, n->max_queue_pairs,
-                              ctx, &net_ops, errp)) {
-        return false;
-    }
-    queues_init(it);
-    if (!idletime_device_start(&it->dev, errp)) {
-        queues_free(it);
-        idletime_device_cleanup(&it->dev);
-        return false;
-    }
-    return true;
+    return idletime_device_init(&it->dev, DEVICE(n), conf, n->max_queue_pairs,
+                                ctx, &net_ops, errp);
 }
 
-bool idletime_net_realize(VirtIONet *n, Error **errp)
+static void leave(VirtIONetIdletime *it)
 {
-    const IdletimeNetConf *conf = &n->net_conf.idletime;
-    VirtIONetIdletime *it;
+    it->n->idletime = NULL;
+    queues_free(it);
+    idletime_device_cleanup(&it->dev);
+    g_free(it);
+}
+
+static bool net_attach(Object *obj, const IdletimeConf *conf, Error **errp)
+{
+    VirtIONetIdletime *it = g_new0(VirtIONetIdletime, 1);
 
     assert(bql_locked());
-    if (!conf->common.resource) {
-        return check_unset(conf, errp);
-    }
-    it = g_new0(VirtIONetIdletime, 1);
-    it->n = n;
+    it->n = VIRTIO_NET(obj);
     if (!parse_dscp(it, conf->dscp ?: DSCP_STANDARD, errp) ||
-        !attach(n, it, errp)) {
+        !device_init(it, conf, errp)) {
         g_free(it);
         return false;
     }
-    warn_of_bypass(n);
-    n->idletime = it;
+    queues_init(it);
+    it->n->idletime = it;
+    if (!idletime_device_start(&it->dev, errp)) {
+        leave(it);
+        return false;
+    }
     return true;
 }
 
-/* ---- status */
-
-typedef enum QueueState {
-    QUEUE_RUNS,
-    QUEUE_PAUSED,               /* VM stopped, or the guest does not use it */
-    QUEUE_LINK_DOWN,
-    QUEUE_RESET,
-} QueueState;
-
-static QueueState state_of(const VirtIONet *n, uint8_t status, unsigned i)
-{
-    if (!(status & VIRTIO_CONFIG_S_DRIVER_OK)) {
-        return QUEUE_RESET;
-    }
-    if ((!n->multiqueue && i) || i >= n->curr_queue_pairs ||
-        !VIRTIO_DEVICE(n)->vm_running) {
-        return QUEUE_PAUSED;
-    }
-    return n->status & VIRTIO_NET_S_LINK_UP ? QUEUE_RUNS : QUEUE_LINK_DOWN;
-}
+/* ---- detach */
 
 /*
- * What can goes back into the ring; the rest leaves now, as foreground.  At
- * most a quarter of a ring, and only where foreground packets passed it.
- * What the backend does not take is dropped, as is what waits in the backend
- * itself: the migration stream knows nothing but the ring.
+ * In a bottom half that no nested event loop runs: who sent the last packet
+ * is still at work.  Packets in service are not waited for: they are in the
+ * host's queues, and may stay there while a link is down.
  */
-static void queue_pause(IdletimeNetQueue *nq)
+static void released(void *opaque)
 {
-    NetClientState *peer = qemu_get_subqueue(nq->q->n->nic, nq->index)->peer;
+    VirtIONetIdletime *it = opaque;
 
-    if (!nq->num_held) {
+    if (!idletime_net_is_released(it)) {
         return;
     }
-    idletime_net_give_back(nq);
-    idletime_net_urge(nq, NULL, IDLETIME_PROMOTION_STOP);
-    virtio_queue_set_notification(nq->q->tx_vq, 0);
-    nq->q->tx_waiting = 1;
-    virtio_net_flush_tx(nq->q);
-    if (nq->num_held && peer) {
-        /* While the VM is stopped packets go through the backend's queue. */
-        qemu_flush_queued_packets(peer);
-    }
-    if (nq->num_held) {
-        idletime_net_drop(nq, true);
-        virtio_notify(VIRTIO_DEVICE(nq->q->n), nq->q->tx_vq);
+    it->releasing = false;
+    idletime_net_choose_path(it);
+    if (it->dev.detaching) {
+        leave(it);
     }
 }
 
-static void queue_drop_ring(IdletimeNetQueue *nq)
+static bool net_detach(Object *obj, Error **errp)
 {
-    VirtQueue *vq = nq->q->tx_vq;
-    VirtQueueElement *elem;
+    VirtIONetIdletime *it = VIRTIO_NET(obj)->idletime;
 
-    while ((elem = virtqueue_pop(vq, sizeof(VirtQueueElement)))) {
-        virtqueue_push(vq, elem, 0);
-        g_free(elem);
-        idletime_stat_add(&nq->owner->gate->stats.dropped, 1);
-    }
-}
-
-/*
- * The ring is empty: the guest's next packet kicks.  virtio-net.c would drop
- * what is left, and on a packed ring never listen again.
- */
-static void queue_listen(VirtIONetQueue *q)
-{
-    if (q->tx_bh) {
-        qemu_bh_cancel(q->tx_bh);
-    } else {
-        timer_del(q->tx_timer);
-    }
-    q->tx_waiting = 0;
-    virtio_queue_set_notification(q->tx_vq, 1);
-}
-
-/* As a network device whose link is down, and as virtio-net.c does then. */
-static void queue_drop(IdletimeNetQueue *nq, bool in_ring)
-{
-    idletime_net_drop(nq, true);
-    if (in_ring) {
-        queue_drop_ring(nq);
-        queue_listen(nq->q);
-    }
-    virtio_notify(VIRTIO_DEVICE(nq->q->n), nq->q->tx_vq);
-}
-
-static void queue_follow(IdletimeNetQueue *nq, QueueState state)
-{
-    bool in_ring = idletime_net_in_ring(nq);
-
-    if (state == QUEUE_RUNS) {
-        idletime_net_move(nq, IDLETIME_NET_RESUME);
-        return;
-    }
-    idletime_net_move(nq, state == QUEUE_RESET ? IDLETIME_NET_RESET :
-                                                 IDLETIME_NET_PAUSE);
-    if (state == QUEUE_PAUSED) {
-        queue_pause(nq);
-    } else if (state == QUEUE_LINK_DOWN && (nq->num_held || in_ring)) {
-        queue_drop(nq, in_ring);
-    } else if (state == QUEUE_RESET) {
-        idletime_net_drop(nq, false);
-    }
-    idletime_net_settle(nq);
-}
-
-/* A deleted netdev is there until the NIC is unplugged, and sends nothing. */
-static void follow_peer(VirtIONetIdletime *it)
-{
-    if (it->n->nic->peer_deleted) {
-        tap_close(it);
-    } else {
-        /* Queues are attached and detached with a change of status. */
-        idletime_tap_forget(&it->tap);
-    }
-}
-
-void idletime_net_set_status(VirtIONet *n, uint8_t status)
-{
-    VirtIONetIdletime *it = n->idletime;
-
-    if (!it) {
-        return;
-    }
     assert(bql_locked());
-    for (unsigned i = 0; i < it->dev.num_queues; i++) {
-        queue_follow(&it->queue[i], state_of(n, status, i));
-    }
-    follow_peer(it);
+    idletime_device_detach(&it->dev);
+    released(it);
+    return true;
 }
-
-void idletime_net_queue_reset(VirtIONet *n, unsigned index)
-{
-    /* Receive and transmit queues alternate. */
-    IdletimeNetQueue *nq;
-
-    if (n->idletime && index % 2) {
-        nq = &n->idletime->queue[index / 2];
-        if (idletime_net_in_ring(nq)) {
-            /* The flag that it is waited for goes with a bottom half. */
-            idletime_net_kick(nq);
-        }
-        queue_follow(nq, QUEUE_RESET);
-    }
-}
-
-/* ---- unrealize */
 
 /* A packet may sit in the backend's queue; its callback is ours. */
-static void queue_leave(IdletimeNetQueue *nq)
+static void queue_purge(IdletimeNetQueue *nq)
 {
     NetClientState *nc = qemu_get_subqueue(nq->q->n->nic, nq->index);
 
@@ -349,10 +197,18 @@ void idletime_net_unrealize(VirtIONet *n)
         return;
     }
     for (unsigned i = 0; i < it->dev.num_queues; i++) {
-        queue_leave(&it->queue[i]);
+        queue_purge(&it->queue[i]);
     }
-    n->idletime = NULL;
-    queues_free(it);
-    idletime_device_cleanup(&it->dev);
-    g_free(it);
+    leave(it);
+}
+
+/* ---- the interface */
+
+void idletime_net_class_init(ObjectClass *klass)
+{
+    IdletimeAttachableClass *iac = IDLETIME_ATTACHABLE_CLASS(klass);
+
+    iac->ops = &net_ops;
+    iac->attach = net_attach;
+    iac->detach = net_detach;
 }

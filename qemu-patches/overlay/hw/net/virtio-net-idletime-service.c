@@ -304,3 +304,12 @@ void idletime_net_leave(IdletimeNetQueue *nq)
     idletime_tap_unwatch(&nq->tap);
     timer_del(nq->service_timer);
 }
+
+void idletime_net_close_tap(VirtIONetIdletime *it)
+{
+    for (unsigned i = 0; i < it->dev.num_queues; i++) {
+        idletime_net_leave(&it->queue[i]);
+        idletime_tap_queue_close(&it->queue[i].tap);
+    }
+    idletime_tap_close(&it->tap);
+}

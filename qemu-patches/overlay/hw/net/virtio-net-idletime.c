@@ -338,6 +338,7 @@ bool idletime_net_in_ring(const IdletimeNetQueue *nq)
 
 bool idletime_net_left_slow(VirtIONetQueue *q)
 {
+    idletime_net_note_released(q->n->idletime);
     return idletime_net_in_ring(idletime_net_queue(q));
 }
 
@@ -360,6 +361,7 @@ void idletime_net_push_slow(VirtIONetQueue *q, VirtQueueElement *elem)
     if (nq->leased_bytes) {
         idletime_net_serve(nq);
     }
+    idletime_net_note_released(nq->owner);
 }
 
 /* ---- asking again */

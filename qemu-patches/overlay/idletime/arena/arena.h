@@ -10,12 +10,14 @@
  * background board belongs to the background participants.
  *
  *   directory.h    makes (create.c) and opens the files of an arena
+ *   generation.h   which files, where builds with other layouts have some
  *   board.h        maps a board, and tells whether it is still the right one
  *   guard.h        survives a board that is truncated while it is mapped
  *   slot.h         gives each participant a slot of its own; who lives?
  *   foreground.h   writes a foreground slot: the hot path
  *   scan.h         what a background participant looks with; its own slot
- *   look.h         reads both boards: the facts of a decision
+ *   observer.h     the foreground that the kernel sees (observed.h)
+ *   look.h         reads both boards and that: the facts of a decision
  *   tokens.h       the in-flight cap, over all processes
  *   turns.h        who of those that wait is first
  *   wake.h         wakes a participant in another process
@@ -27,7 +29,10 @@
 #define IDLETIME_ARENA_H
 
 #define IDLETIME_ARENA_MAGIC    0x656d6974656c6469ULL   /* "idletime" */
+/* Tests build another one (-DIDLETIME_ARENA_ABI=4) to run beside this. */
+#ifndef IDLETIME_ARENA_ABI
 #define IDLETIME_ARENA_ABI      3
+#endif
 
 /* 1,000 participants is the design's scale; a power of two above it. */
 #define IDLETIME_SLOTS          1024

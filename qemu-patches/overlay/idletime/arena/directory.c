@@ -5,6 +5,7 @@
  */
 #include "qemu/osdep.h"
 #include "idletime/arena/directory-impl.h"
+#include "idletime/arena/generation.h"
 #include <sys/stat.h>
 
 const IdletimeKind idletime_kinds[] = {
@@ -138,6 +139,7 @@ void idletime_arena_close(IdletimeArena *arena)
     if (arena->root >= 0) {
         close(arena->root);
     }
+    free(arena->base);
     free(arena->place);
     free(arena->path);
     *arena = (IdletimeArena) { 0 };
@@ -169,7 +171,8 @@ bool idletime_arena_open(IdletimeArena *arena, const char *path,
                          IdletimeError *err)
 {
     if (!arena_init(arena, path, err) || !open_root(arena, err) ||
-        !find_place(arena, err) || !idletime_create_boards(arena, err)) {
+        !find_place(arena, err) || !idletime_generation_enter(arena, err) ||
+        !idletime_create_boards(arena, err)) {
         idletime_arena_close(arena);
         return false;
     }
@@ -182,8 +185,9 @@ static bool same_place(IdletimeArena *arena, const IdletimeArena *lost,
                        IdletimeError *err)
 {
     arena->root = fcntl(lost->root, F_DUPFD_CLOEXEC, 0);
+    arena->base = strdup(lost->base);
     arena->place = strdup(lost->place);
-    return (arena->root >= 0 && arena->place) ||
+    return (arena->root >= 0 && arena->base && arena->place) ||
            idletime_fail(err, "cannot look for arena '%s': %s", arena->path,
                          strerror(errno));
 }

@@ -52,8 +52,9 @@ typedef struct IdletimeBoardFiles {
 
 /* Zero-initialise; idletime_arena_open() fills it. */
 typedef struct IdletimeArena {
-    char *path;                 /* as given, for messages */
-    char *place;                /* without links, relative to root */
+    char *path;                 /* as given, and generation, for messages */
+    char *base;                 /* without links, relative to root */
+    char *place;                /* the same, of our generation */
     int root;                   /* the root directory when it was opened */
     IdletimeBoardFiles files[IDLETIME_BOARD_BACKGROUND + 1];    /* by kind */
 } IdletimeArena;

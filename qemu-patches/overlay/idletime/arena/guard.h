@@ -6,7 +6,7 @@
 #ifndef IDLETIME_GUARD_H
 #define IDLETIME_GUARD_H
 
-/* Boards mapped by one process: three a resource, so 85 resources. */
+/* Three boards and an observer a resource, so 64 resources in a process. */
 #define IDLETIME_GUARDS 256
 
 /** idletime_guard_add: returns a handle, or -1 when the table is full. */

@@ -49,6 +49,37 @@ static void scan_foreground(IdletimeScan *scan, IdletimeView *view,
     }
 }
 
+/*
+ * Its fields are of slightly different moments.  One that died is no
+ * foreground, as a slot whose owner died.  Where the arena is to be observed,
+ * foreground may then be there and not be seen: so this is asked each time.
+ */
+static void scan_observed(const IdletimeScan *scan, IdletimeView *view,
+                          int64_t now_ns)
+{
+    const IdletimeObserver *observer = scan->observer;
+    const IdletimeObserved *page = observer->page;
+    uint32_t in_service = idletime_observed_in_service(page);
+    int64_t last_ns = load_relaxed(&page->last_ns);
+
+    bool declared = load_relaxed(&observer->declared);
+
+    if (!idletime_observer_intact(observer) ||
+        ((in_service || last_ns > now_ns || declared) &&
+         !idletime_observer_alive(observer))) {
+        view->unseen = declared;
+        return;
+    }
+    view->observed.in_service = in_service;
+    view->observed.started = idletime_observer_started(observer);
+    view->observed.request_ns = (uint64_t)load_relaxed(&page->service_ns) +
+                                in_service * (uint64_t)now_ns;
+    view->fg_started += view->observed.started;
+    view->fg_in_service += in_service ? 1 : 0;
+    view->fg_requests += in_service;
+    view->fg_last_ns = MAX(view->fg_last_ns, last_ns);
+}
+
 /* While foreground is in service nobody has a turn. */
 static void look_at_turns(const IdletimeScan *scan, IdletimeView *view,
                           int64_t now_ns)
@@ -73,6 +104,9 @@ IdletimeView idletime_scan(IdletimeScan *scan, const IdletimeRule *rule,
         return view;
     }
     scan_foreground(scan, &view, now_ns);
+    if (scan->observer) {
+        scan_observed(scan, &view, now_ns);
+    }
     scan->bg_high = high_water(scan->bg, scan->bg_high);
     view.bg_in_service = idletime_tokens_taken(scan, rule, now_ns);
     if (view.bg_in_service < rule->max_inflight) {

@@ -7,6 +7,7 @@
 #define IDLETIME_SCAN_H
 
 #include "idletime/arena/board.h"
+#include "idletime/arena/observer.h"
 
 /* A slot that had its turn and let it pass (turns.h). */
 typedef struct IdletimeSkip {
@@ -22,6 +23,7 @@ typedef struct IdletimeSkip {
 typedef struct IdletimeScan {
     const IdletimeBoard *fg;    /* read-only is enough */
     const IdletimeBoard *bg;    /* writable */
+    const IdletimeObserver *observer;   /* NULL: none is looked for */
     uint32_t self;              /* our background slot */
     uint32_t fg_high;           /* slots to read; only grows, so that a */
     uint32_t bg_high;           /* scribbled header cannot hide one */

@@ -158,7 +158,7 @@ static void observe_arrivals(IdletimeCore *core, const IdletimeView *view)
 static void observe(IdletimeCore *core, const IdletimeRule *rule,
                     const IdletimeView *view, int64_t now_ns, bool waiting)
 {
-    if (view->blind) {
+    if (view->blind || view->unseen) {
         core->blind = true;
         return;
     }
@@ -200,7 +200,7 @@ static IdletimeVerdict decide(const IdletimeRule *rule,
     int64_t look_ns = rule->interval_ns > IDLETIME_LOOK_MIN_NS ?
                       rule->interval_ns : IDLETIME_LOOK_MIN_NS;
 
-    if (view->blind) {
+    if (view->blind || view->unseen) {
         return wait_until(IDLETIME_WAIT_ARENA,
                           idletime_time_add(now_ns, IDLETIME_LOOK_ARENA_NS));
     }

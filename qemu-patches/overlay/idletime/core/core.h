@@ -27,6 +27,13 @@ typedef enum IdletimeEvent {
     IDLETIME_EVENT__MAX,
 } IdletimeEvent;
 
+/* What the observer in the kernel shows; all zero without one. */
+typedef struct IdletimeObservedFacts {
+    uint64_t started;           /* requests so far, total */
+    uint64_t request_ns;        /* in service so far: may be off, even far */
+    uint32_t in_service;
+} IdletimeObservedFacts;
+
 /* What one look at the boards saw. */
 typedef struct IdletimeView {
     uint64_t fg_started;        /* foreground requests started so far, total */
@@ -38,6 +45,10 @@ typedef struct IdletimeView {
     bool others_first;          /* it is another participant's turn */
     bool overdue_first;         /* another one's deadline passed before ours */
     bool blind;                 /* the arena is lost: nothing above is known */
+    bool unseen;                /* no observer where one is to be: there may */
+                                /* be foreground that is not in this view */
+    IdletimeObservedFacts observed;     /* requests are in the sums above, */
+                                        /* their time is not */
     int64_t closed_until_ns;    /* the budget allows no start before; 0: open */
     bool beside;                /* the foreground leaves room for one more */
 } IdletimeView;
@@ -57,7 +68,7 @@ typedef enum IdletimeVerdictKind {
     IDLETIME_WAIT_BUDGET,       /* the budget allows no start at this time */
     IDLETIME_WAIT_INFLIGHT,     /* the in-flight cap is reached */
     IDLETIME_WAIT_TURN,         /* another background participant's turn */
-    IDLETIME_WAIT_ARENA,        /* blind: only deadlines release */
+    IDLETIME_WAIT_ARENA,        /* blind or unseen: deadlines only */
     IDLETIME_VERDICT__MAX,
 } IdletimeVerdictKind;
 
@@ -71,7 +82,7 @@ typedef struct IdletimeCore {
     uint32_t own_in_service;    /* background requests that we started */
     uint64_t fg_started;        /* of the last view */
     int64_t fg_last_ns;         /* of the last view */
-    bool blind;                 /* the last view was */
+    bool blind;                 /* the last view was that, or unseen */
     uint64_t count[IDLETIME_STATE__MAX][IDLETIME_EVENT__MAX];
 } IdletimeCore;
 

@@ -5,6 +5,7 @@
  */
 #include "qemu/osdep.h"
 #include "qapi/error.h"
+#include "qapi/qapi-events-idletime.h"
 #include "qapi/util.h"
 #include "idletime/device/device.h"
 #include "qemu/main-loop.h"
@@ -50,12 +51,13 @@ static bool class_parse(const char *text, IdletimeClass *class, Error **errp)
 bool idletime_conf_check_unset(const IdletimeConf *conf, Error **errp)
 {
     const char *name = conf->class ? "idletime-class" :
-                       conf->queues ? "idletime-background-queues" : NULL;
+                       conf->queues ? "idletime-background-queues" :
+                       conf->dscp ? "idletime-dscp" : NULL;
 
     if (name) {
         error_setg(errp, "property '%s' is '%s', but 'idletime' is not set: "
                    "add idletime=ID of an idletime-resource object", name,
-                   conf->class ? conf->class : conf->queues);
+                   conf->class ?: conf->queues ?: conf->dscp);
     }
     return !name;
 }
@@ -111,6 +113,7 @@ bool idletime_device_init(IdletimeDevice *dev, DeviceState *qdev,
         !idletime_resource_join(res, ops->kind, errp)) {
         return false;
     }
+    dev->obj = OBJECT(qdev);
     dev->qdev = device_with_id(qdev);
     dev->res = res;
     dev->ops = ops;
@@ -131,6 +134,32 @@ bool idletime_device_start(IdletimeDevice *dev, Error **errp)
     return idletime_device_set(dev, &dev->class, dev->queues, errp);
 }
 
+void idletime_device_detach(IdletimeDevice *dev)
+{
+    g_autofree char *name = idletime_device_name(dev);
+
+    GLOBAL_STATE_CODE();
+    dev->detaching = true;
+    dev->class = IDLETIME_CLASS_FOREGROUND;
+    g_free(dev->queues);
+    dev->queues = g_strdup("");
+    for (unsigned i = 0; i < dev->num_queues; i++) {
+        idletime_gate_join(idletime_queue_gate(dev, i), true, false, NULL);
+        qatomic_store_release(&dev->queue_class[i], IDLETIME_CLASS_FOREGROUND);
+    }
+    trace_idletime_device_detach(name);
+    dev->ops->reclassified(dev);
+}
+
+static void say_detached(const IdletimeDevice *dev)
+{
+    g_autofree char *name = idletime_device_name(dev);
+    g_autofree char *path = object_get_canonical_path(OBJECT(dev->qdev));
+
+    trace_idletime_device_detached(name);
+    qapi_event_send_idletime_detached(name, path);
+}
+
 void idletime_device_cleanup(IdletimeDevice *dev)
 {
     GLOBAL_STATE_CODE();
@@ -147,6 +176,9 @@ void idletime_device_cleanup(IdletimeDevice *dev)
     g_free(dev->queue_class);
     g_free(dev->queues);
     dev->res = NULL;
+    if (dev->detaching) {
+        say_detached(dev);
+    }
 }
 
 /* ---- live changes */
@@ -179,6 +211,12 @@ bool idletime_device_set(IdletimeDevice *dev, const IdletimeClass *class,
     bool holds = false;
 
     GLOBAL_STATE_CODE();
+    if (dev->detaching) {
+        error_setg(errp, "device '%s' is being detached from idletime-resource "
+                   "'%s': wait for the event IDLETIME_DETACHED", name,
+                   idletime_resource_id(dev->res));
+        return false;
+    }
     if (!idletime_queue_list_parse(list, dev->num_queues, listed, errp)) {
         return false;
     }
@@ -228,12 +266,27 @@ void idletime_device_foreach(const IdletimeResource *res,
     }
 }
 
+IdletimeDevice *idletime_device_of(const Object *obj)
+{
+    IdletimeDevice *dev;
+
+    GLOBAL_STATE_CODE();
+    QTAILQ_FOREACH(dev, &devices, next) {
+        if (dev->obj == obj) {
+            return dev;
+        }
+    }
+    return NULL;
+}
+
 static bool is_named(const IdletimeDevice *dev, const char *name)
 {
     g_autofree char *own = idletime_device_name(dev);
     g_autofree char *path = object_get_canonical_path(OBJECT(dev->qdev));
+    g_autofree char *child = object_get_canonical_path(dev->obj);
 
-    return g_str_equal(name, own) || g_str_equal(name, path);
+    return g_str_equal(name, own) || g_str_equal(name, path) ||
+           g_str_equal(name, child);
 }
 
 IdletimeDevice *idletime_device_find(const char *name, Error **errp)

@@ -14,11 +14,12 @@
 #include "idletime/gate/gate.h"
 #include "qapi/qapi-types-idletime.h"
 
-/* Properties as given on the command line; all NULL: stock QEMU. */
+/* As given on the command line or by idletime-attach; all NULL: stock QEMU. */
 typedef struct IdletimeConf {
     char *resource;     /* idletime */
     char *class;        /* idletime-class */
     char *queues;       /* idletime-background-queues */
+    char *dscp;         /* idletime-dscp, of a network device */
 } IdletimeConf;
 
 typedef struct IdletimeDevice IdletimeDevice;
@@ -34,18 +35,27 @@ typedef struct IdletimeDeviceOps {
      */
     bool (*can_hold)(IdletimeDevice *dev, IdletimeClass class,
                      const char *queues, Error **errp);
+    /**
+     * is_seen: do the device's foreground requests come by QEMU?  NULL: they
+     * do.  Context: BQL.
+     */
+    bool (*is_seen)(const IdletimeDevice *dev);
+    /** dscp: a bit for each background code point.  NULL: has no packets. */
+    uint64_t (*dscp)(const IdletimeDevice *dev);
     /** reclassified: queue classes changed.  Context: BQL. */
     void (*reclassified)(IdletimeDevice *dev);
 } IdletimeDeviceOps;
 
 struct IdletimeDevice {
-    DeviceState *qdev;
+    Object *obj;                    /* the virtio device */
+    DeviceState *qdev;              /* the same, or its proxy with the id */
     IdletimeResource *res;
     const IdletimeDeviceOps *ops;
 
     IdletimeClass class;            /* BQL */
     IdletimeServiceEnd service;     /* BQL; for the books */
     int64_t drained_ns;             /* BQL; for the books */
+    bool detaching;                 /* BQL */
     char *queues;                   /* BQL; never NULL */
     uint16_t num_queues;
     uint8_t *queue_class;           /* IdletimeClass; any thread, qatomic */
@@ -75,7 +85,19 @@ bool idletime_device_init(IdletimeDevice *dev, DeviceState *qdev,
  */
 bool idletime_device_start(IdletimeDevice *dev, Error **errp);
 
-/** idletime_device_cleanup: nothing may be held any more.  Context: BQL. */
+/**
+ * idletime_device_detach: all queues become foreground for good, and ops->
+ * reclassified() is called.  It does not fail: where no slot is to be had,
+ * what leaves is not seen by others (the gate's fg_ready is false).
+ * Context: BQL.
+ */
+void idletime_device_detach(IdletimeDevice *dev);
+
+/**
+ * idletime_device_cleanup: leave the resource.  Nothing may be held or in
+ * service any more.  Sends IDLETIME_DETACHED if it was detaching, also where
+ * it was unplugged meanwhile.  Context: BQL.
+ */
 void idletime_device_cleanup(IdletimeDevice *dev);
 
 /** idletime_conf_check_unset: no resource, so no other property may be set. */
@@ -98,6 +120,9 @@ void idletime_device_kick(IdletimeDevice *dev);
 void idletime_device_foreach(const IdletimeResource *res,
                              void (*fn)(IdletimeDevice *dev, void *opaque),
                              void *opaque);
+
+/** idletime_device_of: of the virtio device @obj; NULL: not attached.  BQL. */
+IdletimeDevice *idletime_device_of(const Object *obj);
 
 /** idletime_device_find: by id or QOM path.  Context: BQL. */
 IdletimeDevice *idletime_device_find(const char *name, Error **errp);

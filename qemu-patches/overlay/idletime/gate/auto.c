@@ -12,13 +12,17 @@
 #include "qemu/atomic.h"
 #include "idletime/gate/gate.h"
 
-static IdletimeTotals totals_of(IdletimeGate *gate, const IdletimeView *view)
+static IdletimeTotals totals_of(IdletimeGate *gate, const IdletimeView *view,
+                                int64_t now_ns)
 {
+    uint64_t observed_ns =
+        idletime_observed_time(&gate->res->learner->observed, &view->observed,
+                               now_ns);
     IdletimeBgTotals bg = idletime_scan_background(&gate->scan);
 
     return (IdletimeTotals) {
         .fg_done = view->fg_started - MIN(view->fg_requests, view->fg_started),
-        .fg_request_ns = view->fg_request_ns,
+        .fg_request_ns = view->fg_request_ns + observed_ns,
         .fg_in_service = view->fg_requests,
         .bg_started = bg.started,
         .bg_cost_ns = bg.cost_ns,
@@ -44,6 +48,17 @@ static void forget_dead(IdletimeGate *gate, IdletimeGaps *gaps)
     }
 }
 
+/* Its last entry was lost, or the observer is. */
+static void forget_observed(const IdletimeObserver *observer,
+                            IdletimeGaps *gaps)
+{
+    if (gaps->track[IDLETIME_GAPS_OBSERVER].busy &&
+        (!idletime_observed_in_service(observer->page) ||
+         !idletime_observer_alive(observer))) {
+        idletime_gaps_dead(gaps, IDLETIME_GAPS_OBSERVER);
+    }
+}
+
 static void note_time(IdletimeGate *gate, int64_t begin_ns)
 {
     gate->res->learner_ns += idletime_now_ns() - begin_ns;
@@ -53,18 +68,20 @@ static void look(IdletimeGate *gate, const IdletimeView *view, int64_t now_ns)
 {
     IdletimeLearner *learner = gate->res->learner;
     IdletimeGoal goal = idletime_resource_goal(gate->res);
-    uint64_t cost_ns = idletime_learner_read(learner,
-                                             idletime_fg_board(gate->scan.fg),
-                                             gate->scan.fg_high, now_ns);
     IdletimeTotals totals;
+    uint64_t cost_ns;
 
+    learner->gaps.observed = gate->scan.observer->page;
+    cost_ns = idletime_learner_read(learner, idletime_fg_board(gate->scan.fg),
+                                    gate->scan.fg_high, now_ns);
     if (cost_ns) {
         idletime_bg_cost(&gate->scan, cost_ns);
     }
-    totals = totals_of(gate, view);
+    totals = totals_of(gate, view, now_ns);
     idletime_learner_look(learner, &goal, &totals, now_ns);
     if (!view->fg_in_service && learner->gaps.busy) {
         forget_dead(gate, &learner->gaps);
+        forget_observed(gate->scan.observer, &learner->gaps);
     }
 }
 
@@ -82,8 +99,12 @@ void idletime_gate_learn(IdletimeGate *gate, IdletimeRule *rule,
     int64_t begin_ns = idletime_now_ns();
     IdletimeAdmission admission;
 
-    if (view->blind || !gate->res->learner) {
-        return;         /* the operator's interval is in force */
+    if (view->blind || view->unseen) {
+        /* Nothing to learn from; the operator's settings are in force. */
+        rule->max_inflight =
+            MIN(rule->max_inflight,
+                idletime_resource_get(gate->res, IDLETIME_MAX_INFLIGHT));
+        return;
     }
     look(gate, view, now_ns);
     admission = idletime_learner_admit(gate->res->learner, &goal, &question);
@@ -116,7 +137,7 @@ void idletime_gate_learn_done(IdletimeGate *gate, const IdletimeLease *lease,
     };
     int64_t begin_ns = idletime_now_ns();
 
-    if (!view->blind && gate->res->learner) {
+    if (!view->blind && !view->unseen) {
         look(gate, view, now_ns);
         idletime_learner_done(gate->res->learner, &served, now_ns);
         note_time(gate, begin_ns);

@@ -250,7 +250,7 @@ static void note_collision(IdletimeGate *gate, uint64_t collisions_before,
 static bool was_alone(const IdletimeLease *lease, const IdletimeView *view,
                       int64_t interval_ns)
 {
-    return !view->blind && lease->fg_idle &&
+    return !view->blind && !view->unseen && lease->fg_idle &&
            view->fg_last_ns <= lease->since_ns - interval_ns;
 }
 

@@ -204,6 +204,12 @@ void idletime_gate_rest(IdletimeGate *gate);
  */
 void idletime_gate_watch(IdletimeResource *res);
 
+/**
+ * idletime_gate_watch_observer: has the observer come, or died?  Says so.
+ * Part of that watch.
+ */
+void idletime_gate_watch_observer(IdletimeResource *res);
+
 /** idletime_gate_pump: Context: @opaque's (a gate's) ctx. */
 void idletime_gate_pump(void *opaque);
 /** idletime_gate_follow_move: part of idletime_gate_pump(). */

@@ -154,6 +154,7 @@ static void watch(void *opaque)
     if (res->blind) {
         watch_blind(res, now_ns);
     }
+    idletime_gate_watch_observer(res);
     timer_mod_ns(res->watch, now_ns + WATCH_PERIOD_NS);
 }
 

@@ -56,11 +56,13 @@ static void slots_leave(IdletimeGateSlots *slots)
     *slots = no_slots;
 }
 
-static IdletimeScan scan_of(const IdletimeGateSlots *slots)
+static IdletimeScan scan_of(const IdletimeGate *gate,
+                            const IdletimeGateSlots *slots)
 {
     return (IdletimeScan) {
         .fg = &slots->boards->fg_read,
         .bg = &slots->boards->bg,
+        .observer = &gate->res->observer,
         .self = slots->bg.index,
     };
 }
@@ -162,7 +164,7 @@ static bool join_background(IdletimeGate *gate, Error **errp)
     if (!claim_background(gate, &gate->slots, errp)) {
         return false;
     }
-    gate->scan = scan_of(&gate->slots);
+    gate->scan = scan_of(gate, &gate->slots);
     if (!idletime_waker_start(&gate->waker, &gate->scan, errp)) {
         idletime_slot_release(&gate->slots.boards->bg, &gate->slots.bg);
         return false;
@@ -207,7 +209,7 @@ bool idletime_gate_move(IdletimeGate *gate, IdletimeBoards *boards,
         return false;
     }
     if (gate->bg_ready) {
-        scan = scan_of(&gate->next_slots);
+        scan = scan_of(gate, &gate->next_slots);
         idletime_waker_move(&gate->waker, &scan);
     }
     qatomic_store_release(&gate->move, true);
@@ -227,7 +229,7 @@ void idletime_gate_follow_move(IdletimeGate *gate)
                          &gate->slots.fg, idletime_now_ns());
     }
     if (gate->bg_ready) {
-        gate->scan = scan_of(&gate->slots);
+        gate->scan = scan_of(gate, &gate->slots);
     }
     qatomic_store_release(&gate->move, false);
 }

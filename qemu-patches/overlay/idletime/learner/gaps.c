@@ -16,6 +16,11 @@
  * treated as an overrun: so all slots are known as of now, and none keeps the
  * others from being read.
  *
+ * The ring of an observer in the kernel has many writers, which take places in
+ * it before they write them: entries come late, and in another order than
+ * that of their times.  So a look stops at an entry that is not written yet,
+ * and sorts what it has before it takes it.
+ *
  * The writers may be hostile.  An entry counts only if it changes the state of
  * its slot and lies between the slot's last entry and now, so that a slot is
  * at most once busy, whatever its ring says.
@@ -24,6 +29,13 @@
 #include "idletime/learner/gaps.h"
 
 #define BUSY_BIT 1ULL
+
+_Static_assert(IDLETIME_OBSERVED_RING == IDLETIME_RING, "read by one rule");
+
+/* Between taking a place in the observer's ring and writing it. */
+#define LATE_NS (1000 * 1000)
+/* Processors that can be at that at a time, doubled; else it was lost. */
+#define LATE_WRITERS 64
 
 void idletime_gaps_init(IdletimeGaps *gaps, int64_t since_ns)
 {
@@ -102,12 +114,16 @@ static void take(IdletimeGaps *gaps, IdletimeTrack *track, uint64_t entry,
     gaps->batch[gaps->length++] = entry;
 }
 
-/* What it did before entry @read of its ring is lost. */
+/*
+ * What it did before entry @read of its ring is lost.  An entry of a time to
+ * come is a lie, and must not outlast this look.
+ */
 static void resume_at(IdletimeGaps *gaps, IdletimeTrack *track,
-                      const IdletimeFgPage *page, uint64_t read)
+                      const uint64_t *ring, uint64_t read, int64_t now_ns)
 {
-    uint64_t entry = __atomic_load_n(&page->ring[read % IDLETIME_RING],
+    uint64_t entry = __atomic_load_n(&ring[read % IDLETIME_RING],
                                      __ATOMIC_RELAXED);
+    int64_t at_ns = MIN((int64_t)(entry >> 1), now_ns);
     bool was_busy = !(entry & BUSY_BIT);
 
     track->read = read;
@@ -115,13 +131,13 @@ static void resume_at(IdletimeGaps *gaps, IdletimeTrack *track,
         track->busy = was_busy;
         if (was_busy) {
             if (gaps->busy++ == 0) {
-                gaps->busy_since_ns = entry >> 1;
+                gaps->busy_since_ns = at_ns;
             }
         } else {
             union_idle(gaps, gaps->now_ns);
         }
     }
-    gaps->whole_from_ns = MAX(gaps->whole_from_ns, (int64_t)(entry >> 1));
+    gaps->whole_from_ns = MAX(gaps->whole_from_ns, at_ns);
 }
 
 /* The slot was given to somebody else, or is zero after damage. */
@@ -134,35 +150,45 @@ static void start_again(IdletimeGaps *gaps, IdletimeTrack *track)
     *track = (IdletimeTrack) { .last_ns = INT64_MIN };
 }
 
-static void read_slot(IdletimeGaps *gaps, IdletimeTrack *track,
-                      const IdletimeFgLine *line, const IdletimeFgPage *page,
-                      uint32_t share, int64_t now_ns)
+/* Catch up where needed.  Returns up to where the ring is read this time. */
+static uint64_t read_until(IdletimeGaps *gaps, IdletimeTrack *track,
+                           const uint64_t *ring_head, const uint64_t *ring,
+                           uint32_t share, int64_t now_ns)
 {
     /* One less: the writer may be at work on the oldest. */
     const uint64_t safe = MIN(IDLETIME_RING - 1, share);
-    uint64_t end, head = __atomic_load_n(&line->ring_head, __ATOMIC_ACQUIRE);
+    uint64_t head = __atomic_load_n(ring_head, __ATOMIC_ACQUIRE);
 
-    if (head == track->read) {
-        return;
-    }
     if (head < track->read) {
         start_again(gaps, track);
     }
     if (head - track->read > safe) {
         gaps->overruns += track->read != 0;
         /* A quarter of the ring as room to read in peace. */
-        resume_at(gaps, track, page, head - (safe * 3 + 3) / 4);
+        resume_at(gaps, track, ring, head - (safe * 3 + 3) / 4, now_ns);
     }
-    end = track->read + MIN(head - track->read, safe);
-    while (track->read < end && gaps->length < IDLETIME_GAPS_BATCH) {
-        uint64_t entry = __atomic_load_n(&page->ring[track->read %
-                                                     IDLETIME_RING],
-                                         __ATOMIC_ACQUIRE);
+    return track->read + MIN(head - track->read, safe);
+}
 
-        if (__atomic_load_n(&line->ring_head, __ATOMIC_RELAXED) -
-            track->read > IDLETIME_RING - 1) {
-            break;      /* overrun while we read: seen at the next look */
-        }
+/* Returns false where it was overrun meanwhile: seen at the next look. */
+static bool read_entry(const IdletimeTrack *track, const uint64_t *ring_head,
+                       const uint64_t *ring, uint64_t *entry)
+{
+    *entry = __atomic_load_n(&ring[track->read % IDLETIME_RING],
+                             __ATOMIC_ACQUIRE);
+    return __atomic_load_n(ring_head, __ATOMIC_RELAXED) - track->read <=
+           IDLETIME_RING - 1;
+}
+
+static void read_slot(IdletimeGaps *gaps, IdletimeTrack *track,
+                      const IdletimeFgLine *line, const IdletimeFgPage *page,
+                      uint32_t share, int64_t now_ns)
+{
+    uint64_t entry, end = read_until(gaps, track, &line->ring_head, page->ring,
+                                     share, now_ns);
+
+    while (track->read < end && gaps->length < IDLETIME_GAPS_BATCH &&
+           read_entry(track, &line->ring_head, page->ring, &entry)) {
         track->read++;
         take(gaps, track, entry, now_ns);
     }
@@ -186,11 +212,55 @@ static void sort(uint64_t *value, uint32_t n)
     }
 }
 
+/* Not written yet: empty, or of the round before; or of after this look. */
+static bool is_unsettled(const IdletimeTrack *track, uint64_t entry,
+                         int64_t now_ns)
+{
+    int64_t at_ns = entry >> 1;
+    int64_t late_ns = MAX(track->last_ns, LATE_NS) - LATE_NS;
+
+    return at_ns == 0 || at_ns < late_ns || at_ns > now_ns;
+}
+
+/* What was read since @from, by time. */
+static void take_sorted(IdletimeGaps *gaps, IdletimeTrack *track,
+                        uint32_t from, int64_t now_ns)
+{
+    uint32_t end = gaps->length;
+
+    sort(gaps->batch + from, end - from);
+    gaps->length = from;
+    for (uint32_t i = from; i < end; i++) {
+        take(gaps, track, gaps->batch[i], now_ns);
+    }
+}
+
+static void read_observed(IdletimeGaps *gaps, const IdletimeObserved *page,
+                          uint32_t share, int64_t now_ns)
+{
+    IdletimeTrack *track = &gaps->track[IDLETIME_GAPS_OBSERVER];
+    uint64_t entry, end = read_until(gaps, track, &page->ring_head, page->ring,
+                                     share, now_ns);
+    uint32_t from = gaps->length;
+
+    while (track->read < end && gaps->length < IDLETIME_GAPS_BATCH &&
+           read_entry(track, &page->ring_head, page->ring, &entry) &&
+           (end - track->read > LATE_WRITERS ||
+            !is_unsettled(track, entry, now_ns))) {
+        track->read++;
+        gaps->batch[gaps->length++] = entry;
+    }
+    take_sorted(gaps, track, from, now_ns);
+}
+
 /* Of the batch, for each slot that has news: all of them fit. */
 static uint32_t share_of(const IdletimeGaps *gaps, const IdletimeFgBoard *fg,
                          uint32_t slots)
 {
-    uint32_t news = 0;
+    uint32_t news = gaps->observed &&
+                    __atomic_load_n(&gaps->observed->ring_head,
+                                    __ATOMIC_RELAXED) !=
+                    gaps->track[IDLETIME_GAPS_OBSERVER].read;
 
     for (uint32_t i = 0; i < slots; i++) {
         news += __atomic_load_n(&fg->line[i].ring_head, __ATOMIC_RELAXED) !=
@@ -212,6 +282,9 @@ void idletime_gaps_look(IdletimeGaps *gaps, const IdletimeFgBoard *fg,
         read_slot(gaps, &gaps->track[i], &fg->line[i], &fg->page[i], share,
                   now_ns);
     }
+    if (gaps->observed) {
+        read_observed(gaps, gaps->observed, share, now_ns);
+    }
     sort(gaps->batch, gaps->length);
     for (uint32_t i = 0; i < gaps->length; i++) {
         merge(gaps, gaps->batch[i]);
@@ -220,7 +293,8 @@ void idletime_gaps_look(IdletimeGaps *gaps, const IdletimeFgBoard *fg,
 
 void idletime_gaps_dead(IdletimeGaps *gaps, uint32_t index)
 {
-    IdletimeTrack *track = &gaps->track[index % IDLETIME_SLOTS];
+    IdletimeTrack *track = &gaps->track[index == IDLETIME_GAPS_OBSERVER ?
+                                        index : index % IDLETIME_SLOTS];
 
     if (track->busy) {
         track->busy = false;

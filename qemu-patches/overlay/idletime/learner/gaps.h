@@ -12,12 +12,16 @@
 #define IDLETIME_GAPS_H
 
 #include "idletime/arena/arena.h"
+#include "idletime/arena/observed.h"
 
 /*
  * Transitions handled in one look at most: one for each slot that there may
  * be; 15 us.
  */
 #define IDLETIME_GAPS_BATCH     IDLETIME_SLOTS
+
+/* The observer's ring is read beside those of the slots. */
+#define IDLETIME_GAPS_OBSERVER  IDLETIME_SLOTS
 
 /* How far we have read one slot's ring. */
 typedef struct IdletimeTrack {
@@ -33,7 +37,8 @@ typedef struct IdletimeGap {
 } IdletimeGap;
 
 typedef struct IdletimeGaps {
-    IdletimeTrack track[IDLETIME_SLOTS];
+    const IdletimeObserved *observed;   /* of the next look; NULL: none */
+    IdletimeTrack track[IDLETIME_SLOTS + 1];    /* the last: the observer's */
     int32_t busy;               /* slots that are busy at now_ns */
     int64_t now_ns;             /* merged up to here */
     int64_t idle_since_ns;      /* if !busy */
@@ -65,7 +70,10 @@ void idletime_gaps_look(IdletimeGaps *gaps, const IdletimeFgBoard *fg,
 /** idletime_gaps_idle: idle time so far, the gap under way included. */
 int64_t idletime_gaps_idle(const IdletimeGaps *gaps, int64_t now_ns);
 
-/** idletime_gaps_dead: slot @index will not end what it began. */
+/**
+ * idletime_gaps_dead: slot @index (or the observer, IDLETIME_GAPS_OBSERVER)
+ * will not end what it began.
+ */
 void idletime_gaps_dead(IdletimeGaps *gaps, uint32_t index);
 
 #endif

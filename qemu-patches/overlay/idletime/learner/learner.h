@@ -15,6 +15,7 @@
 #include "idletime/learner/cost.h"
 #include "idletime/learner/cycle.h"
 #include "idletime/learner/gaps.h"
+#include "idletime/learner/observed.h"
 #include "idletime/learner/plan.h"
 #include "idletime/learner/service.h"
 #include "idletime/learner/spare.h"
@@ -59,6 +60,7 @@ typedef enum IdletimePlanning {
 
 typedef struct IdletimeLearner {
     IdletimeGaps gaps;
+    IdletimeObservedTime observed;
     IdletimeHistogram slow, fast;
     double doubt;               /* evidence that slow is out of date, nats */
     int64_t gap_ns;             /* when the last gap ended */
@@ -96,7 +98,7 @@ void idletime_learner_init(IdletimeLearner *l, int64_t since_ns);
 
 /**
  * idletime_learner_read: learn what the rings say of the foreground.
- * @fg: the board; @slots: of it in use
+ * @fg: the board; @slots: of it in use; l->gaps.observed: set by the caller
  * Returns what collisions, probes and returns of the foreground have cost, in
  * ns, as far as that can be told by now: to be published on the background
  * board before idletime_learner_look() sums it.

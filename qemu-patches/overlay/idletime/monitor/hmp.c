@@ -31,10 +31,11 @@ static void print_device(Monitor *mon, const IdletimeDeviceInfo *d)
 {
     const IdletimePromotions *p = d->promotions;
 
-    monitor_printf(mon, "  device %s: class %s%s%s\n", d->device,
+    monitor_printf(mon, "  device %s: class %s%s%s%s%s\n", d->device,
                    IdletimeClass_str(d->q_class),
                    *d->background_queues ? ", background queues " : "",
-                   d->background_queues);
+                   d->background_queues, d->detaching ? ", detaching" : "",
+                   d->seen ? "" : ", not seen");
     monitor_printf(mon, "    foreground %" PRIu64 " requests, background %"
                    PRIu64 " (%" PRIu64 " of them pieces), held %" PRIu64
                    ", longest hold %" PRIu64 " ms\n",
@@ -66,6 +67,28 @@ static void print_learned(Monitor *mon, const IdletimeResourceInfo *r)
     }
 }
 
+static void print_generations(Monitor *mon, const IdletimeResourceInfo *r)
+{
+    const uint32List *other;
+
+    for (other = r->other_generations; other; other = other->next) {
+        monitor_printf(mon, "  generation %" PRIu32 " beside ours (%" PRIu32
+                       "): neither sees the other\n", other->value,
+                       r->generation);
+    }
+}
+
+static void print_observer(Monitor *mon, const IdletimeObserverInfo *o)
+{
+    if (o->state == IDLETIME_OBSERVER_PRESENCE_SEEN) {
+        monitor_printf(mon, "  observer of %s: %" PRIu64 " requests, %" PRIu32
+                       " in service\n", o->label, o->foreground->requests,
+                       o->in_service);
+    } else if (o->state == IDLETIME_OBSERVER_PRESENCE_LOST) {
+        monitor_printf(mon, "  observer lost: released by deadline only\n");
+    }
+}
+
 static void print_resource(Monitor *mon, const IdletimeResourceInfo *r)
 {
     monitor_printf(mon, "%s: %s, interval %" PRId64 " us, path %s\n", r->id,
@@ -75,6 +98,8 @@ static void print_resource(Monitor *mon, const IdletimeResourceInfo *r)
                    PRId64 ", max-hold-ms %" PRId64 ", weight %" PRId64 "\n",
                    r->max_inflight, r->max_request_bytes, r->max_hold_ms,
                    r->weight);
+    print_generations(mon, r);
+    print_observer(mon, r->observer);
     if (r->learned) {
         print_learned(mon, r);
     }

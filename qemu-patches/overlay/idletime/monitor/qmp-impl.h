@@ -15,4 +15,7 @@
  */
 void idletime_learned_add(IdletimeResourceInfo *info, IdletimeResource *res);
 
+/** idletime_observer_info: as of now.  Context: BQL. */
+IdletimeObserverInfo *idletime_observer_info(IdletimeResource *res);
+
 #endif

@@ -10,6 +10,7 @@
 #include "qapi/qapi-commands-idletime.h"
 #include "qapi/util.h"
 #include "qemu/lockable.h"
+#include "idletime/arena/generation.h"
 #include "idletime/device/device.h"
 #include "idletime/monitor/qmp-impl.h"
 
@@ -84,6 +85,27 @@ static IdletimeHold *hold_info(const IdletimeDevice *dev)
     return hold;
 }
 
+/* As idletime-dscp is written: 1,8,10-12. */
+static char *code_points(uint64_t set)
+{
+    GString *text = g_string_new(NULL);
+
+    for (unsigned first = 0, last; first < 64; first = last + 1) {
+        last = first;
+        if (!(set >> first & 1)) {
+            continue;
+        }
+        while (last < 63 && set >> (last + 1) & 1) {
+            last++;
+        }
+        g_string_append_printf(text, "%s%u", text->len ? "," : "", first);
+        if (last > first) {
+            g_string_append_printf(text, "-%u", last);
+        }
+    }
+    return g_string_free(text, false);
+}
+
 static IdletimeDeviceInfo *device_info(const IdletimeDevice *dev)
 {
     IdletimeDeviceInfo *info = g_new0(IdletimeDeviceInfo, 1);
@@ -91,7 +113,10 @@ static IdletimeDeviceInfo *device_info(const IdletimeDevice *dev)
     info->device = idletime_device_name(dev);
     info->q_class = dev->class;
     info->service = dev->service;
+    info->detaching = dev->detaching;
+    info->seen = !dev->ops->is_seen || dev->ops->is_seen(dev);
     info->background_queues = g_strdup(dev->queues);
+    info->dscp = dev->ops->dscp ? code_points(dev->ops->dscp(dev)) : NULL;
     info->foreground = g_new0(IdletimeTraffic, 1);
     info->background = g_new0(IdletimeTraffic, 1);
     info->promotions = g_new0(IdletimePromotions, 1);
@@ -158,7 +183,8 @@ static void add_state(IdletimeResourceInfo *info, IdletimeResource *res,
 {
     IdletimeRule rule = idletime_resource_rule(res);
     IdletimeScan scan = {
-        .fg = gate->scan.fg, .bg = gate->scan.bg, .self = gate->scan.self,
+        .fg = gate->scan.fg, .bg = gate->scan.bg,
+        .observer = gate->scan.observer, .self = gate->scan.self,
     };
     int64_t now_ns = idletime_now_ns();
     IdletimeView view;
@@ -172,7 +198,7 @@ static void add_state(IdletimeResourceInfo *info, IdletimeResource *res,
     }
     view.blind |= qatomic_read(&res->blind);
     idletime_core_observe(&core, &rule, &view, now_ns);
-    info->state = view.blind ? IDLETIME_RESOURCE_STATE_LOST :
+    info->state = view.blind || view.unseen ? IDLETIME_RESOURCE_STATE_LOST :
                   qapi_state[core.state];
     info->counters = counters_info(&core);
     info->collisions = info->counters->background->foreground;
@@ -212,6 +238,19 @@ static void add_settings(IdletimeResourceInfo *info,
     idletime_settings_to_qapi(&values, qapi_IdletimeResourceInfo_base(info));
 }
 
+/* Those of other builds that share the path, and are not seen. */
+static uint32List *other_generations(const IdletimeResource *res)
+{
+    uint32_t abi[IDLETIME_GENERATIONS];
+    unsigned n = idletime_generation_others(&res->boards->arena, abi);
+    uint32List *list = NULL, **tail = &list;
+
+    for (unsigned i = 0; i < n; i++) {
+        QAPI_LIST_APPEND(tail, abi[i]);
+    }
+    return list;
+}
+
 static void add_resource(IdletimeResource *res, void *opaque)
 {
     IdletimeResourceInfoList ***tail = opaque;
@@ -221,6 +260,9 @@ static void add_resource(IdletimeResource *res, void *opaque)
 
     info->id = g_strdup(idletime_resource_id(res));
     info->path = g_strdup(res->path);
+    info->generation = IDLETIME_ARENA_ABI;
+    info->other_generations = other_generations(res);
+    info->observer = idletime_observer_info(res);
     add_settings(info, res);
     info->foreground = g_new0(IdletimeTraffic, 1);
     info->background = g_new0(IdletimeTraffic, 1);

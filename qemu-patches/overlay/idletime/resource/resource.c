@@ -101,6 +101,18 @@ static bool check_unique(IdletimeResource *res, Error **errp)
     return true;
 }
 
+static bool open_observer(IdletimeResource *res, Error **errp)
+{
+    IdletimeError err;
+
+    if (!idletime_observer_open(&res->observer, &res->boards->arena, &err)) {
+        error_setg(errp, "idletime-resource '%s': %s",
+                   idletime_resource_id(res), err.text);
+        return false;
+    }
+    return true;
+}
+
 static void idletime_resource_complete(UserCreatable *uc, Error **errp)
 {
     IdletimeResource *res = IDLETIME_RESOURCE(uc);
@@ -116,9 +128,11 @@ static void idletime_resource_complete(UserCreatable *uc, Error **errp)
     if (!res->boards ||
         !idletime_boards_map(res->boards, IDLETIME_BOARD_FOREGROUND, false,
                              errp) ||
-        !check_unique(res, errp)) {
+        !check_unique(res, errp) || !open_observer(res, errp)) {
         return;
     }
+    /* A disk, until its first device says that it is none. */
+    idletime_resource_become(res, IDLETIME_KIND_DISK);
     QTAILQ_INSERT_TAIL(&resources, res, next);
     res->complete = true;
 }
@@ -180,9 +194,6 @@ static void idletime_resource_init(Object *obj)
 {
     IdletimeResource *res = IDLETIME_RESOURCE(obj);
 
-    for (int i = 0; i < IDLETIME_SETTING__MAX; i++) {
-        res->setting[i] = idletime_setting_info[i].standard[res->kind];
-    }
     QTAILQ_INIT(&res->gates);
     notifier_list_init(&res->changed);
     qemu_mutex_init(&res->lock);
@@ -196,6 +207,7 @@ static void idletime_resource_finalize(Object *obj)
         timer_free(res->watch);
         QTAILQ_REMOVE(&resources, res, next);
     }
+    idletime_observer_close(&res->observer);
     idletime_boards_free(res->old_boards);
     idletime_boards_free(res->boards);
     qemu_mutex_destroy(&res->lock);

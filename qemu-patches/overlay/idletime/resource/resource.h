@@ -6,6 +6,7 @@
 #ifndef IDLETIME_RESOURCE_H
 #define IDLETIME_RESOURCE_H
 
+#include "idletime/arena/observer.h"
 #include "idletime/core/core.h"
 #include "idletime/learner/learner.h"
 #include "idletime/resource/boards.h"
@@ -38,6 +39,7 @@ struct IdletimeResource {
     NotifierList changed;                   /* settings; data: NULL */
     IdletimeBoards *boards;                 /* in use, or to be moved to */
     IdletimeBoards *old_boards;             /* being left; NULL: none */
+    IdletimeError observer_why;             /* refused: said so already */
     QEMUTimer *watch;                       /* gate/recover.c */
     int64_t found_ns;                       /* arena found again; 0: never */
     QTAILQ_ENTRY(IdletimeResource) next;
@@ -47,6 +49,9 @@ struct IdletimeResource {
      * have moved yet.  Written under the BQL, read by any thread (qatomic).
      */
     bool blind;
+
+    /* Open from complete on; watched under the BQL, looked at by any thread. */
+    IdletimeObserver observer;
 
     /* Background participants of this process only; never the foreground. */
     QemuMutex lock;

@@ -94,20 +94,35 @@ static void learner_switch(IdletimeResource *res, bool on)
 
 /* ---- changes */
 
-void idletime_resource_set(IdletimeResource *res, IdletimeSetting setting,
-                           int64_t value)
+static void put(IdletimeResource *res, IdletimeSetting setting, int64_t value)
 {
     bool on = learns_with(res, setting, value);
 
-    GLOBAL_STATE_CODE();
     if (on) {
         learner_switch(res, true);      /* before what relies on it */
     }
     qatomic_set(&res->setting[setting], value);
-    qatomic_set(&res->given[setting], true);
     if (!on) {
         learner_switch(res, false);
     }
+}
+
+/* What nobody set.  Who names an interval means that one. */
+static int64_t standard_of(const IdletimeResource *res, IdletimeSetting setting)
+{
+    return setting == IDLETIME_AUTO && res->given[IDLETIME_INTERVAL_US] ? 0 :
+           idletime_setting_info[setting].standard[res->kind];
+}
+
+void idletime_resource_set(IdletimeResource *res, IdletimeSetting setting,
+                           int64_t value)
+{
+    GLOBAL_STATE_CODE();
+    qatomic_set(&res->given[setting], true);
+    if (!res->given[IDLETIME_AUTO]) {
+        put(res, IDLETIME_AUTO, standard_of(res, IDLETIME_AUTO));
+    }
+    put(res, setting, value);
     if (res->complete) {
         trace_idletime_resource_set(idletime_resource_id(res),
                                     idletime_setting_info[setting].name,
@@ -123,8 +138,7 @@ void idletime_resource_become(IdletimeResource *res, IdletimeResourceKind kind)
     qatomic_set(&res->kind, kind);
     for (int i = 0; i < IDLETIME_SETTING__MAX; i++) {
         if (!res->given[i]) {
-            qatomic_set(&res->setting[i],
-                        idletime_setting_info[i].standard[kind]);
+            qatomic_set(&res->setting[i], standard_of(res, i));
         }
     }
     res->packets = (IdletimeUplinkPackets) { 0 };

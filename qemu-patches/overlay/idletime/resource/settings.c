@@ -15,6 +15,8 @@
 #define BOTH(value) { (value), (value) }
 
 const IdletimeSettingInfo idletime_setting_info[IDLETIME_SETTING__MAX] = {
+    /* On until somebody names an interval (resource/rule.c) */
+    [IDLETIME_AUTO] = { "auto", BOTH(1), 0, 1, 1, .is_bool = true },
     /*
      * Disk, 20 ms: above the gaps within a burst on rotating disks (9-15 ms).
      * Uplink, 5 ms: four packets of 10 Mbit/s (uplink/interval.c).
@@ -33,9 +35,8 @@ const IdletimeSettingInfo idletime_setting_info[IDLETIME_SETTING__MAX] = {
     /* 5 s: far below the 60 s of Windows and 120 s of Linux's hung tasks */
     [IDLETIME_MAX_HOLD_MS] = { "max-hold-ms", BOTH(5000), 0, 3600000, 1 },
     [IDLETIME_WEIGHT] = { "weight", BOTH(100), 1, 10000, 1 },
-    [IDLETIME_AUTO] = { "auto", BOTH(0), 0, 1, 1, .is_bool = true },
-    /* 5 %: about what the peers cost; 1000 is a foreground of a tenth */
-    [IDLETIME_BUDGET_PERCENT] = { "budget-percent", BOTH(5), 0, 1000, 1 },
+    /* 3 %: less than what the peers cost; 1000 is a foreground of a tenth */
+    [IDLETIME_BUDGET_PERCENT] = { "budget-percent", BOTH(3), 0, 1000, 1 },
     [IDLETIME_SHADOW] = { "shadow", BOTH(0), 0, 1, 1, .is_bool = true },
     [IDLETIME_RATE_BPS] = { "rate-bps", BOTH(0), 0, 1000000000000LL, 1 },
 };

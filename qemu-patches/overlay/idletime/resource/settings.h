@@ -13,12 +13,12 @@
 #include "qapi/qapi-types-idletime.h"
 
 typedef enum IdletimeSetting {
+    IDLETIME_AUTO,              /* first: an interval given beside it stays */
     IDLETIME_INTERVAL_US,
     IDLETIME_MAX_INFLIGHT,
     IDLETIME_MAX_REQUEST_BYTES,
     IDLETIME_MAX_HOLD_MS,
     IDLETIME_WEIGHT,
-    IDLETIME_AUTO,
     IDLETIME_BUDGET_PERCENT,
     IDLETIME_SHADOW,
     IDLETIME_RATE_BPS,

@@ -17,7 +17,6 @@
 typedef struct IdletimeTap {
     int fd;                     /* of its first queue; -1: no tap */
     int stock_sndbuf;           /* as the operator set it, in bytes */
-    int least_sndbuf;           /* the smallest that lets packets through */
     unsigned raised;            /* as often it was doubled; see _stalled */
     unsigned packets;           /* that it is bound to; 0: to none */
     int sndbuf;                 /* in force, in bytes; -1: not known */

@@ -95,7 +95,7 @@ static void test_options(void)
     TestMachine *m = machine_pair("", &fg, &bg);
 
     g_assert_cmpint(machine_number(m, RESOURCE, "auto"), ==, 0);
-    g_assert_cmpint(machine_number(m, RESOURCE, "budget-percent"), ==, 5);
+    g_assert_cmpint(machine_number(m, RESOURCE, "budget-percent"), ==, 3);
     g_assert_cmpint(machine_number(m, RESOURCE, "shadow"), ==, 0);
     machine_refused(m, "idletime-resource property 'budget-percent' is 1001, "
                     "must be 0 to 1000", "idletime-set",

@@ -146,6 +146,36 @@ static const BadCase bad_set[] = {
       "object 'r0' is in use, can not be deleted" },
 };
 
+static const BadCase bad_attach[] = {
+    { "idletime-attach", "{'device': 'nope', 'resource': 'r0'}",
+      "no device has the id or the QOM path 'nope'" },
+    { "idletime-attach", "{'device': '', 'resource': 'r0'}",
+      "no device has the id or the QOM path ''" },
+    /* An object, but no device. */
+    { "idletime-attach", "{'device': '/objects/other', 'resource': 'r0'}",
+      "no device has the id or the QOM path '/objects/other'" },
+    { "idletime-attach", "{'device': 'd', 'resource': 'r0'}",
+      "device 'd' is attached to idletime-resource 'r0': use idletime-detach "
+      "first, or idletime-set to change its class" },
+    { "idletime-attach", "{'device': 'stock', 'resource': 'nope'}",
+      "property 'idletime': no idletime-resource has the id 'nope'; add "
+      "-object idletime-resource,id=nope,path=DIRECTORY" },
+    { "idletime-attach", "{'device': 'stock', 'resource': 'r0',"
+      " 'class': 'idle'}", "Parameter 'class' does not accept value 'idle'" },
+    { "idletime-attach", "{'device': 'stock', 'resource': 'r0',"
+      " 'background-queues': '1'}",
+      "property 'idletime-background-queues' is '1': queue 1 does not exist, "
+      "the device has the queues 0 to 0 (see num-queues)" },
+    { "idletime-attach", "{'device': 'stock', 'resource': 'r0',"
+      " 'dscp': '1'}",
+      "'dscp' is '1', but a virtio-blk-device has no packets: leave it out" },
+    { "idletime-detach", "{'device': 'nope'}",
+      "no device has the id or the QOM path 'nope'" },
+    { "idletime-detach", "{'device': 'stock'}",
+      "device '/machine/peripheral/stock/virtio-backend' is attached to no "
+      "idletime-resource; query-idletime lists those that are" },
+};
+
 static char *in_folder(TestMachine *m, const char *text)
 {
     g_auto(GStrv) part = g_strsplit(text, "DIR/", -1);
@@ -208,6 +238,31 @@ static void test_bad_device(void)
 static void test_bad_set(void)
 {
     test_refused(bad_set, ARRAY_SIZE(bad_set));
+}
+
+static void test_bad_attach(void)
+{
+    test_refused(bad_attach, ARRAY_SIZE(bad_attach));
+}
+
+/* A device of another kind: the answer says which are served. */
+static void test_not_served(void)
+{
+    TestMachine *m = machine_new();
+    QDict *response;
+    const char *text;
+
+    machine_resource(m, RESOURCE, "");
+    machine_start(m);
+    response = qtest_qmp(m->qts, "{'execute': 'idletime-attach', 'arguments':"
+                         " {'device': '/machine/i440fx', 'resource': 'r0'}}");
+    text = qdict_get_str(qdict_get_qdict(response, "error"), "desc");
+    g_assert_true(g_str_has_prefix(text, "device '/machine/i440fx' is a "
+                                   "i440FX-pcihost, which cannot be attached "
+                                   "to an idletime-resource; served are: "
+                                   "virtio-blk-device"));
+    qobject_unref(response);
+    machine_free(m);
 }
 
 static void test_bad_queues(void)
@@ -359,6 +414,8 @@ int main(int argc, char **argv)
     qtest_add_func("idletime/bad/device", test_bad_device);
     qtest_add_func("idletime/bad/queues", test_bad_queues);
     qtest_add_func("idletime/bad/set", test_bad_set);
+    qtest_add_func("idletime/bad/attach", test_bad_attach);
+    qtest_add_func("idletime/bad/not-served", test_not_served);
     qtest_add_func("idletime/bad/command-line", test_command_line);
     qtest_add_func("idletime/bad/failed-device", test_failed_device);
     qtest_add_func("idletime/bad/kinds", test_kinds);

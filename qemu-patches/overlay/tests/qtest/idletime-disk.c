@@ -102,11 +102,16 @@ static void await_deleted(TestDisk *d)
     }
 }
 
-void disk_unplug(TestDisk *d)
+void disk_unplug_begin(TestDisk *d)
 {
     qtest_qmp_device_del_send(d->m->qts, d->id);
     /* The guest lets go of it. */
     qtest_outl(d->m->qts, PC_EJECT_PORT, 1 << d->slot);
+}
+
+void disk_unplug(TestDisk *d)
+{
+    disk_unplug_begin(d);
     await_deleted(d);
     disk_forget(d);
 }
@@ -143,6 +148,42 @@ void disk_set_class(TestDisk *d, const char *class)
 {
     machine_ok(d->m, "idletime-set", "{'device': %s, 'class': %s}",
                d->id, class);
+}
+
+void disk_attach(TestDisk *d, const char *class)
+{
+    machine_ok(d->m, "idletime-attach",
+               "{'device': %s, 'resource': '" RESOURCE "', 'class': %s}",
+               d->id, class);
+}
+
+void disk_detach(TestDisk *d)
+{
+    machine_ok(d->m, "idletime-detach", "{'device': %s}", d->id);
+}
+
+void disk_await_detached(TestDisk *d)
+{
+    g_autofree char *path = g_strdup_printf("/machine/peripheral/%s", d->id);
+    QDict *event = qtest_qmp_eventwait_ref(d->m->qts, "IDLETIME_DETACHED");
+    QDict *data = qdict_get_qdict(event, "data");
+
+    g_assert_cmpstr(qdict_get_str(data, "device"), ==, d->id);
+    g_assert_cmpstr(qdict_get_str(data, "path"), ==, path);
+    qobject_unref(event);
+    g_assert_false(disk_is_attached(d));
+}
+
+void disk_until_detached(TestDisk *d)
+{
+    int64_t until = g_get_monotonic_time() + WAIT_US;
+
+    while (disk_is_attached(d)) {
+        if (g_get_monotonic_time() > until) {
+            g_error("%s is not detached", d->id);
+        }
+        g_usleep(POLL_US);
+    }
 }
 
 /* By the device's own backend: a new one would be drained at its end. */

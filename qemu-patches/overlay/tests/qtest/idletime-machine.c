@@ -14,6 +14,9 @@
 #define FIRST_SLOT          4
 /* Longer than any interval: at time 0 a fresh slot looks like an event. */
 #define START_US            (10 * 1000 * MS)
+/* The upper half of the memory, which no driver reaches that starts below. */
+#define MOVED_START         (64 * MiB)
+#define MOVED_END           (128 * MiB)
 
 static void disk_free(gpointer opaque)
 {
@@ -56,8 +59,11 @@ void machine_args(TestMachine *m, const char *fmt, ...)
 
 void machine_resource(TestMachine *m, const char *id, const char *options)
 {
-    machine_args(m, "-object idletime-resource,id=%s,path=%s/%s%s%s",
-                 id, m->dir, id, *options ? "," : "", options);
+    bool is_told = strstr(options, "auto=") || strstr(options, "interval-us=");
+
+    machine_args(m, "-object idletime-resource,id=%s,path=%s/%s%s%s%s",
+                 id, m->dir, id, is_told ? "" : ",auto=off",
+                 *options ? "," : "", options);
 }
 
 static TestDisk *disk_new(TestMachine *m, const char *id)
@@ -169,16 +175,29 @@ static bool is_loading(TestMachine *m)
     return loading;
 }
 
-void machine_start_moved(TestMachine *m, const TestMachine *from)
+void machine_start_waiting(TestMachine *m)
+{
+    launch(m);
+}
+
+void machine_moved(TestMachine *m, const TestMachine *from)
 {
     g_assert_cmpint(m->disks->len, ==, from->disks->len);
-    launch(m);
     while (is_loading(m)) {
         g_usleep(1000);
     }
+    /* Not where the rings of @from are; and fw_cfg was loaded meanwhile. */
+    alloc_destroy(&m->alloc);
+    alloc_init(&m->alloc, ALLOC_NO_FLAGS, MOVED_START, MOVED_END, 4096);
     for (unsigned i = 0; i < m->disks->len; i++) {
         disk_adopt(m->disks->pdata[i], from->disks->pdata[i]);
     }
+}
+
+void machine_start_moved(TestMachine *m, const TestMachine *from)
+{
+    machine_start_waiting(m);
+    machine_moved(m, from);
 }
 
 TestMachine *machine_pair(const char *resource_options,

@@ -22,7 +22,7 @@
 #define DISK_BYTES      (64 * MiB)
 #define BLOCK_BYTES     4096
 #define MS              1000        /* microseconds */
-#define INTERVAL_US     (20 * MS)   /* the default of disks */
+#define INTERVAL_US     (20 * MS)   /* the standard of disks */
 
 /* ioprio words of Linux: class << 13 | level */
 #define IOPRIO_NONE         0
@@ -97,7 +97,10 @@ TestMachine *machine_new(void);
 /** machine_new_beside: shares the folder, and so the arenas, with @other. */
 TestMachine *machine_new_beside(const TestMachine *other);
 void machine_args(TestMachine *m, const char *fmt, ...) G_GNUC_PRINTF(2, 3);
-/** machine_resource: @options such as "interval-us=0", or "" */
+/**
+ * machine_resource: @options such as "interval-us=0", or ""; the interval is
+ * the standard one and not learned, unless they say another or auto
+ */
 void machine_resource(TestMachine *m, const char *id, const char *options);
 /** machine_disk: a raw file below blkdebug; @options of virtio-blk-pci */
 TestDisk *machine_disk(TestMachine *m, const char *id, const char *options);
@@ -129,6 +132,9 @@ void machine_start(TestMachine *m);
  * stream is loaded.
  */
 void machine_start_moved(TestMachine *m, const TestMachine *from);
+/** machine_start_waiting, machine_moved: the same with -incoming defer. */
+void machine_start_waiting(TestMachine *m);
+void machine_moved(TestMachine *m, const TestMachine *from);
 /** machine_pair: "fg" and "bg" on one resource, started. */
 TestMachine *machine_pair(const char *resource_options,
                           TestDisk **fg, TestDisk **bg);
@@ -173,6 +179,8 @@ void disk_forget(TestDisk *d);
  * iothread among them, with ioeventfd.
  */
 void disk_unplug(TestDisk *d);
+/** disk_unplug_begin: the same, but the event is the caller's to wait for. */
+void disk_unplug_begin(TestDisk *d);
 void disk_plug(TestDisk *d, const char *options);
 /** disk_adopt: go on where @from was; same device in another machine. */
 void disk_adopt(TestDisk *d, const TestDisk *from);
@@ -180,6 +188,16 @@ void disk_adopt(TestDisk *d, const TestDisk *from);
 void disk_bus_master(TestDisk *d, bool may);
 int64_t disk_number(TestDisk *d, const char *member);
 void disk_set_class(TestDisk *d, const char *class);
+/** disk_attach: to RESOURCE, as @class */
+void disk_attach(TestDisk *d, const char *class);
+/**
+ * disk_detach: and do not wait; disk_await_detached: for the event;
+ * disk_until_detached: where a wait for another event may have dropped it
+ */
+void disk_detach(TestDisk *d);
+void disk_await_detached(TestDisk *d);
+void disk_until_detached(TestDisk *d);
+bool disk_is_attached(TestDisk *d);
 /** disk_pause: the next read (write) stays in service until resumed. */
 void disk_pause_read(TestDisk *d, const char *tag);
 void disk_pause_write(TestDisk *d, const char *tag);

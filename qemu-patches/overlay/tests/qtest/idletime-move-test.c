@@ -16,6 +16,9 @@ typedef struct MoveCase {
     const char *name;
     const char *from;           /* options of the device */
     const char *to;
+    bool attach_from;           /* live, as background */
+    bool attach_to;             /* the same, before the stream comes */
+    bool attach_late;           /* the same, when it has come */
 } MoveCase;
 
 static const MoveCase move_case[] = {
@@ -26,6 +29,9 @@ static const MoveCase move_case[] = {
     { "to-foreground", ON_R0 "background", ON_R0 "foreground" },
     { "queues", "num-queues=2," ON_R0 "background",
       "num-queues=2," ON_R0 "foreground,idletime-background-queues=0" },
+    { "live-from", "", "", .attach_from = true },
+    { "live-both", "", "", .attach_from = true, .attach_to = true },
+    { "live-late", "", "", .attach_from = true, .attach_late = true },
 };
 
 /*
@@ -77,6 +83,32 @@ static void migrate_to_file(TestMachine *m, const char *uri)
     }
 }
 
+/* The destination of @src, stopped while something has to be done there. */
+static void move(const MoveCase *c, TestMachine *src, TestMachine *dst,
+                 TestDisk *to)
+{
+    g_autofree char *uri = g_strdup_printf("file:%s/state", src->dir);
+
+    if (c->attach_late) {
+        machine_stop(src);
+    }
+    migrate_to_file(src, uri);
+    machine_args(dst, "-incoming defer");
+    machine_start_waiting(dst);
+    if (c->attach_to) {
+        disk_attach(to, "background");
+    }
+    machine_ok(dst, "migrate-incoming", "{'uri': %s}", uri);
+    machine_moved(dst, src);
+    if (c->attach_late) {
+        disk_attach(to, "background");
+        machine_cont(dst);
+    }
+    if (c->attach_to || c->attach_late) {
+        disk_await(to, "held", HELD);
+    }
+}
+
 /* Requests that came to @from complete at @to: its memory is the same. */
 static void test_move(const void *opaque)
 {
@@ -85,22 +117,21 @@ static void test_move(const void *opaque)
     TestMachine *src = mover(NULL, c->from, &from);
     TestMachine *dst = mover(src, c->to, &to);
     TestMachine *other = neighbour(src);
-    g_autofree char *uri = g_strdup_printf("file:%s/state", src->dir);
     g_autofree void *data = g_malloc(MiB);
     TestRequest *r[HELD];
 
     machine_start(src);
+    if (c->attach_from) {
+        disk_attach(from, "background");
+    }
     memset(data, 0x5a, MiB);
     for (int i = 0; i < HELD; i++) {
         r[i] = disk_submit(from, 0, VIRTIO_BLK_T_OUT, IOPRIO_IDLE,
                            i * (MiB / SECTOR_BYTES), data, MiB);
     }
     assert_held(from, HELD);
-    migrate_to_file(src, uri);
     g_assert_true(disk_holds(from, 0, HELD * MiB, 0));
-
-    machine_args(dst, "-incoming %s", uri);
-    machine_start_moved(dst, src);
+    move(c, src, dst, to);
     machine_step_us(dst, 1000 * MS);
     /* In which order is not said: stock QEMU's stream turns it round. */
     for (int i = 0; i < HELD; i++) {
@@ -153,7 +184,7 @@ static void test_move_to_unpatched(void)
  * Without idletime, stopped by an error: the request is in the stream.  With
  * it, on the other side, it is held.
  */
-static void move_from_stock(const char *binary)
+static void move_from_stock(const char *binary, bool attach)
 {
     TestMachine *src = machine_new(), *dst;
     TestMachine *other = neighbour(src);
@@ -165,7 +196,7 @@ static void move_from_stock(const char *binary)
     from = machine_failing(src, "d", "file.inject-error.0.event=write_aio,"
                            "file.inject-error.0.errno=5,"
                            "file.inject-error.0.once=on", "werror=stop");
-    dst = mover(src, ON_R0 "background", &to);
+    dst = mover(src, attach ? "" : ON_R0 "background", &to);
     machine_start(src);
     r = disk_write(from, 0, MiB, 0x5a);
     qtest_qmp_eventwait(src->qts, "STOP");
@@ -173,6 +204,9 @@ static void move_from_stock(const char *binary)
 
     machine_args(dst, "-incoming %s", uri);
     machine_start_moved(dst, src);
+    if (attach) {
+        disk_attach(to, "background");
+    }
     machine_cont(dst);
     disk_await(to, "held", 1);
     r = request_moved(to, r);
@@ -188,7 +222,12 @@ static void move_from_stock(const char *binary)
 
 static void test_move_from_unset(void)
 {
-    move_from_stock(NULL);
+    move_from_stock(NULL, false);
+}
+
+static void test_move_and_attach(void)
+{
+    move_from_stock(NULL, true);
 }
 
 static void test_move_from_unpatched(void)
@@ -197,7 +236,8 @@ static void test_move_from_unpatched(void)
         g_test_skip(UNPATCHED_QEMU " is not set");
         return;
     }
-    move_from_stock(UNPATCHED_QEMU);
+    move_from_stock(UNPATCHED_QEMU, false);
+    move_from_stock(UNPATCHED_QEMU, true);
 }
 
 int main(int argc, char **argv)
@@ -210,6 +250,7 @@ int main(int argc, char **argv)
         ring_data_test(path, &move_case[i], test_move);
     }
     ring_test("idletime/move/from-unset", test_move_from_unset);
+    ring_test("idletime/move/and-attach", test_move_and_attach);
     ring_test("idletime/move/from-unpatched", test_move_from_unpatched);
     ring_test("idletime/move/to-unpatched", test_move_to_unpatched);
     return g_test_run();

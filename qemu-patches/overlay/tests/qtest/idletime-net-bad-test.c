@@ -21,9 +21,9 @@
     "property '" property "' is '" value "', but 'idletime' is not set: add " \
     "idletime=ID of an idletime-resource object"
 #define BYPASS(property, value, netdev, how) \
-    "property '" property "' is '" value "', but netdev '" netdev "' runs " \
-    how ", which passes packets by QEMU: use a tap with vhost=off (libvirt: " \
-    "<driver name='qemu'/>)"
+    "property '" property "' is '" value "', but netdev '" netdev "' is " how \
+    ": its packets do not come by QEMU, which cannot hold them; use a tap " \
+    "(libvirt: <interface type='network'> or 'bridge'), or class 'foreground'"
 
 typedef struct BadCase {
     const char *arguments;      /* of device_add, JSON */
@@ -190,9 +190,18 @@ static void test_bypass(void)
     for (unsigned i = 0; i < ARRAY_SIZE(bypassed); i++) {
         assert_refused(m, &bypassed[i]);
     }
-    /* Foreground is fine; it is known to post no events. */
+    /* Foreground is fine, and not seen; attached at its start or later. */
     machine_ok(m, "device_add", "{'driver': 'virtio-net-pci', 'id': 'v',"
                " 'netdev': 'user', 'idletime': 'r0'}");
+    g_assert_cmpint(machine_number(m, RESOURCE, "devices.1.seen"), ==, 0);
+    machine_ok(m, "idletime-detach", "{'device': 'v'}");
+    machine_refused(m, BYPASS("idletime-class", "background", "user",
+                              "vhost-user"), "idletime-attach",
+                    "{'device': 'v', 'resource': 'r0',"
+                    " 'class': 'background'}");
+    machine_ok(m, "idletime-attach", "{'device': 'v', 'resource': 'r0'}");
+    g_assert_cmpint(machine_number(m, RESOURCE, "devices.1.seen"), ==, 0);
+    g_assert_cmpint(machine_number(m, RESOURCE, "devices.0.seen"), ==, 1);
     machine_refused(m, BYPASS("idletime-class", "background", "user",
                               "vhost-user"), "idletime-set",
                     "{'device': 'v', 'class': 'background'}");

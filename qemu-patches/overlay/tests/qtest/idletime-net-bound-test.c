@@ -6,6 +6,7 @@
  */
 #include "qemu/osdep.h"
 #include "qemu/bswap.h"
+#include "idletime-nic-live.h"
 #include "idletime-tap.h"
 #include <net/if.h>
 
@@ -189,6 +190,38 @@ static void test_unplug(void)
     done(&b);
 }
 
+/*
+ * Detached with a packet in the uplink's queue: the send buffer is the
+ * operator's, and the token a neighbour's.  Attached again while that packet
+ * is there, the bound is what it was: it is not taken for the kernel's need.
+ */
+static void test_detach(void)
+{
+    Bench b = bench("", ON "background");
+
+    one_in_service(&b);
+    nic_send(b.other, (TestPacket) { .number = 7 });
+    assert_none_left(b.other);
+    background(&b, 3);
+    nic_detach(b.nic);
+    nic_await_detached(b.nic);
+    g_assert_cmpint(seen(&b), ==, 3);
+    g_assert_cmpint(tap_sndbuf(b.tap), ==, STOCK);
+    machine_step_us(b.m, INTERVAL_US);
+    nic_settle(b.m);
+    assert_left(b.other, 7);
+    nic_attach(b.nic, "background");
+    g_assert_cmpint(tap_sndbuf(b.tap), ==, STOCK);
+    background(&b, 4);
+    g_assert_cmpint(seen(&b), ==, 4);
+    g_assert_cmpint(tap_sndbuf(b.tap), ==, LEAST);
+    background(&b, 5);
+    g_assert_cmpint(seen(&b), ==, -1);
+    uplink_drain();
+    g_assert_cmpint(awaited(&b), ==, 5);
+    done(&b);
+}
+
 /* Descriptors of taps that QEMU has. */
 static unsigned taps_of(TestMachine *m)
 {
@@ -240,6 +273,7 @@ int main(int argc, char **argv)
     qtest_add_func("idletime/net-bound/foreground", test_foreground);
     qtest_add_func("idletime/net-bound/stall", test_stall);
     qtest_add_func("idletime/net-bound/unplug", test_unplug);
+    qtest_add_func("idletime/net-bound/detach", test_detach);
     qtest_add_func("idletime/net-bound/netdev-deleted", test_netdev_deleted);
     return g_test_run();
 }

@@ -112,21 +112,26 @@ static void test_same_flow(void)
 static void test_dscp_list(void)
 {
     TestNic *fg, *vm;
-    TestMachine *m = guest_pair("", GUEST ",idletime-dscp=8-9", &fg, &vm);
+    TestMachine *m = guest_pair("", GUEST ",idletime-dscp=8-9,,63,,9",
+                                &fg, &vm);
+    g_autofree char *usual = machine_string(m, RESOURCE, "devices.0.dscp");
+    g_autofree char *list = machine_string(m, RESOURCE, "devices.1.dscp");
 
+    g_assert_cmpstr(usual, ==, "1");
+    g_assert_cmpstr(list, ==, "8-9,63");
     plain(fg, 0);
     for (int dscp = 0; dscp < 64; dscp++) {
         nic_send(vm, (TestPacket) { .dscp = dscp, .port = 4000 + dscp,
                                     .number = dscp });
     }
-    for (int dscp = 0; dscp < 64; dscp++) {
+    for (int dscp = 0; dscp < 63; dscp++) {
         if (dscp != 8 && dscp != 9) {
             g_assert_cmpint(nic_next(vm), ==, dscp);
         }
     }
     assert_none_left(vm);
     step(m, INTERVAL_US);
-    assert_left(vm, 8, 9);
+    assert_left(vm, 8, 9, 63);
     done(m, fg, vm);
 }
 

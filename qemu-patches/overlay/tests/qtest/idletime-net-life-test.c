@@ -6,7 +6,7 @@
  */
 #include "qemu/osdep.h"
 #include "qemu/bswap.h"
-#include "idletime-nic.h"
+#include "idletime-nic-live.h"
 
 #define LONG_US         (60 * 1000 * MS)
 /* No release but by the interval, which is a minute. */
@@ -344,36 +344,6 @@ static const MoveCase move_case[] = {
     { "from-unset", "", ON "background", false },
 };
 
-static void migrate_to_file(TestMachine *m, const char *uri)
-{
-    QDict *info;
-    bool finished = false;
-
-    machine_ok(m, "migrate", "{'uri': %s}", uri);
-    while (!finished) {
-        info = qtest_qmp_assert_success_ref(m->qts,
-                                            "{'execute': 'query-migrate'}");
-        g_assert_cmpstr(qdict_get_try_str(info, "status"), !=, "failed");
-        finished = g_strcmp0(qdict_get_try_str(info, "status"),
-                             "completed") == 0;
-        qobject_unref(info);
-        g_usleep(1000);
-    }
-}
-
-/* @to must be started with -incoming of the same stream. */
-static void move(TestNic *from, TestNic *to, TestMachine *src,
-                 TestMachine *dst)
-{
-    g_autofree char *uri = g_strdup_printf("file:%s/state", src->dir);
-
-    migrate_to_file(src, uri);
-    machine_args(dst, "-incoming %s", uri);
-    machine_start_moved(dst, src);
-    nic_adopt(to, from);
-    nic_settle(dst);
-}
-
 /* Another VM, whose foreground packet starts an interval for all. */
 static TestMachine *neighbour(const TestMachine *beside, TestNic **nic)
 {
@@ -414,7 +384,7 @@ static void test_move(const void *opaque)
         }
     }
     assert_none_left(from);
-    move(from, to, src, dst);
+    nic_move(from, to);
     if (!*c->from) {
         machine_cont(dst);
         nic_settle(dst);
@@ -461,7 +431,7 @@ static void test_move_unpatched(const void *opaque)
     for (int i = 1; i <= HELD; i++) {
         nic_send(from, (TestPacket) { .dscp = DSCP_LE, .number = i });
     }
-    move(from, to, src, dst);
+    nic_move(from, to);
     machine_cont(dst);
     nic_settle(dst);
     assert_left(to, 1, 2, 3);

@@ -5,9 +5,14 @@
  */
 #include "qemu/osdep.h"
 #include "qemu/bswap.h"
+#include "idletime-nic-live.h"
 #include "idletime-tap.h"
+#include "qapi/error.h"
+#include "qobject/qjson.h"
 
 #define CTRL_VQ         4       /* behind two pairs */
+#define ON              ",idletime=" RESOURCE
+#define ATTACH(more)    "{'device': 'vm', 'resource': '" RESOURCE "', " more "}"
 
 typedef struct TestPairs {
     TestNic *nic;
@@ -63,8 +68,7 @@ static TestMachine *pairs_start(TestPairs *p, const char *options)
     int tap[2] = { tap_open("tap-idle", IFF_MULTI_QUEUE),
                    tap_open("tap-idle", IFF_MULTI_QUEUE) };
     g_autofree char *netdev = g_strdup_printf("tap,fds=%d:%d", tap[0], tap[1]);
-    g_autofree char *all = g_strconcat("mq=on,vectors=0,idletime=" RESOURCE,
-                                       options, NULL);
+    g_autofree char *all = g_strconcat("mq=on,vectors=0", options, NULL);
     QVirtioPCIDevice *pci;
 
     p->watched = tap_watch("tap-idle");
@@ -91,11 +95,10 @@ static void pairs_done(TestMachine *m, TestPairs *p)
 }
 
 /* What a queue holds when the guest turns it off waits in its ring. */
-static void test_pairs(const void *opaque)
+static void turn_off_and_on(TestPairs *opaque)
 {
-    const char *options = opaque;
-    TestPairs p;
-    TestMachine *m = pairs_start(&p, options);
+    TestPairs p = *opaque;
+    TestMachine *m = p.nic->m;
 
     send_on(&p, &p.nic->tx, 0, 1);
     send_on(&p, &p.tx1, DSCP_LE, 2);
@@ -111,6 +114,38 @@ static void test_pairs(const void *opaque)
     g_assert_cmpint(left(&p), ==, 2);
     g_assert_cmpint(left(&p), ==, 3);
     g_assert_cmpint(left(&p), ==, -1);
+    *opaque = p;
+}
+
+static void test_pairs(const void *options)
+{
+    TestPairs p;
+    TestMachine *m = pairs_start(&p, options);
+
+    turn_off_and_on(&p);
+    pairs_done(m, &p);
+}
+
+/* The same of one that is attached when it runs; it holds, and is detached. */
+static void test_attached(const void *arguments)
+{
+    uint8_t buffer[2048];
+    TestPairs p;
+    TestMachine *m = pairs_start(&p, "");
+
+    machine_ok(m, "idletime-attach", "%p",
+               qobject_from_json(arguments, &error_abort));
+    turn_off_and_on(&p);
+    send_on(&p, &p.nic->tx, 0, 1);
+    send_on(&p, &p.tx1, DSCP_LE, 2);
+    set_pairs(&p, 1);
+    g_assert_cmpint(left(&p), ==, 1);
+    nic_detach(p.nic);
+    nic_await_detached(p.nic);
+    /* Vhost, where the tap has it, sends what an unused queue has at once. */
+    set_pairs(&p, 2);
+    g_assert_cmpint(tap_await(m, p.watched, buffer, sizeof(buffer)), >, 0);
+    g_assert_cmpint(lduw_be_p(buffer + ETHERNET + IP4), ==, 2);
     pairs_done(m, &p);
 }
 
@@ -118,7 +153,7 @@ static void test_pairs(const void *opaque)
 static void test_two_queues(void)
 {
     TestPairs p;
-    TestMachine *m = pairs_start(&p, ",idletime-class=guest");
+    TestMachine *m = pairs_start(&p, ON ",idletime-class=guest");
 
     send_on(&p, &p.nic->tx, 0, 1);
     send_on(&p, &p.tx1, DSCP_LE, 2);
@@ -143,7 +178,7 @@ static void test_shared(void)
     TestPairs p;
     TestMachine *m;
 
-    m = pairs_start(&p, ",idletime-class=guest");
+    m = pairs_start(&p, ON ",idletime-class=guest");
     tap_bridge("tap-idle");
     uplink_hold(50);
     send_on(&p, &p.nic->tx, DSCP_LE, 1);
@@ -176,9 +211,13 @@ int main(int argc, char **argv)
         return 0;
     }
     qtest_add_data_func("idletime/net-pairs/background",
-                        ",idletime-background-queues=1", test_pairs);
+                        ON ",idletime-background-queues=1", test_pairs);
     qtest_add_data_func("idletime/net-pairs/guest",
-                        ",idletime-class=guest", test_pairs);
+                        ON ",idletime-class=guest", test_pairs);
+    qtest_add_data_func("idletime/net-pairs/attached/background",
+                        ATTACH("'background-queues': '1'"), test_attached);
+    qtest_add_data_func("idletime/net-pairs/attached/guest",
+                        ATTACH("'class': 'guest'"), test_attached);
     qtest_add_func("idletime/net-pairs/two-queues", test_two_queues);
     if (tap_bridge_possible()) {
         qtest_add_func("idletime/net-pairs/shared", test_shared);

@@ -94,6 +94,12 @@ bool nic_in_order(void)
 
 /* ---- machine */
 
+/* Such as ",vhost=on": the same is expected of the background there. */
+static const char *tap_options(void)
+{
+    return g_getenv("IDLETIME_TAP_OPTIONS") ?: "";
+}
+
 TestNic *machine_nic_on(TestMachine *m, const char *id, unsigned slot,
                         const char *netdev, const char *options)
 {
@@ -104,7 +110,8 @@ TestNic *machine_nic_on(TestMachine *m, const char *id, unsigned slot,
     nic->slot = slot;
     nic->host = -1;
     nic->kind = present_kind;
-    machine_args(m, "-netdev %s,id=%s-net", netdev, id);
+    machine_args(m, "-netdev %s%s,id=%s-net", netdev,
+                 g_str_has_prefix(netdev, "tap,") ? tap_options() : "", id);
     machine_args(m, "-device virtio-net-pci,id=%s,netdev=%s-net,addr=0x%x,"
                  "ioeventfd=off%s%s%s", id, id, nic->slot,
                  nic->kind->options, *options ? "," : "", options);

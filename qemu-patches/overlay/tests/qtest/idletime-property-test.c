@@ -6,6 +6,8 @@
 #include "qemu/osdep.h"
 #include "qemu/units.h"
 #include "idletime-machine.h"
+#include "qapi/error.h"
+#include "qobject/qjson.h"
 
 /* One disk with four queues. */
 static TestMachine *lone(TestDisk **d)
@@ -69,6 +71,7 @@ static void test_defaults(void)
     g_autofree char *dir = g_strdup_printf("%s/" RESOURCE, m->dir);
 
     g_assert_cmpint(machine_number(m, RESOURCE, "interval-us"), ==, 20000);
+    g_assert_cmpint(machine_number(m, RESOURCE, "budget-percent"), ==, 3);
     g_assert_cmpint(machine_number(m, RESOURCE, "max-inflight"), ==, 1);
     g_assert_cmpint(machine_number(m, RESOURCE, "max-request-bytes"), ==,
                     131072);
@@ -80,6 +83,72 @@ static void test_defaults(void)
     g_assert_cmpstr(path, ==, dir);
     disk_set_class(d, "guest");
     g_assert_cmpint(disk_number(d, "participants"), ==, 2);
+    machine_free(m);
+}
+
+/*
+ * Nobody named an interval: it is learned.  Who names one means that one; who
+ * names both means that it is learned from there.
+ */
+static void test_learned_by_default(void)
+{
+    static const struct {
+        const char *options;    /* JSON */
+        int learned;
+    } c[] = {
+        { "", 1 },
+        { ", 'budget-percent': 7", 1 },
+        { ", 'interval-us': 7", 0 },
+        { ", 'auto': false", 0 },
+        { ", 'auto': true, 'interval-us': 7", 1 },
+        { ", 'interval-us': 7, 'auto': true", 1 },
+    };
+    TestMachine *m = machine_new();
+
+    machine_start(m);
+    for (unsigned i = 0; i < ARRAY_SIZE(c); i++) {
+        g_autofree char *json =
+            g_strdup_printf("{'qom-type': 'idletime-resource', 'id': 'r0',"
+                            " 'path': '%s/r0'%s}", m->dir, c[i].options);
+
+        machine_ok(m, "object-add", "%p", qobject_from_json(json,
+                                                            &error_abort));
+        g_assert_cmpint(machine_number(m, "r0", "auto"), ==, c[i].learned);
+        machine_ok(m, "object-del", "{'id': 'r0'}");
+    }
+    machine_free(m);
+}
+
+/* And live. */
+static void test_interval_ends_learning(void)
+{
+    TestMachine *m = machine_new();
+    TestDisk *d;
+
+    machine_args(m, "-object idletime-resource,id=" RESOURCE ",path=%s/r0",
+                 m->dir);
+    d = machine_disk(m, "d", "idletime=" RESOURCE
+                     ",idletime-class=background");
+    machine_start(m);
+    g_assert_cmpint(machine_number(m, RESOURCE, "auto"), ==, 1);
+    g_assert_cmpint(machine_number(m, RESOURCE, "learned.ready"), ==, 0);
+    machine_ok(m, "idletime-set", "{'resource': 'r0', 'auto': true,"
+               " 'interval-us': 9}");
+    g_assert_cmpint(machine_number(m, RESOURCE, "auto"), ==, 1);
+    machine_ok(m, "idletime-set", "{'resource': 'r0', 'interval-us': 8}");
+    g_assert_cmpint(machine_number(m, RESOURCE, "auto"), ==, 1);
+    request_ok(disk_read(d));
+    machine_free(m);
+
+    m = machine_new();
+    machine_args(m, "-object idletime-resource,id=" RESOURCE ",path=%s/r0",
+                 m->dir);
+    machine_start(m);
+    machine_ok(m, "idletime-set", "{'resource': 'r0', 'weight': 8}");
+    g_assert_cmpint(machine_number(m, RESOURCE, "auto"), ==, 1);
+    machine_ok(m, "idletime-set", "{'resource': 'r0', 'interval-us': 8}");
+    g_assert_cmpint(machine_number(m, RESOURCE, "auto"), ==, 0);
+    g_assert_cmpint(machine_number(m, RESOURCE, "interval-us"), ==, 8);
     machine_free(m);
 }
 
@@ -125,6 +194,8 @@ int main(int argc, char **argv)
     g_test_init(&argc, &argv, NULL);
     qtest_add_func("idletime/property/all-or-nothing", test_all_or_nothing);
     qtest_add_func("idletime/property/defaults", test_defaults);
+    qtest_add_func("idletime/property/learned", test_learned_by_default);
+    qtest_add_func("idletime/property/interval", test_interval_ends_learning);
     qtest_add_func("idletime/property/object-del", test_object_del);
     qtest_add_func("idletime/property/info", test_hmp);
     return g_test_run();

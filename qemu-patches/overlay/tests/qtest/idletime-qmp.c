@@ -135,8 +135,8 @@ char *machine_string(TestMachine *m, const char *id, const char *member)
     return text;
 }
 
-/* The device, on whichever resource it is. */
-static QObject *device_in(QDict *response, const char *id)
+/* The device, on whichever resource it is; NULL: on none. */
+static QObject *find_device(QDict *response, const char *id)
 {
     const QListEntry *entry;
 
@@ -152,7 +152,26 @@ static QObject *device_in(QDict *response, const char *id)
             }
         }
     }
-    g_error("query-idletime does not show device '%s'", id);
+    return NULL;
+}
+
+static QObject *device_in(QDict *response, const char *id)
+{
+    QObject *device = find_device(response, id);
+
+    if (!device) {
+        g_error("query-idletime does not show device '%s'", id);
+    }
+    return device;
+}
+
+bool disk_is_attached(TestDisk *d)
+{
+    QDict *response = query(d->m);
+    bool found = find_device(response, d->id);
+
+    qobject_unref(response);
+    return found;
 }
 
 int64_t disk_number(TestDisk *d, const char *member)

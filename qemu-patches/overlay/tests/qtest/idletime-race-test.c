@@ -4,9 +4,10 @@
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
  * A seed makes a string of steps: requests of all kinds on three disks, time,
- * live changes of classes and settings, stop and cont, resets, unplug, drains,
- * a lost arena, and garbage in the ring of a fourth disk.  The order of what
- * happens inside QEMU is not the seed's: two I/O threads race.
+ * live changes of classes and settings, attach and detach, stop and cont,
+ * resets, unplug, drains, a lost arena, and garbage in the ring of a fourth
+ * disk.  The order of what happens inside QEMU is not the seed's: two I/O
+ * threads race.
  *
  * What each request must read, and what the images must hold in the end, is
  * known: idletime-zones.h.
@@ -82,7 +83,8 @@ static void settle(Race *race)
     for (unsigned i = 0; i < DISKS; i++) {
         Racer *racer = &race->racer[i];
 
-        g_assert_cmpint(disk_number(racer->d, "held"), ==, 0);
+        g_assert_true(!disk_is_attached(racer->d) ||
+                      disk_number(racer->d, "held") == 0);
         g_ptr_array_set_size(racer->d->requests, 0);
         for (unsigned q = 0; q < racer->d->num_queues; q++) {
             qvirtqueue_reset_pool(racer->d->vq[q]);
@@ -191,6 +193,27 @@ static void set_class(Race *race)
                             queues[pick(race, ARRAY_SIZE(queues))] : ""));
 }
 
+/*
+ * Refused while it is attached or detached already, or the arena is lost; a
+ * detach goes on while other things happen.
+ */
+static void attach_or_detach(Race *race)
+{
+    static const char *const classes[] = { "foreground", "background",
+                                           "guest" };
+    const char *id = race->racer[pick(race, DISKS)].d->id;
+
+    if (pick(race, 2)) {
+        qobject_unref(qtest_qmp(race->m->qts, "{'execute': 'idletime-detach',"
+                                " 'arguments': {'device': %s}}", id));
+    } else {
+        qobject_unref(qtest_qmp(race->m->qts, "{'execute': 'idletime-attach',"
+                                " 'arguments': {'device': %s, 'resource': 'r0',"
+                                " 'class': %s}}", id,
+                                classes[pick(race, 3)]));
+    }
+}
+
 static void set_property(Race *race)
 {
     static const struct {
@@ -274,6 +297,7 @@ static const struct {
 } act[] = {
     { 40, submit_many }, { 16, pass_time }, { 10, garbage }, { 6, settle },
     { 6, stop_or_cont }, { 6, set_class }, { 6, set_property }, { 3, drain },
+    { 9, attach_or_detach },
     { 3, driver_reset }, { 1, system_reset }, { 2, replug }, { 2, lose_arena },
     { 2, no_bus_master },
 };

@@ -3,13 +3,13 @@
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
- * virtio-blk.c calls the inline functions here; with the property 'idletime'
- * unset each is one test of a pointer or a byte.
+ * virtio-blk.c calls the inline functions here; in a device that is attached
+ * to no resource each is one test of a pointer or a byte.
  */
 #ifndef VIRTIO_BLK_IDLETIME_H
 #define VIRTIO_BLK_IDLETIME_H
 
-#include "idletime/device/device.h"
+#include "idletime/device/attach.h"
 
 struct VirtIOBlock;
 struct VirtIOBlockReq;
@@ -19,17 +19,17 @@ typedef struct IdletimeBlkPieces IdletimeBlkPieces;
 /*
  * Where a request is.  A foreground one goes NONE, FOREGROUND, NONE; a
  * background one NONE, HELD, BACKGROUND, NONE (HELD again for each piece of a
- * large one).  A held one that is promoted goes on as PROMOTED or EXPEDITED
- * until it begins.
+ * large one).  A held one that leaves early goes on as EXPEDITED until it
+ * begins.  One that began while the device was not attached stays NONE.
  */
 typedef enum IdletimeBlkState {
     IDLETIME_BLK_NONE,          /* stock path, or not in service */
     IDLETIME_BLK_FOREGROUND,    /* in service, on the foreground board */
     IDLETIME_BLK_HELD,          /* on its part's list */
     IDLETIME_BLK_BACKGROUND,    /* in service, with a lease */
-    IDLETIME_BLK_PROMOTED,      /* released as foreground */
-    IDLETIME_BLK_EXPEDITED,     /* the same, max-inflight at a time */
+    IDLETIME_BLK_EXPEDITED,     /* leaves as foreground, within the cap */
     IDLETIME_BLK_EXPEDITED_FG,  /* the same, in service */
+    IDLETIME_BLK_EXPEDITED_UNSEEN, /* the same, with no foreground slot */
 } IdletimeBlkState;
 
 /* Part of each VirtIOBlockReq. */
@@ -54,11 +54,8 @@ void idletime_blk_begin_slow(struct VirtIOBlockReq *req, uint64_t bytes,
 void idletime_blk_end_slow(struct VirtIOBlockReq *req, int64_t now_ns);
 bool idletime_blk_split_slow(struct VirtIOBlockReq *req, bool is_write);
 
-/**
- * idletime_blk_realize: attach the device if 'idletime' is set.
- * vq_aio_context must be set.  Context: BQL.
- */
-bool idletime_blk_realize(struct VirtIOBlock *s, Error **errp);
+/** idletime_blk_class_init: the methods of TYPE_IDLETIME_ATTACHABLE. */
+void idletime_blk_class_init(ObjectClass *klass);
 /** idletime_blk_unrealize: drop what is held, leave.  Context: BQL. */
 void idletime_blk_unrealize(struct VirtIOBlock *s);
 
@@ -103,12 +100,13 @@ AioContext *idletime_blk_context(struct VirtIOBlock *s, unsigned queue);
 
 /* Popped from the ring; true: it is held and will be issued later. */
 #define idletime_blk_hold(_req)                                             \
-    (unlikely((_req)->dev->idletime) && idletime_blk_hold_slow(_req))
+    (unlikely(qatomic_read(&(_req)->dev->idletime)) &&                      \
+     idletime_blk_hold_slow(_req))
 
 /* Accounted and about to be issued. */
 #define idletime_blk_begin(_req)                                            \
     do {                                                                    \
-        if (unlikely((_req)->dev->idletime)) {                              \
+        if (unlikely(qatomic_read(&(_req)->dev->idletime))) {               \
             idletime_blk_begin_slow((_req), (_req)->acct.bytes,             \
                                     (_req)->acct.start_time_ns);            \
         }                                                                   \
@@ -117,7 +115,7 @@ AioContext *idletime_blk_context(struct VirtIOBlock *s, unsigned queue);
 /* The same for a request that block accounting does not know. */
 #define idletime_blk_begin_unaccounted(_req, _bytes)                        \
     do {                                                                    \
-        if (unlikely((_req)->dev->idletime)) {                              \
+        if (unlikely(qatomic_read(&(_req)->dev->idletime))) {               \
             idletime_blk_begin_slow((_req), (_bytes), idletime_now_ns());   \
         }                                                                   \
     } while (0)

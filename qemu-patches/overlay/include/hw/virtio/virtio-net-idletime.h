@@ -3,24 +3,18 @@
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
- * virtio-net.c calls the macros here; with the property 'idletime' unset each
- * is one test of a pointer.
+ * virtio-net.c calls the macros here; where the device is not attached to a
+ * resource each is one test of a pointer.
  */
 #ifndef VIRTIO_NET_IDLETIME_H
 #define VIRTIO_NET_IDLETIME_H
 
-#include "idletime/device/device.h"
+#include "idletime/device/attach.h"
 
 struct VirtIONet;
 struct VirtIONetQueue;
 struct NetClientState;
 typedef struct VirtIONetIdletime VirtIONetIdletime;
-
-/* The properties of a network device. */
-typedef struct IdletimeNetConf {
-    IdletimeConf common;
-    char *dscp;                 /* idletime-dscp */
-} IdletimeNetConf;
 
 /*
  * Slow paths; use the macros below.  Context of all: BQL.
@@ -30,12 +24,13 @@ bool idletime_net_left_slow(struct VirtIONetQueue *q);
 void idletime_net_push_slow(struct VirtIONetQueue *q, VirtQueueElement *elem);
 void idletime_net_received_slow(struct NetClientState *nc, const uint8_t *buf,
                                 size_t size);
+bool idletime_net_by_qemu_slow(const struct VirtIONet *n);
 
 /**
- * idletime_net_realize: check the properties; attach the device if 'idletime'
- * is set.  max_queue_pairs must be set.
+ * idletime_net_class_init: the device can be attached, at realize (as soon as
+ * max_queue_pairs and vqs are set) and live, and detached.
  */
-bool idletime_net_realize(struct VirtIONet *n, Error **errp);
+void idletime_net_class_init(ObjectClass *klass);
 /** idletime_net_unrealize: drop what is held, leave. */
 void idletime_net_unrealize(struct VirtIONet *n);
 
@@ -80,5 +75,9 @@ void idletime_net_queue_reset(struct VirtIONet *n, unsigned index);
             idletime_net_received_slow((_nc), (_buf), (_size));             \
         }                                                                   \
     } while (0)
+
+/* Its packets are to come by QEMU: vhost must not run. */
+#define idletime_net_by_qemu(_n)                                            \
+    (unlikely((_n)->idletime) && idletime_net_by_qemu_slow(_n))
 
 #endif
