@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Reads an arena: who is on the boards of a resource, now. Reads only; no slot is claimed.
 
-The layout is that of idletime/arena/arena.h, ABI 3; another version is said, not guessed. A value that makes no
+The layout is that of idletime/arena/arena.h, ABI 3; another version is said, not guessed: generations() tells which are in
+use at one place, as idletime/arena/generation.h puts them. A value that makes no
 sense is a value of a damaged board: it is shown, it hurts nobody. Who may read the boards but not the lock files beside
 them is shown dead participants, too.
 """
@@ -21,6 +22,7 @@ MAGIC = 0x656D6974656C6469
 _HEADER = struct.Struct("=QIIIIQQ")  # magic, abi, kind, slots, slots_high, size, clock
 _FOREGROUND = struct.Struct("=IIqQQQ")  # in_service, pid, last_ns, started, bytes, ring_head
 _BACKGROUND = struct.Struct("=IIQqQqQI")  # waiting, wake, vtime, interval, started, due, cost, weight
+_FIRST, _BELOW = 3, "abi-"  # the first generation has the path itself
 _PAGE, _LINE, _SLOTS, _LABEL = 4096, 64, 1024, 64
 _FLOCK = struct.Struct("@hhqqi4x")  # l_type, l_whence, l_start, l_len, l_pid
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -68,7 +70,48 @@ class Arena:
 def read(path: str, now_ns: int | None = None) -> Arena:
     """Look at the arena in a directory. Raises ArenaError."""
     now_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC) if now_ns is None else now_ns
+    path = place(path)
     return Arena(tuple(_read_foreground(path, now_ns)), tuple(_read_background(path)))
+
+
+def place(path: str) -> str:
+    """Where the boards of our version are: the path itself, or a folder below it."""
+    below = os.path.join(path, f"{_BELOW}{ABI}")
+    return below if _version(below) == ABI or (ABI != _FIRST and _version(path) != ABI) else path
+
+
+def generations(path: str) -> tuple[int, ...]:
+    """Versions of which somebody lives there, or one cannot know, in order. Those of two do not see each other."""
+    try:
+        below = [entry.path for entry in os.scandir(path) if entry.name.startswith(_BELOW)]
+    except OSError:
+        return ()
+    found = {_version(one): one for one in (path, *sorted(below))}
+    return tuple(sorted(version for version, one in found.items() if version is not None and _inhabited(one)))
+
+
+def _version(folder: str) -> int | None:
+    """Of the boards in a folder; None: there are none."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(os.path.join(folder, "foreground"), _READ)
+        try:
+            data = _header(descriptor)
+        finally:
+            os.close(descriptor)
+        if len(data) == _HEADER.size and _HEADER.unpack(data)[0] == MAGIC:
+            return int(_HEADER.unpack(data)[1])
+    return None
+
+
+def _inhabited(folder: str) -> bool:
+    """Whether a participant lives; who may not ask is told that one does."""
+    return any(_held(folder, name) for name in ("foreground", "background"))
+
+
+def _held(folder: str, name: str) -> bool:
+    file = os.path.join(folder, f"{name}.alive")
+    with _locks(folder, name) as locks:
+        return os.path.lexists(file) and _alive(locks, 0, 0)
 
 
 def _header(descriptor: int) -> bytes:
@@ -124,9 +167,9 @@ def _locks(path: str, name: str) -> Iterator[int | None]:
         os.close(descriptor)
 
 
-def _alive(locks: int | None, index: int) -> bool:
-    """Whether somebody holds the lock of this slot."""
-    question = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, index, 1, 0)
+def _alive(locks: int | None, index: int, count: int = 1) -> bool:
+    """Whether somebody holds the lock of this slot; count 0: of it or of one behind it."""
+    question = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, index, count, 0)
     try:
         answer = fcntl.fcntl(locks, _OFD_GETLK, question) if locks is not None else None
     except OSError:

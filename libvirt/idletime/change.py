@@ -1,100 +1,196 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Changes a domain's policy and brings it into force: persistent XML, running domain, or both."""
+"""Changes the policies of domains: looks, says what would change, writes metadata, waits until idletimed has carried it out.
+
+Nothing but the policy element is written, by virDomainSetMetadata: a domain's XML is not defined again. The rest is
+idletimed's, which hears of the change from libvirt and says in its state file what has become of it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-import libvirt
+from . import domains, state
+from .conf.rules import Rules, decide_xml
+from .errors import Finding, PolicyError, Severity
+from .policy import edit, parse
+from .verdict import Verdict
+from .xmltree import read
 
-from . import compiler, domains, live, policy, resolve
-from .compiler.want import MIN_SHARES
-from .domains import HostError
-from .errors import Exit, Finding, Kind, Severity
-from .policy import CpuClass, Policy, edit
-from .qmp import Monitor
+Edit = Callable[[str | None], str | None]
+"""A policy element as text, None where there is none, and the same after it was changed."""
 
-Edit = Callable[[str], str]
+WAIT_SECONDS = 10.0
+"""A look at a domain takes idletimed well under a second; ten are for a host that has much to do."""
+
+_POLL_SECONDS = 0.05
+_START = "systemctl start idletimed"
 
 
-def apply(connection: Any, domain: Any, edited: Edit, want_live: bool, want_config: bool,
-          run_dir: str) -> list[Finding]:
-    """Edit the policy and apply it. Neither flag: both, as far as they apply. Returns warnings and notes.
+@dataclass(frozen=True)
+class Domain:
+    """A domain as it is now. live, config: its policy where it runs and where it is persistent; xml: to look at."""
 
-    With the persistent XML among what is changed, its policy is the one that is used for the running domain, too.
-    Everything is compiled before anything is changed. Raises PolicyError, HostError, MonitorError.
+    handle: Any
+    name: str
+    uuid: str
+    run: int | None
+    persistent: bool
+    xml: str
+    live: str | None
+    config: str | None
+
+    @property
+    def policy(self) -> str | None:
+        """The policy that is edited: what the next start would have, too."""
+        return self.config if self.persistent else self.live
+
+
+@dataclass(frozen=True)
+class Change:
+    """What is to be written. after: None removes. verdict: who the domain then is, and what it should have."""
+
+    domain: Domain
+    after: str | None
+    verdict: Verdict
+
+    @property
+    def live(self) -> bool:
+        return self.domain.run is not None and _digest(self.domain.live) != _digest(self.after)
+
+    @property
+    def config(self) -> bool:
+        return self.domain.persistent and _digest(self.domain.config) != _digest(self.after)
+
+    @property
+    def changed(self) -> bool:
+        return self.live or self.config
+
+    @property
+    def expected(self) -> Expected | None:
+        """What idletimed says when it has carried this out; None where nothing runs."""
+        if self.domain.run is None:
+            return None
+        return Expected(self.domain.name, self.domain.uuid, self.domain.run, _digest(self.after),
+                        self.verdict.decision.class_)
+
+
+@dataclass(frozen=True)
+class Expected:
+    """Of a running domain: its policy in a word, and who it then is."""
+
+    name: str
+    uuid: str
+    run: int
+    policy: str
+    class_: str
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What has become of it. in_force None: not known. devices: "vda on sda". problems: why it is not, and the remedy."""
+
+    name: str
+    uuid: str
+    class_: str
+    in_force: bool | None
+    devices: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+def look(domain: Any) -> Domain:
+    """A domain and its policies. Raises HostError, PolicyError."""
+    with domains.translated(f"look at '{domain.name()}'"):
+        persistent, running = bool(domain.isPersistent()), bool(domain.isActive())
+        run = domain.ID() if running else None
+    shown = domains.xml_of(domain)
+    stored = domains.xml_of(domain, inactive=True) if persistent else None
+    return Domain(domain, domain.name(), domain.UUIDString(), run, persistent, shown,
+                  edit.element_text(shown) if running else None, edit.element_text(stored) if stored else None)
+
+
+def plan(domain: Domain, edited: Edit, judge: Callable[[str], Verdict]) -> Change:
+    """What a change comes to. judge: what this host makes of a domain's XML. Raises PolicyError if the policy is wrong or
+    names what the domain does not have."""
+    after = edited(domain.policy)
+    if after is not None:
+        parse(after)
+    verdict = judge(edit.in_domain(domain.xml, after))
+    if errors := [finding for finding in verdict.findings if finding.severity is Severity.ERROR]:
+        raise PolicyError(errors)
+    return Change(domain, after, verdict)
+
+
+def write(change: Change) -> None:
+    """Write what differs. Raises HostError."""
+    if change.changed:
+        domains.set_policy(change.domain.handle, change.after, change.live, change.config)
+
+
+def _digest(policy: str | None) -> str:
+    return state.digest(None if policy is None else read(policy))
+
+
+# ---- what has become of it
+
+def by_rules(found: Iterable[Domain], rules: Rules) -> list[Expected]:
+    """What running domains are by the host's files; those whose own policy is wrong are left out."""
+    result = []
+    for one in found:
+        if one.run is None:
+            continue
+        try:
+            class_ = decide_xml(one.xml, rules).class_
+        except PolicyError:
+            continue
+        result.append(Expected(one.name, one.uuid, one.run, _digest(one.live), class_))
+    return result
+
+
+def outcome(expected: Expected, said: state.DomainState | None) -> Outcome | None:
+    """What idletimed says; None if it has not looked since. Pure."""
+    if said is None or (said.run, said.policy, said.class_) != (expected.run, expected.policy, expected.class_):
+        return None
+    names = {one["id"]: str(one["name"]) for one in said.resources}
+    devices = tuple(f"{one['target']} on {names.get(one['resource'], one['resource'])}" for one in said.devices)
+    return Outcome(said.name, said.uuid, said.class_, said.in_force, devices, said.problems)
+
+
+def wait(expected: Sequence[Expected], run_dir: str, seconds: float = WAIT_SECONDS) -> list[Outcome]:
+    """Return when idletimed has carried it all out or said why not, does not run, or the time is over.
+
+    A device that leaves a resource lets first go what is held: until then it is not in force, and nothing is wrong.
     """
-    running, persistent = bool(domain.isActive()), bool(domain.isPersistent())
-    if not want_live and not want_config:
-        want_live, want_config = running, persistent
-    _possible(domain, want_live and not running, want_config and not persistent)
-    lookup = domains.HostLookup(connection)
-
-    def facts(xml: str) -> compiler.HostFacts:
-        return resolve.gather(xml, lookup=lookup, run_dir=run_dir, emulators=lambda: domains.emulators_of(domain))
-
-    findings: list[Finding] = []
-    config = live_xml = None
-    policy_text = None
-    if want_config:
-        stored = domains.xml_to_define(domain)
-        config = edited(stored)
-        compiled = compiler.compile(config, facts(config))
-        findings += compiled.findings
-        policy_text = edit.element_text(config)
-    if want_live:
-        before = domains.xml_of(domain)
-        live_xml = edit.replaced(before, policy_text) if want_config else edited(before)
-        plan = compiler.plan(live_xml, facts(live_xml))
-    if want_config and compiled.xml != stored:
-        domains.define(connection, compiled.xml)
-    if want_live:
-        findings += _apply_live(connection, domain, live_xml or "", plan)
-    return list(dict.fromkeys(findings))
+    end = time.monotonic() + seconds
+    found: dict[str, Outcome] = {}
+    while True:
+        for one in expected:
+            if not _done(found.get(one.uuid)) and (has := outcome(one, state.domain(run_dir, one.uuid))):
+                found[one.uuid] = has
+        alive = state.daemon(run_dir) is not None
+        if all(_done(found.get(one.uuid)) for one in expected) or not alive or time.monotonic() >= end:
+            return [_last(one, found.get(one.uuid), alive, seconds) for one in expected]
+        time.sleep(_POLL_SECONDS)
 
 
-def _possible(domain: Any, not_running: bool, transient: bool) -> None:
-    if not_running:
-        raise HostError(f"'{domain.name()}' is not running; remedy: leave --live out, or start it first", Exit.FAILED)
-    if transient:
-        raise HostError(f"'{domain.name()}' is transient, it has no persistent XML; remedy: leave --config out, or "
-                        "compile its XML before 'virsh create': virt-idletime compile FILE", Exit.FAILED)
+def _done(found: Outcome | None) -> bool:
+    return found is not None and bool(found.in_force or found.problems)
 
 
-def _apply_live(connection: Any, domain: Any, xml: str, plan: compiler.Plan) -> list[Finding]:
-    if not domains.is_qemu(connection):
-        raise HostError("only domains of QEMU can be changed live; remedy: use --config")
-    wanted = policy.parse(xml)
-    findings = list(live.apply(Monitor(domain), plan))
-    domains.set_policy(domain, edit.element_text(xml), live=True, config=False)
-    return findings + (_native(domain, wanted) if wanted else [])
+def _last(one: Expected, found: Outcome | None, alive: bool, seconds: float) -> Outcome:
+    """What is known when nobody waits any longer."""
+    if found is not None and _done(found):
+        return found
+    if not alive:
+        problem = f"written, not in force: idletimed does not run; remedy: {_START}"
+    else:
+        problem = (f"written, but idletimed has not carried it out within {seconds:g} s; remedy: look again with "
+                   f"'virt-idletime status {one.name}', and at 'journalctl -u idletimed'")
+    return Outcome(one.name, one.uuid, one.class_, None, problems=(problem,))
 
 
-def _native(domain: Any, wanted: Policy) -> list[Finding]:
-    """Memory and processor of a running domain, as far as libvirt changes them live."""
-    flags = libvirt.VIR_DOMAIN_AFFECT_LIVE
-    findings: list[Finding] = []
-    if wanted.soft_limit_bytes is not None:
-        kib = wanted.soft_limit_bytes // 1024
-        findings += _try(domain.setMemoryParameters, {"soft_limit": kib}, flags, f"soft-limit of {kib} KiB")
-    if wanted.cpu is not None:
-        what = f"cpu class '{wanted.cpu.value}'"
-        findings += _try(domain.setSchedulerParametersFlags, {"cpu_shares": MIN_SHARES}, flags, what)
-    if wanted.cpu is CpuClass.IDLE and "scheduler='idle'" not in domain.XMLDesc(0):
-        findings.append(_later("cpu class 'idle'", "libvirt sets the scheduler at start only",
-                               "restart the domain; until then it has the smallest share only"))
-    return findings
-
-
-def _try(call: Callable[..., Any], values: dict[str, int], flags: int, what: str) -> list[Finding]:
-    try:
-        call(values, flags)
-        return []
-    except libvirt.libvirtError as error:
-        return [_later(what, str(error.get_error_message()), "restart the domain, or give libvirtd its cgroup "
-                                                             "controllers (cgroup_controllers in qemu.conf)")]
-
-
-def _later(what: str, why: str, remedy: str) -> Finding:
-    return Finding(Severity.WARNING, Kind.LIVE, f"{what} is not in force in the running domain: {why}", remedy)
+def warnings(change: Change) -> list[Finding]:
+    """What the host says of a change, notes left out."""
+    return [finding for finding in change.verdict.findings if finding.severity is not Severity.NOTE]

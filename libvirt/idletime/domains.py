@@ -9,13 +9,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import libvirt
-from lxml import etree
 
-from .compiler.facts import Source
 from .errors import Exit, IdletimeError
+from .facts import Source
 from .policy.edit import for_libvirt
 from .policy.model import NAMESPACE
 from .resolve.lookup import Network, network_of, volume_of
+from .select import Named
+
+LibvirtError: type[Exception] = libvirt.libvirtError
 
 _STATES = {libvirt.VIR_DOMAIN_RUNNING: "running", libvirt.VIR_DOMAIN_BLOCKED: "running",
            libvirt.VIR_DOMAIN_PAUSED: "paused", libvirt.VIR_DOMAIN_SHUTDOWN: "in shutdown",
@@ -49,14 +51,16 @@ def connect(uri: str | None, read_only: bool) -> Any:
         return (libvirt.openReadOnly if read_only else libvirt.open)(uri)
 
 
-def lookup(connection: Any, name: str) -> Any:
-    """A domain by name, UUID or id."""
-    for find in (connection.lookupByName, connection.lookupByUUIDString,
-                 lambda text: connection.lookupByID(int(text))):
-        with contextlib.suppress(libvirt.libvirtError, ValueError):
-            return find(name)
-    raise HostError(f"there is no domain '{name}' on {connection.getURI()}; remedy: 'virsh list --all' names them, "
-                    "--connect URI chooses another host", Exit.NO_DOMAIN)
+def all_of(connection: Any) -> list[Any]:
+    """All domains. Raises HostError."""
+    with translated("list the domains"):
+        return list(connection.listAllDomains())
+
+
+def named(domain: Any) -> Named:
+    """By what a domain may be called."""
+    with translated("look at a domain"):
+        return Named(domain.name(), domain.UUIDString(), domain.ID() if domain.isActive() else None)
 
 
 def state(domain: Any) -> str:
@@ -64,22 +68,17 @@ def state(domain: Any) -> str:
 
 
 def xml_of(domain: Any, inactive: bool = False) -> str:
-    """Domain XML to look at: without secrets, so not to be defined again."""
+    """Domain XML to look at: without secrets."""
     with translated(f"read the XML of '{domain.name()}'"):
         return str(domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE if inactive else 0))
 
 
-def xml_to_define(domain: Any) -> str:
-    """The persistent XML with its secrets (passwords of VNC and SPICE): defined again without, they would be lost."""
-    with translated(f"read the XML of '{domain.name()}' with its secrets",
-                    "run this with the right to write domains, without --readonly"):
-        return str(domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE | libvirt.VIR_DOMAIN_XML_SECURE))
-
-
-def emulators_of(domain: Any) -> frozenset[str]:
-    """The emulator of a domain that libvirt knows, and so runs."""
-    emulator = etree.fromstring(xml_of(domain, inactive=bool(domain.isPersistent())).encode()).findtext("./devices/emulator")
-    return frozenset({emulator} if emulator else ())
+def tainted(domain: Any) -> bool:
+    """Whether somebody has spoken to the monitor of a running domain (libvirt says so), or may have."""
+    try:
+        return bool(domain.messages(libvirt.VIR_DOMAIN_MESSAGE_TAINTING))
+    except (libvirt.libvirtError, AttributeError):
+        return True
 
 
 @dataclass(frozen=True)
@@ -87,13 +86,6 @@ class HostLookup:
     """What only libvirt knows of sources: resolve.Lookup on a connection."""
 
     connection: Any
-
-    def emulators(self) -> frozenset[str]:
-        """The emulators that libvirt has found on this host."""
-        with contextlib.suppress(libvirt.libvirtError):
-            root = etree.fromstring(self.connection.getCapabilities().encode())
-            return frozenset(element.text for element in root.iterfind("./guest//emulator") if element.text)
-        return frozenset()
 
     def volume(self, pool: str, volume: str) -> Source | None:
         """The pool need not run: of most kinds the path is known without."""
@@ -125,10 +117,6 @@ class LateLookup:
                 self._known = HostLookup(connect(self.uri, read_only=True))
         return self._known
 
-    def emulators(self) -> frozenset[str]:
-        known = self._lookup()
-        return known.emulators() if known else frozenset()
-
     def volume(self, pool: str, volume: str) -> Source | None:
         known = self._lookup()
         return known.volume(pool, volume) if known else None
@@ -148,9 +136,3 @@ def set_policy(domain: Any, policy_xml: str | None, live: bool, config: bool) ->
     with translated(f"write the policy of '{domain.name()}'"):
         domain.setMetadata(libvirt.VIR_DOMAIN_METADATA_ELEMENT, for_libvirt(policy_xml) if policy_xml else None,
                            "idletime" if policy_xml else None, NAMESPACE, flags)
-
-
-def define(connection: Any, xml: str) -> Any:
-    """Replace the persistent XML. libvirt checks it against its schema."""
-    with translated("define the domain"):
-        return connection.defineXMLFlags(xml, libvirt.VIR_DOMAIN_DEFINE_VALIDATE)

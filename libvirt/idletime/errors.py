@@ -86,6 +86,6 @@ class Exit(enum.IntEnum):
     USAGE = 2  # wrong command line
     POLICY = 3  # the policy is not valid (Kind.SYNTAX)
     FIT = 4  # the policy does not fit the domain or the host (Kind.FIT)
-    RESTART = 5  # applied in part: the rest needs a restart of the domain (Kind.LIVE)
+    PENDING = 5  # written, but not (all) in force now (Kind.LIVE)
     NO_DOMAIN = 6  # no such domain
     SETTINGS = 7  # done, but a file below /etc/idletime was left out (Kind.SETTINGS)

@@ -9,7 +9,7 @@ from typing import Any
 
 from . import arena
 from .conf.rules import Decision
-from .status import DeviceStatus, DomainStatus, ResourceStatus
+from .status import KERNEL, DeviceStatus, DomainStatus, ResourceStatus
 
 
 @dataclass(frozen=True)
@@ -21,8 +21,9 @@ class Explanation:
     verdict: str
     held: int | None
     interval_left_us: int | None
-    foreground: tuple[str, ...]
+    foreground: tuple[str, ...]  # that is in service now, or was a moment ago
     remedy: str = ""
+    seen_by: str | None = None
 
 
 _SENTENCES: Mapping[str, str] = {
@@ -51,7 +52,7 @@ def _device(status: DomainStatus, device: DeviceStatus, resource: ResourceStatus
     interval = resource.interval_us_wanted if resource.interval_us is None else resource.interval_us
     left = seen.interval_left_us(interval) if seen else None
     verdict, remedy = _verdict(status, device, resource, seen, left)
-    return Explanation(device.target, resource.name, verdict, device.held, left, _who(seen, interval), remedy)
+    return Explanation(device.target, resource.name, verdict, device.held, left, _who(seen, interval), remedy, device.seen_by)
 
 
 def _look(path: str) -> arena.Arena | None:
@@ -66,7 +67,7 @@ def _verdict(status: DomainStatus, device: DeviceStatus, resource: ResourceStatu
     if device.held is None:
         if status.in_force is None:
             return "unknown", "the domain does not run, or the connection is read-only: run this as root, without -r"
-        return "stock", "virt-idletime apply --config, then shut the domain down and start it"
+        return "stock", "systemctl status idletimed: it attaches the device, or says why it cannot"
     if resource.state == "lost":
         return "lost", f"remove what is damaged in {resource.path}; it is made anew within a second"
     if device.class_now == "foreground" and not device.held:
@@ -98,14 +99,13 @@ def as_dict(decision: Decision | None, found: list[Explanation]) -> dict[str, An
 def lines(status: DomainStatus, decision: Decision | None, found: list[Explanation]) -> list[str]:
     """The explanation for people."""
     result = [f"{status.name}: {decision}"] if decision else []
-    if decision and decision.policy and decision.by != "domain":
-        result.append(f"  not in force: a rule is not carried out by itself; remedy: virt-idletime apply --policy "
-                      f"{decision.class_} {status.name}")
     if not found:
         return [*result, f"{status.name}: " + ("; ".join(status.problems) or "no policy, so nothing of it is ever held")]
     for one in found:
         held = f" ({one.held} requests)" if one.held else ""
         result.append(f"{status.name} {one.device} on {one.resource}{held}: {_SENTENCES[one.verdict]}")
+        if one.seen_by == KERNEL:
+            result.append(f"  seen by {KERNEL}: background waits for it")
         if one.held and one.interval_left_us is not None:
             result.append(f"  interval left: {one.interval_left_us / 1000:.1f} ms")
         result += [f"  foreground: {who}" for who in one.foreground]

@@ -1,52 +1,146 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""QMP commands to a running domain, through libvirt's qemu-monitor-command."""
+"""QMP commands to a running QEMU: through libvirt, or by a socket of its own."""
 
 from __future__ import annotations
 
 import json
-from typing import Any
+import socket
+import struct
+import time
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Protocol
 
 from .errors import MonitorError
 
 UNKNOWN_COMMAND = "CommandNotFound"
 
 
-class Monitor:
-    """The monitor of one running domain. Not thread-safe; libvirt serialises the commands of one domain.
+class Monitor(Protocol):
+    """The monitor of one running QEMU."""
 
-    libvirt marks the domain as tainted (custom-monitor). A read-only connection is refused by libvirt.
+    def execute(self, name: str, arguments: dict[str, Any] | None = None) -> Any:
+        """Send a command; returns QMP's "return". Raises MonitorError."""
+
+
+def query(monitor: Monitor) -> list[dict[str, Any]]:
+    """query-idletime: one dictionary a resource, as in qapi/idletime.json."""
+    return list(monitor.execute("query-idletime"))
+
+
+def _request(name: str, arguments: dict[str, Any] | None) -> dict[str, Any]:
+    return {"execute": name, "arguments": arguments} if arguments else {"execute": name}
+
+
+def _result(name: str, answer: dict[str, Any]) -> Any:
+    if "error" in answer:
+        raise MonitorError(f"QEMU refused {name}: {answer['error'].get('desc', 'no reason given')}",
+                           answer["error"].get("class", "GenericError"))
+    return answer.get("return")
+
+
+class DomainMonitor:
+    """Of a libvirt domain. libvirt serialises the commands of one domain, marks it as tainted (custom-monitor), and
+    refuses a read-only connection.
     """
 
     def __init__(self, domain: Any):
         """domain: libvirt.virDomain, active, of a read-write connection to a QEMU driver."""
         self._domain = domain
 
-    def command(self, name: str, **arguments: Any) -> Any:
-        """Send a command; "_" in argument names becomes "-", one at the end is dropped (class_).
-
-        Returns QMP's "return". Raises MonitorError.
-        """
-        return self.execute(name, {key.rstrip("_").replace("_", "-"): value for key, value in arguments.items()})
-
-    def execute(self, name: str, arguments: dict[str, Any]) -> Any:
-        """The same with arguments by their QMP names."""
-        request: dict[str, Any] = {"execute": name}
-        if arguments:
-            request["arguments"] = arguments
-        answer = json.loads(self._send(json.dumps(request)))
-        if "error" in answer:
-            raise MonitorError(f"QEMU refused {name}: {answer['error'].get('desc', 'no reason given')}",
-                               answer["error"].get("class", "GenericError"))
-        return answer.get("return")
+    def execute(self, name: str, arguments: dict[str, Any] | None = None) -> Any:
+        """Raises MonitorError."""
+        return _result(name, json.loads(self._send(json.dumps(_request(name, arguments)))))
 
     def _send(self, text: str) -> str:
-        import libvirt  # late: what only compiles needs no libvirt
+        import libvirt  # late: what only reads files needs no libvirt
         import libvirt_qemu
         try:
             return str(libvirt_qemu.qemuMonitorCommand(self._domain, text, 0))
         except libvirt.libvirtError as error:
             raise MonitorError(f"libvirt refused a monitor command: {error.get_error_message()}") from error
 
-    def query(self) -> list[dict[str, Any]]:
-        """query-idletime: one dictionary a resource, as in qapi/idletime.json."""
-        return list(self.command("query-idletime"))
+
+@dataclass(frozen=True)
+class Peer:
+    """Who is at the other end of a Unix socket."""
+
+    pid: int
+    uid: int
+    gid: int
+
+
+def peer_of(line: socket.socket) -> Peer:
+    """The process that listens (or connected) there, as the kernel knows it."""
+    form = struct.Struct("3i")
+    return Peer(*form.unpack(line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, form.size)))
+
+
+class SocketMonitor:
+    """Of a QEMU with a QMP socket. QEMU serves one client of a socket at a time: connect, ask, and leave. A context
+    manager; all of it takes `seconds` at most.
+    """
+
+    LINE_BYTES = 64 << 20  # query-qmp-schema and the like are large; a QEMU that sends without end is none
+
+    def __init__(self, path: str, seconds: float = 5.0):
+        self._path, self._until, self._rest = path, time.monotonic() + seconds, bytearray()
+        self._line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+
+    def __enter__(self) -> SocketMonitor:
+        """Raises MonitorError: nobody listens, or somebody else is served and does not leave in time."""
+        try:
+            self._within()
+            self._line.connect(self._path)
+            self.peer = peer_of(self._line)
+            self._read()  # the greeting
+            self.execute("qmp_capabilities")
+        except OSError as error:
+            self._line.close()
+            raise MonitorError(f"no answer from the monitor {self._path}: {self._why(error)}", "socket") from error
+        except MonitorError:
+            self._line.close()
+            raise
+        return self
+
+    def __exit__(self, kind: type | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        self._line.close()
+
+    def execute(self, name: str, arguments: dict[str, Any] | None = None) -> Any:
+        """Raises MonitorError."""
+        try:
+            self._within()
+            self._line.sendall(json.dumps(_request(name, arguments)).encode() + b"\n")
+            while True:
+                answer = self._read()
+                if "event" not in answer:
+                    return _result(name, answer)
+        except OSError as error:
+            raise MonitorError(f"no answer from the monitor {self._path} to {name}: {self._why(error)}", "socket") from error
+
+    @staticmethod
+    def _why(error: OSError) -> str:
+        return "another client is connected, or QEMU hangs" if isinstance(error, TimeoutError) else str(error)
+
+    def _within(self) -> None:
+        left = self._until - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        self._line.settimeout(left)
+
+    def _read(self) -> dict[str, Any]:
+        while b"\n" not in self._rest:
+            self._within()
+            data = self._line.recv(65536)
+            if not data or len(self._rest) > self.LINE_BYTES:
+                raise ConnectionError("it closed the line")
+            self._rest += data
+        text, _, rest = bytes(self._rest).partition(b"\n")
+        self._rest = bytearray(rest)
+        try:
+            answer = json.loads(text)
+        except ValueError as error:
+            raise ConnectionError(f"it does not speak QMP: {error}") from error
+        if not isinstance(answer, dict):
+            raise ConnectionError("it does not speak QMP")
+        return answer

@@ -7,16 +7,30 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from . import compiler, live, policy, resolve
-from .compiler.facts import RUN_DIR
-from .compiler.result import Plan
-from .errors import MonitorError, PolicyError
-from .qmp import UNKNOWN_COMMAND, Monitor
+from . import observed, resolve, verdict
+from .conf.rules import Decision, Rules, decide_xml
+from .errors import MonitorError, PolicyError, Severity
+from .facts import RUN_DIR, DevicePlan, Plan, ResourcePlan
+from .hostd.act import STOCK, STOCK_SEEN
+from .observed import ObserverState
+from .policy.model import Class
+from .policy.parse import find
+from .qmp import UNKNOWN_COMMAND, DomainMonitor, Monitor, query
+from .state import DomainState, digest, plan_of
+from .state import domain as domain_state
+from .steps import Steps, defaults, steps
+from .xmltree import read
+
+BY_QEMU, KERNEL = "QEMU", "the kernel"
 
 
 @dataclass(frozen=True)
 class DeviceStatus:
-    """One device. Wanted by the policy: resource, class_wanted. In QEMU now: the rest; None is unknown."""
+    """One device. Wanted by the policy: resource, class_wanted. In QEMU now: the rest; None is unknown.
+
+    seen: whether background VMs see what it sends as foreground; a NIC with vhost passes QEMU by. seen_by: "QEMU", or "the
+    kernel" where an observer sees it.
+    """
 
     kind: str
     target: str
@@ -30,11 +44,14 @@ class DeviceStatus:
     foreground_requests: int | None = None
     background_requests: int | None = None
     promotions: int | None = None
+    seen: bool | None = None
+    seen_by: str | None = None
 
 
 @dataclass(frozen=True)
 class ResourceStatus:
-    """One resource object of a domain; None is unknown."""
+    """One resource object of a domain; None is unknown. generation: of the arena's layout; QEMUs of other_generations use
+    the same resource now, and are not seen. observer: "seen", "absent", or "lost" where observe = true."""
 
     id: str
     name: str
@@ -49,11 +66,16 @@ class ResourceStatus:
     held: int | None = None
     collisions: int | None = None
     collision_cost_us: int | None = None
+    generation: int | None = None
+    other_generations: tuple[int, ...] = ()
+    observer: str | None = None
 
 
 @dataclass(frozen=True)
 class DomainStatus:
-    """One domain. class_ None: no policy. in_force: whether QEMU has what the policy wants; None is unknown."""
+    """One domain. class_ None: it is nobody's, and not attached. by: who says so ("domain", "rule", "default"), why in words.
+    in_force: whether QEMU has what the policy wants; None is unknown. asked: what its guest asks for. figures_at: when
+    idletimed took the figures, in seconds since 1970; None: they are QEMU's of now, or there are none."""
 
     name: str
     uuid: str
@@ -61,95 +83,171 @@ class DomainStatus:
     persistent: bool
     class_: str | None = None
     control: str | None = None
+    by: str | None = None
+    why: str | None = None
     in_force: bool | None = None
     devices: tuple[DeviceStatus, ...] = ()
     resources: tuple[ResourceStatus, ...] = ()
     problems: tuple[str, ...] = ()
+    asked: str = ""
+    figures_at: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
         return {key.rstrip("_"): value for key, value in asdict(self).items()}
 
 
 @dataclass
-class _Facts:
+class Told:
     """What is known of a domain before the model is built."""
 
-    policy: policy.Policy | None = None
+    decision: Decision | None = None
     plan: Plan = field(default_factory=Plan)
     query: Sequence[Mapping[str, Any]] | None = None
+    stock: bool = False
     problems: list[str] = field(default_factory=list)
+    left_out: bool = False  # something that the policy says cannot be in force
+    said: DomainState | None = None  # by idletimed, of this run and this policy
+    old: bool = False  # the figures are those of idletimed's look
+    observers: Mapping[str, ObserverState] = field(default_factory=dict)  # by resource
 
 
-def build(name: str, uuid: str, state: str, persistent: bool, facts: _Facts) -> DomainStatus:
+def build(name: str, uuid: str, state: str, persistent: bool, facts: Told) -> DomainStatus:
     """The model from the facts. Pure."""
-    if facts.policy is None:
+    policy = facts.decision.policy if facts.decision else None
+    by, why = (facts.decision.by, str(facts.decision)) if facts.decision and policy else (None, None)
+    if policy is None:
         return DomainStatus(name, uuid, state, persistent, problems=tuple(facts.problems))
-    return DomainStatus(name, uuid, state, persistent, facts.policy.class_.value, facts.policy.control.value,
-                        _in_force(facts), _devices(facts), _resources(facts), tuple(facts.problems))
+    todo = steps(facts.plan, facts.query) if facts.query is not None else None
+    resources = _resources(facts)
+    devices = _devices(facts)
+    if devices and all(one.seen_by == KERNEL for one in devices):
+        facts.problems = [STOCK_SEEN if one == STOCK else one for one in facts.problems]
+    problems = [*facts.problems, *map(str, todo.findings if todo else ()), *_generations(resources),
+                *_unobserved(resources, facts)]
+    return DomainStatus(name, uuid, state, persistent, policy.class_.value, policy.control.value, by, why,
+                        _in_force(facts, todo), devices, resources, tuple(dict.fromkeys(problems)),
+                        facts.said.asked if facts.said else "", facts.said.looked if facts.said and facts.old else None)
 
 
-def _in_force(facts: _Facts) -> bool | None:
-    if facts.query is None:
-        return None
-    left = live.difference(facts.plan, facts.query)
-    return not left.commands and not left.findings and not facts.plan.unresolved
+def _in_force(facts: Told, todo: Steps | None) -> bool | None:
+    if facts.stock:
+        return False
+    if facts.said is not None and facts.old:
+        return facts.said.in_force
+    return None if todo is None else todo.nothing and not facts.left_out
 
 
-def _devices(facts: _Facts) -> tuple[DeviceStatus, ...]:
+def _devices(facts: Told) -> tuple[DeviceStatus, ...]:
     now = {device["device"]: (resource["id"], device) for resource in facts.query or () for device in
            resource["devices"]}
     result = []
     for want in facts.plan.devices:
         resource, device = now.get(want.alias, (None, None))
         wanted = (want.kind, want.target, want.alias, want.resource, want.class_.value)
+        kernel = _by_kernel(facts, want)
         if device is None:
-            result.append(DeviceStatus(*wanted))
+            result.append(DeviceStatus(*wanted, seen=True if kernel else None, seen_by=KERNEL if kernel else None))
             continue
+        seen = device.get("seen", True)
         result.append(DeviceStatus(*wanted, device["class"], resource, device["held"], device["in-service"],
                                    device["foreground"]["requests"], device["background"]["requests"],
-                                   sum(device["promotions"].values())))
+                                   sum(device["promotions"].values()), seen or kernel,
+                                   BY_QEMU if seen else KERNEL if kernel else None))
     return tuple(result)
 
 
-def _resources(facts: _Facts) -> tuple[ResourceStatus, ...]:
+def _by_kernel(facts: Told, want: DevicePlan) -> bool:
+    """Whether an observer sees a device where QEMU does not."""
+    name = next((one.name for one in facts.plan.resources if one.id == want.resource), "")
+    one = facts.observers.get(name)
+    return one is not None and one.alive and want.class_ is Class.FOREGROUND
+
+
+def _unobserved(resources: Sequence[ResourceStatus], facts: Told) -> list[str]:
+    """observe = true, and nobody does."""
+    return [str(one) for resource in resources if (one := facts.observers.get(resource.name)) and one.declared and
+            not one.alive]
+
+
+def _resources(facts: Told) -> tuple[ResourceStatus, ...]:
     now = {resource["id"]: resource for resource in facts.query or ()}
-    return tuple(ResourceStatus(
-        want.id, want.name, want.path, int({**live.defaults(facts.plan, want.id), **want.properties}["interval-us"]),
-        want.trail, *(now.get(want.id, {}).get(key) for key in
-                      ("state", "interval-us", "auto", "shadow", "rate-bps", "held", "collisions", "collision-cost-us")))
-        for want in facts.plan.resources)
+    return tuple(_resource(facts.plan, want, now.get(want.id, {})) for want in facts.plan.resources)
+
+
+def _resource(plan: Plan, want: ResourcePlan, now: Mapping[str, Any]) -> ResourceStatus:
+    wanted = int({**defaults(plan, want.id), **want.properties}["interval-us"])
+    return ResourceStatus(
+        want.id, want.name, want.path, wanted, want.trail, now.get("state"), now.get("interval-us"), now.get("auto"),
+        now.get("shadow"), now.get("rate-bps"), now.get("held"), now.get("collisions"), now.get("collision-cost-us"),
+        now.get("generation"), tuple(now.get("other-generations", ())),
+        now.get("observer", {}).get("state"))
+
+
+def _generations(resources: Sequence[ResourceStatus]) -> list[str]:
+    return [f"resource '{one.name}': its QEMU uses generation {one.generation} of the arena, others use "
+            f"{', '.join(map(str, one.other_generations))}: they do not see each other; remedy: virt-idletime doctor"
+            for one in resources if one.other_generations]
 
 
 # ---- sampling
 
-def facts_of(xml: str, host: resolve.Host | None, monitor: Monitor | None, run_dir: str = RUN_DIR) -> _Facts:
+def facts_of(xml: str, host: resolve.Host, monitor: Monitor | None, run_dir: str = RUN_DIR,
+             known: Rules = Rules()) -> Told:
     """Everything about one domain: its XML (live, if it runs), and QEMU's answer if there is a monitor."""
-    facts = _Facts()
+    facts = Told()
     try:
-        facts.policy = policy.parse(xml)
-        if facts.policy is None:
-            return facts
-        facts.plan = compiler.plan(xml, resolve.gather(xml, run_dir=run_dir, host=host))
-        facts.problems += map(str, facts.plan.unresolved)
+        found = verdict.of_domain(xml, known, host, run_dir, running=monitor is not None)
     except PolicyError as error:
         facts.problems += [str(finding) for finding in error.findings]
-    if monitor is not None:
-        facts.query = _query(monitor, facts)
+        return facts
+    facts.decision, facts.plan = found.decision, found.plan
+    wrong = [finding for finding in found.findings if finding.severity is not Severity.NOTE]
+    facts.problems, facts.left_out = [str(finding) for finding in wrong], bool(wrong)
+    if monitor is not None and found.plan.devices:
+        _ask(monitor, facts)
     return facts
 
 
-def _query(monitor: Monitor, facts: _Facts) -> list[dict[str, Any]] | None:
+def _ask(monitor: Monitor, facts: Told) -> None:
     try:
-        return monitor.query()
+        facts.query = query(monitor)
     except MonitorError as error:
-        text = "its QEMU is stock: it does not know query-idletime; remedy: set <emulator> to Idletime's QEMU"
-        facts.problems.append(text if error.reason == UNKNOWN_COMMAND else str(error))
-    return None
+        facts.stock = error.reason == UNKNOWN_COMMAND
+        facts.problems.append(STOCK if facts.stock else str(error))
 
 
-def sample(domain: Any, state: str, xml: str, host: resolve.Host | None, numbers: bool,
-           run_dir: str = RUN_DIR) -> DomainStatus:
-    """The status of one libvirt domain. numbers: ask QEMU (needs a read-write connection)."""
-    monitor = Monitor(domain) if numbers and state in ("running", "paused") else None
-    return build(domain.name(), domain.UUIDString(), state, bool(domain.isPersistent()),
-                 facts_of(xml, host, monitor, run_dir))
+def sample(domain: Any, state: str, xml: str, host: resolve.Host, numbers: bool,
+           run_dir: str = RUN_DIR, known: Rules = Rules()) -> DomainStatus:
+    """The status of one libvirt domain. numbers: ask QEMU (needs a read-write connection); else what idletimed has seen."""
+    running = state in ("running", "paused")
+    said = said_of(xml, domain.ID(), domain.UUIDString(), run_dir) if running else None
+    facts = _told(xml, said, known) if said is not None else None
+    monitor = DomainMonitor(domain) if numbers and running else None
+    if facts is None:
+        facts = facts_of(xml, host, monitor, run_dir, known)
+    elif monitor is not None and facts.plan.devices:
+        facts.old = False
+        _ask(monitor, facts)
+    facts.observers = observed.read(run_dir) if running else {}
+    return build(domain.name(), domain.UUIDString(), state, bool(domain.isPersistent()), facts)
+
+
+def said_of(xml: str, run: int, uuid: str, run_dir: str) -> DomainState | None:
+    """What idletimed says of this run of a domain with the policy that it has now; None if it has not looked since."""
+    said = domain_state(run_dir, uuid)
+    try:
+        return said if said is not None and (said.run, said.policy) == (run, digest(find(read(xml)))) else None
+    except PolicyError:
+        return None
+
+
+def _told(xml: str, said: DomainState, known: Rules) -> Told | None:
+    """The facts as idletimed has them: it knows what the guest asks for, and may look where a user may not."""
+    try:
+        decision = decide_xml(xml, known)
+        plan = plan_of(said)
+    except (PolicyError, KeyError, TypeError, ValueError):
+        return None
+    if decision.class_ != said.class_:
+        return None  # a file below /etc/idletime has changed since
+    return Told(decision, plan, said.query, False, list(said.problems), bool(said.problems), said, True)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import trees
-from idletime.compiler.facts import Source
+from idletime.facts import Source
 from idletime.resolve import Network
 
 DATA = Path(__file__).parent / "data"

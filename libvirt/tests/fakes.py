@@ -4,19 +4,23 @@
 from __future__ import annotations
 
 import copy
-import json
+from collections.abc import Iterable
 from typing import Any
 
 from idletime.errors import MonitorError
-from idletime.live import AUTO_DEFAULTS, DEFAULTS
-from idletime.qmp import Monitor
+from idletime.qmp import UNKNOWN_COMMAND
+from idletime.steps import AUTO_DEFAULTS, DEFAULTS
 
 
-def device(name: str, class_: str = "background", queues: str = "", held: int = 0) -> dict[str, Any]:
+def device(name: str, class_: str = "background", queues: str = "", held: int = 0, detaching: bool = False,
+           dscp: str | None = None) -> dict[str, Any]:
+    """dscp: of a network device."""
     traffic = {"requests": 10, "bytes": 40960}
     return {
+        **({} if dscp is None else {"dscp": dscp}),
         "device": name,
         "class": class_,
+        "detaching": detaching,
         "background-queues": queues,
         "participants": 1,
         "foreground": traffic,
@@ -38,6 +42,7 @@ def resource(name: str, devices: list[dict[str, Any]], state: str = "idle", **se
         "state": state,
         **DEFAULTS,
         **AUTO_DEFAULTS,
+        "auto": False,
         **{key.replace("_", "-"): value for key, value in settings.items()},
         "held": sum(one["held"] for one in devices),
         "collisions": 3,
@@ -46,52 +51,89 @@ def resource(name: str, devices: list[dict[str, Any]], state: str = "idle", **se
     }
 
 
-class FakeMonitor(Monitor):
-    """Obeys object-add and idletime-set; refuses what QEMU refuses."""
+class FakeQemu:
+    """A Monitor. there: ids of its devices; busy: those that hold requests, and so are not detached at once; refused: those
+    that refuse to be attached; unknown: commands that it does not know."""
 
-    def __init__(self, resources: list[dict[str, Any]]):
-        super().__init__(None)
-        self.resources = resources
+    def __init__(self, resources: Iterable[dict[str, Any]] = (), there: Iterable[str] = (), busy: Iterable[str] = (),
+                 refused: Iterable[str] = (), unknown: Iterable[str] = ()):
+        self.resources = {one["id"]: one for one in resources}
+        self.there, self.busy, self.refused, self.unknown = set(there), set(busy), set(refused), set(unknown)
+        self.there |= {one["device"] for each in self.resources.values() for one in each["devices"]}
         self.sent: list[str] = []
 
-    def _send(self, text: str) -> str:
-        request = json.loads(text)
-        self.sent.append(request["execute"])
-        try:
-            answer = getattr(self, "do_" + request["execute"].replace("-", "_"))(request.get("arguments", {}))
-        except (KeyError, AttributeError) as error:
-            return json.dumps({"error": {"class": "GenericError", "desc": f"refused: {error}"}})
-        return json.dumps({"return": answer})
+    @property
+    def changes(self) -> list[str]:
+        """What was sent that is no question, since this was asked last."""
+        sent, self.sent = self.sent, []
+        return [one for one in sent if one.startswith(("object-", "idletime-"))]
+
+    @property
+    def state(self) -> dict[str, tuple[str, str, str]]:
+        """Of each device: resource, class, queues."""
+        return {one["device"]: (id_.removeprefix("idletime-"), one["class"], one["background-queues"])
+                for id_, each in self.resources.items() for one in each["devices"]}
+
+    def execute(self, name: str, arguments: dict[str, Any] | None = None) -> Any:
+        arguments = arguments or {}
+        subject = arguments.get("device") or arguments.get("id") or arguments.get("resource")
+        self.sent.append(f"{name} {subject}" if subject else name)
+        if name in self.unknown:
+            raise MonitorError(f"QEMU refused {name}: The command {name} has not been found", UNKNOWN_COMMAND)
+        return getattr(self, "do_" + name.replace("-", "_"))(arguments) or {}
+
+    def left(self) -> None:
+        """What was held has left: devices that were detaching are detached."""
+        self.busy = set()
+        for each in self.resources.values():
+            each["devices"] = [one for one in each["devices"] if not one["detaching"]]
 
     def do_query_idletime(self, _arguments: dict[str, Any]) -> list[dict[str, Any]]:
-        return copy.deepcopy(self.resources)
+        return copy.deepcopy(list(self.resources.values()))
 
-    def do_object_add(self, arguments: dict[str, Any]) -> dict[str, Any]:
+    def do_object_add(self, arguments: dict[str, Any]) -> None:
         settings = {key: value for key, value in arguments.items() if key not in ("qom-type", "id", "path")}
-        self.resources.append({**resource("", []), "id": arguments["id"], "path": arguments["path"], **settings})
-        return {}
+        if arguments["id"] in self.resources or arguments["path"] in [one["path"] for one in self.resources.values()]:
+            raise MonitorError(f"QEMU refused object-add: '{arguments['id']}' is there")
+        settings.setdefault("auto", "interval-us" not in settings)
+        self.resources[arguments["id"]] = {**resource("", []), "id": arguments["id"], "path": arguments["path"], **settings}
 
-    def do_idletime_set(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        if "device" in arguments:
-            found = {one["device"]: one for each in self.resources for one in each["devices"]}[arguments["device"]]
-        else:
-            found = {one["id"]: one for one in self.resources}[arguments["resource"]]
+    def do_object_del(self, arguments: dict[str, Any]) -> None:
+        if self.resources[arguments["id"]]["devices"]:
+            raise MonitorError("QEMU refused object-del: it is in use")
+        del self.resources[arguments["id"]]
+
+    def do_idletime_attach(self, arguments: dict[str, Any]) -> None:
+        name = arguments["device"]
+        if name not in self.there or name in self.state or name in self.refused:
+            raise MonitorError(f"QEMU refused idletime-attach: '{name}' is not there, attached, or cannot be")
+        self.resources[arguments["resource"]]["devices"].append(
+            device(name, arguments.get("class", "foreground"), arguments.get("background-queues", ""),
+                   dscp=arguments.get("dscp", "1") if name.startswith("net") else None))
+
+    def do_idletime_detach(self, arguments: dict[str, Any]) -> None:
+        self._device(arguments["device"])["detaching"] = True
+        if arguments["device"] not in self.busy:
+            busy, self.busy = self.busy, set()
+            self.left()
+            self.busy = busy
+
+    def do_idletime_set(self, arguments: dict[str, Any]) -> None:
+        found = self._device(arguments["device"]) if "device" in arguments else self.resources[arguments["resource"]]
+        if found.get("detaching"):
+            raise MonitorError("QEMU refused idletime-set: it is being detached")
         for key in arguments.keys() - {"device", "resource"}:
-            found[key]
+            assert key in found
             found[key] = arguments[key]
-        return {}
+
+    def _device(self, name: str) -> dict[str, Any]:
+        for each in self.resources.values():
+            for one in each["devices"]:
+                if one["device"] == name:
+                    return one
+        raise MonitorError(f"QEMU refused it: device '{name}' is attached to nothing")
 
 
-class DeadMonitor(Monitor):
-    """A domain whose QEMU is stock."""
-
-    def _send(self, text: str) -> str:
-        error = {"class": "CommandNotFound", "desc": "The command query-idletime has not been found"}
-        return json.dumps({"error": error})
-
-
-class LockedMonitor(Monitor):
-    """libvirt refuses."""
-
-    def _send(self, text: str) -> str:
-        raise MonitorError("libvirt refused a monitor command: operation forbidden for read only access")
+def stock() -> FakeQemu:
+    """A QEMU that does not know us."""
+    return FakeQemu(unknown=("query-idletime", "object-add", "idletime-attach", "idletime-detach", "idletime-set"))

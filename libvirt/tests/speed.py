@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""How long it takes to compile a domain, and to show the status of 50; prints one JSON line each, asserts nothing.
+"""How long it takes to decide about a domain, and to show the status of 50; prints one JSON line each, asserts nothing.
 
     python3 libvirt/tests/speed.py
 
-compile: each golden domain 20 times, resolution on the fixture host included. status: the whole program, from start
+decide: each golden domain 20 times, resolution on the fixture host included. status: the whole program, from start
 to exit, on libvirt's test driver with 50 running domains (it has no QEMU to ask: what a query costs is not in it).
 """
 
@@ -24,7 +24,9 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 import nodes  # noqa: E402
 import trees  # noqa: E402
 from conftest import Lookup  # noqa: E402
-from idletime import compiler, resolve  # noqa: E402
+from idletime import verdict  # noqa: E402
+from idletime.conf.rules import Rules  # noqa: E402
+from idletime.resolve import Host  # noqa: E402
 
 TIMES = 20
 
@@ -48,16 +50,13 @@ def summary(what: str, series: list[tuple[float, float]], **more: object) -> Non
     print(json.dumps({**line, **more}))
 
 
-def compile_domains(root: str) -> None:
-    lookup, pure, whole = Lookup(), [], []
-    cases = [path.read_text() for path in (HERE / "data/compile/rack").glob("*.xml") if ".out." not in path.name]
+def decide(root: str) -> None:
+    lookup, whole = Lookup(), []
+    cases = [path.read_text() for path in (HERE / "data/plan").glob("*.xml")]
     for xml in cases:
-        facts = resolve.gather(xml, root, lookup)
         for _ in range(TIMES):
-            pure.append(milliseconds(lambda xml=xml, facts=facts: compiler.compile(xml, facts)))
-            whole.append(milliseconds(lambda xml=xml: compiler.compile(xml, resolve.gather(xml, root, lookup))))
-    summary("compile, facts given", pure, domains=len(cases))
-    summary("compile, resolution included", whole, domains=len(cases))
+            whole.append(milliseconds(lambda xml=xml: verdict.of_domain(xml, Rules(), Host(root, lookup))))
+    summary("decide, resolution included", whole, domains=len(cases))
 
 
 def status(directory: Path) -> None:
@@ -77,5 +76,5 @@ if __name__ == "__main__":
     print(json.dumps({"cores": os.cpu_count(), "python": sys.version.split()[0]}))
     with tempfile.TemporaryDirectory() as name:
         (Path(name) / "rack").mkdir()
-        compile_domains(str(trees.expand(HERE / "data/hosts/rack.tree", Path(name) / "rack")))
+        decide(str(trees.expand(HERE / "data/hosts/rack.tree", Path(name) / "rack")))
         status(Path(name))

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import re
@@ -59,6 +60,45 @@ def test_living_participants(slots):
     ]
     assert seen.background == (arena.Background(True, 50, 9),)
     assert seen.interval_left_us(20000) is None  # foreground is in service
+
+
+@contextlib.contextmanager
+def lives(folder, name="background"):
+    """Somebody has a slot of the arena in a folder."""
+    descriptor = os.open(folder / f"{name}.alive", os.O_RDWR)
+    fcntl.fcntl(descriptor, 37, struct.pack("@hhqqi4x", fcntl.F_RDLCK, 0, 5, 1, 0))
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def test_generations(tmp_path):
+    """Those of which somebody lives; as QEMU's idletime_generation_others() finds them, with our own."""
+    assert arena.generations(str(tmp_path / "none")) == ()
+    write_arena(tmp_path)
+    write_arena(tmp_path / "abi-4", abi=4)
+    (tmp_path / "abi-5").mkdir()  # nobody made boards
+    assert arena.generations(str(tmp_path)) == ()
+    with lives(tmp_path):
+        assert arena.generations(str(tmp_path)) == (3,)
+        with lives(tmp_path / "abi-4", "foreground"):
+            assert arena.generations(str(tmp_path)) == (3, 4)
+            (tmp_path / "abi-4/foreground").write_bytes(b"")  # no board
+            assert arena.generations(str(tmp_path)) == (3,)
+
+
+def test_our_place_beside_an_older_build(slots):
+    """One that knew no generations has the path; ours is below it then, and is what we read."""
+    assert arena.place(str(slots)) == str(slots)
+    write_arena(slots / "abi-3")
+    assert arena.place(str(slots)) == str(slots / "abi-3")
+    write_arena(slots, abi=2)
+    assert arena.read(str(slots), NOW) == arena.Arena((), ())  # of abi-3, where nobody lives
+    assert arena.generations(str(slots)) == (2,)
+    (slots / "abi-3/foreground").unlink()
+    with pytest.raises(arena.ArenaError, match="version 2, this program reads 3"):
+        arena.read(str(slots), NOW)
 
 
 def test_nobody_lives(tmp_path):

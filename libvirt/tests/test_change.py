@@ -1,223 +1,291 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""apply, set, mark, unmark on a domain that is made up: what is defined, what is sent, what is refused."""
+"""Changes of policies: what is written where, what is refused before, and how it is known that it was carried out."""
 
 from __future__ import annotations
 
-import argparse
-import re
+import threading
+import time
 
 import libvirt
 import pytest
 
-from fakes import FakeMonitor, device, resource
-from idletime import change, compiler, domains, policy
-from idletime.cli import commands
+import fakes
+from idletime import change, enable, state, status
+from idletime.conf.rules import Decision, Rules
 from idletime.domains import HostError
-from idletime.errors import Exit, Kind, PolicyError
-from idletime.policy import edit
-from idletime.resolve import Network
+from idletime.errors import Exit, PolicyError
+from idletime.facts import DevicePlan, Plan, ResourcePlan
+from idletime.policy import NAMESPACE, Class, Policy, edit
+from idletime.resolve import Host
+from idletime.verdict import of_domain
+from idletime.xmltree import read
 
-BARE = """<domain type='kvm'>
-  <name>vm</name>
-  <memory unit='KiB'>65536</memory>
-  <os>
-    <type>hvm</type>
-  </os>
-  <devices>
-    <disk type='file' device='disk'>
-      <source file='/a'/>
-      <target dev='vda' bus='virtio'/>
-    </disk>
-  </devices>
-</domain>
-"""
-POLICY = "<p:policy xmlns:p='urn:idletime:policy:1' class='background'><p:disk resource='sda'/></p:policy>"
-MARKED = edit.replaced(BARE, POLICY)
+UUID = "11111111-2222-3333-4444-555555555555"
+BARE = f"""<domain type='kvm'><name>vm</name><uuid>{UUID}</uuid>
+  <devices><disk type='file' device='disk'><source file='/a'/><target dev='vda' bus='virtio'/></disk>
+  <graphics type='vnc' passwd='secret'/></devices></domain>"""
+BACKGROUND = edit.with_device(edit.plain("background"), "disk", None, {"resource": "sda"})
 
 
 class FakeDomain:
-    """A domain with persistent and live XML; either may be None."""
+    """A domain as libvirt shows it; config or live may be None. Keeps what was written."""
 
-    def __init__(self, config, live):
-        self.config, self.live = config, live
-        self.defined, self.parameters = [], []
+    def __init__(self, config=None, live=None, refuses=""):
+        self.xml = {True: config, False: live}
+        self.written, self.refuses = [], refuses
 
     def name(self):
         return "vm"
 
+    def UUIDString(self):
+        return UUID
+
+    def ID(self):
+        return 3
+
     def isActive(self):
-        return int(self.live is not None)
+        return int(self.xml[False] is not None)
 
     def isPersistent(self):
-        return int(self.config is not None)
+        return int(self.xml[True] is not None)
 
     def XMLDesc(self, flags):
-        xml = self.config if flags & libvirt.VIR_DOMAIN_XML_INACTIVE else self.live or self.config
-        if flags & libvirt.VIR_DOMAIN_XML_SECURE:
-            return xml
-        return re.sub(" passwd='[^']*'", "", xml)
+        assert not flags & libvirt.VIR_DOMAIN_XML_SECURE  # nobody defines it, so nobody needs its secrets
+        inactive = bool(flags & libvirt.VIR_DOMAIN_XML_INACTIVE) or self.xml[False] is None
+        return self.xml[inactive].replace(" passwd='secret'", "")
 
     def setMetadata(self, kind, text, key, uri, flags):
-        assert (kind, uri) == (libvirt.VIR_DOMAIN_METADATA_ELEMENT, policy.NAMESPACE)
-        assert flags == libvirt.VIR_DOMAIN_AFFECT_LIVE
-        whole = None if text is None else text.replace("<policy", f"<policy xmlns='{uri}'", 1)
-        self.live = edit.replaced(self.live, whole)
-
-    def setMemoryParameters(self, values, flags):
-        self.parameters.append(values)
-
-    def setSchedulerParametersFlags(self, values, flags):
-        error = libvirt.libvirtError("cgroup CPU controller is not mounted")
-        raise error
+        assert (kind, uri) == (libvirt.VIR_DOMAIN_METADATA_ELEMENT, NAMESPACE)
+        if self.refuses:
+            raise libvirt.libvirtError(self.refuses)
+        self.written.append((text, key, flags))
 
 
-class FakeConnection:
-    def __init__(self, domain):
-        self.domain = domain
-
-    def getType(self):
-        return "QEMU"
-
-    def defineXMLFlags(self, xml, flags):
-        assert flags == libvirt.VIR_DOMAIN_DEFINE_VALIDATE
-        self.domain.defined.append(xml)
-        self.domain.config = xml
+def marked(policy=BACKGROUND):
+    return edit.in_domain(BARE, policy)
 
 
-@pytest.fixture
-def monitor(monkeypatch):
-    """The QEMU of the running domain: its disk is background on sda."""
-    found = FakeMonitor([resource("sda", [device("ua-idletime-vda")])])
-    monkeypatch.setattr(change, "Monitor", lambda _domain: found)
-    return found
+def judge(xml, known=Rules()):
+    return of_domain(xml, known, Host("/nonexistent"))
 
 
-def running(xml):
-    """Live XML: as compiled and started."""
-    return compiler.compile(xml, compiler.HostFacts()).xml
+def plan(domain, edited):
+    return change.plan(change.look(domain), edited, judge)
 
 
-def apply(domain, edited=lambda xml: xml, live=False, config=False):
-    return change.apply(FakeConnection(domain), domain, edited, live, config, "/run/idletime")
-
-
-def test_config_only():
-    domain = FakeDomain(MARKED, None)
-    apply(domain)
-    assert domain.defined == [running(MARKED)]
-    apply(domain)
-    assert len(domain.defined) == 1  # compiled already: not defined again
-
-
-SECRET = MARKED.replace("<devices>", "<devices><graphics type='vnc' passwd='secret'/>")
-
-
-def test_secrets_stay():
-    """Defined again without them, a domain would lose the password of its display."""
-    domain = FakeDomain(SECRET, None)
-    apply(domain)
-    assert len(domain.defined) == 1 and "passwd='secret'" in domain.config
-
-
-def test_who_may_not_see_secrets_may_not_define():
-    class Locked(FakeDomain):
-        def XMLDesc(self, flags):
-            if flags & libvirt.VIR_DOMAIN_XML_SECURE:
-                raise libvirt.libvirtError("operation forbidden for read only access")
-            return super().XMLDesc(flags)
-
-    domain = Locked(SECRET, None)
-    with pytest.raises(HostError, match="with its secrets"):
-        apply(domain)
-    assert domain.config == SECRET
-    assert "secret" not in domains.xml_of(domain)
-
-
-def test_both(monitor):
-    domain = FakeDomain(MARKED, running(MARKED))
-    apply(domain, lambda xml: edit.with_settings(xml, {"interval-us": "5000"}))
-    assert "interval-us=5000" in domain.config
-    assert monitor.resources[0]["interval-us"] == 5000
-    assert policy.parse(domain.live).settings == {None: {"interval-us": 5000}}
-
-
-def test_live_only_leaves_the_config(monitor):
-    domain = FakeDomain(MARKED, running(MARKED))
-    apply(domain, lambda xml: edit.with_class(xml, "guest"), live=True)
-    assert domain.config == MARKED
-    assert monitor.resources[0]["devices"][0]["class"] == "guest"
-    assert policy.parse(domain.live).class_.value == "guest"
-
-
-def test_the_persistent_policy_is_the_one(monitor):
-    """Edited with virsh edit while the domain runs, then applied."""
-    domain = FakeDomain(MARKED.replace("background", "foreground"), running(MARKED))
-    apply(domain)
-    assert monitor.resources[0]["devices"][0]["class"] == "foreground"
-
-
-def test_mark_of_a_running_domain_without_a_policy(monitor):
-    """Its disk has no resource in QEMU: the config is ready, the rest is said to need a restart."""
-    monitor.resources = []
-    domain = FakeDomain(BARE, BARE)
-    findings = apply(domain, lambda xml: edit.replaced(xml, POLICY))
-    assert [finding.kind for finding in findings] == [Kind.LIVE]
-    assert "restart the domain" in findings[0].remedy
-    assert domain.config == running(MARKED)
-
-
-def test_remove(monitor):
-    domain = FakeDomain(running(MARKED), running(MARKED))
-    apply(domain, lambda xml: edit.without(compiler.decompile(xml)))
-    assert domain.config == BARE
-    assert monitor.resources[0]["devices"][0]["class"] == "foreground"
-    assert policy.parse(domain.live) is None
-
-
-@pytest.mark.parametrize("cpu, problems", [("minimal", 1), ("idle", 2)])
-def test_memory_and_processor_live(monitor, cpu, problems):
-    """This host gives no share; and a scheduler is set at start only."""
-    text = POLICY.replace("</p:policy>", f"<p:cpu class='{cpu}'/><p:memory soft-limit='64MiB'/></p:policy>")
-    domain = FakeDomain(MARKED, running(MARKED))
-    findings = apply(domain, lambda xml: edit.replaced(xml, text), live=True)
-    assert domain.parameters == [{"soft_limit": 65536}]
-    assert [f"cpu class '{cpu}' is not in force" in str(finding) for finding in findings] == [True] * problems
+BOTH = libvirt.VIR_DOMAIN_AFFECT_LIVE | libvirt.VIR_DOMAIN_AFFECT_CONFIG
 
 
 @pytest.mark.parametrize(
-    "domain, options, words",
+    "config, live, flags",
     [
-        (FakeDomain(MARKED, None), {"live": True}, "is not running"),
-        (FakeDomain(None, MARKED), {"config": True}, "is transient"),
+        (BARE, BARE, BOTH),
+        (BARE, None, libvirt.VIR_DOMAIN_AFFECT_CONFIG),
+        (None, BARE, libvirt.VIR_DOMAIN_AFFECT_LIVE),
+        (BARE, marked(), libvirt.VIR_DOMAIN_AFFECT_CONFIG),  # only what differs
     ],
 )
-def test_what_is_not_there_is_refused(domain, options, words):
-    with pytest.raises(HostError, match=words) as raised:
-        apply(domain, **options)
-    assert raised.value.code is Exit.FAILED and "remedy" in str(raised.value)
+def test_written_where_it_differs(config, live, flags):
+    domain = FakeDomain(config, live)
+    found = plan(domain, lambda _: BACKGROUND)
+    change.write(found)
+    ((text, key, written),) = domain.written
+    assert (key, written) == ("idletime", flags)
+    assert text == '<policy class="background"><disk resource="sda"/></policy>'  # libvirt adds the namespace
+    assert found.verdict.decision.class_ == "background"
 
 
-def test_a_wrong_policy_changes_nothing(monitor):
-    domain = FakeDomain(MARKED, running(MARKED))
-    before = domain.live
-    with pytest.raises(PolicyError):
-        apply(domain, lambda xml: edit.with_class(xml, "idle"))
-    assert (domain.config, domain.live, domain.defined, monitor.sent) == (MARKED, before, [], [])
+def test_nothing_to_change_is_not_written():
+    """However libvirt has put the policy."""
+    theirs = BARE.replace("<devices>", f"<metadata><x:policy xmlns:x='{NAMESPACE}'\n class='background'>\n <x:disk  "
+                          "resource='sda'/> </x:policy></metadata><devices>")  # fmt: skip
+    domain = FakeDomain(theirs, theirs)
+    found = plan(domain, lambda _: BACKGROUND)
+    change.write(found)
+    assert not found.changed and not domain.written
 
 
-def test_lookups_of_a_real_driver():
-    """libvirt's test driver has a network and a pool."""
-    found = domains.HostLookup(domains.connect("test:///default", read_only=True))
-    assert found.network("default") == Network("nat", "virbr0")
-    assert found.network("nosuch") is None
-    assert found.volume("nosuch", "a") is None
-    assert domains.LateLookup("test:///no/such/file").network("default") is None
+def test_the_policy_is_taken_out():
+    domain = FakeDomain(marked(), marked())
+    found = plan(domain, lambda _: None)
+    change.write(found)
+    assert domain.written == [(None, None, BOTH)]
+    assert found.verdict.decision.class_ == "none" and found.expected.policy == ""
 
 
-def test_mark_names_resources():
-    """What cannot be found out is named on the command line: the first policy needs no file."""
-    options = argparse.Namespace(disk=["vda=slow", "all=none"], interface=["52:54:00:00:00:01=eth0"])
-    found = policy.parse(commands._with_class(options, "background")(BARE))
-    assert [(one.target, one.resource) for one in found.disks] == [("vda", "slow"), (None, "none")]
-    assert [(one.target, one.resource) for one in found.interfaces] == [("52:54:00:00:00:01", "eth0")]
-    assert found.class_.value == "background"
+def test_the_persistent_policy_is_the_one_that_is_edited():
+    domain = FakeDomain(marked(), marked(edit.plain("guest")))
+    found = plan(domain, lambda text: edit.with_class(text, "foreground"))
+    assert found.after == BACKGROUND.replace("background", "foreground") and found.live and found.config
+
+
+def test_a_wrong_policy_is_refused_before_anything_is_written():
+    domain = FakeDomain(BARE, BARE)
+    with pytest.raises(PolicyError, match="cannot be the name of a resource"):
+        plan(domain, lambda _: BACKGROUND.replace("sda", "a/b"))
+    with pytest.raises(PolicyError, match="is not QEMU"):
+        plan(FakeDomain(BARE.replace("kvm", "xen")), lambda _: BACKGROUND)
+    assert not domain.written
+
+
+def test_libvirt_refuses():
+    with pytest.raises(HostError, match="cannot write the policy of 'vm'"):
+        change.write(plan(FakeDomain(BARE, refuses="operation forbidden"), lambda _: BACKGROUND))
+
+
+# ---- carried out?
+
+PLAN = Plan((ResourcePlan("idletime-sda", "sda", "/run/idletime/sda", {"auto": True}, ("/a", "sda")),),
+            (DevicePlan("disk", "vda", "virtio-disk0", "idletime-sda", Class.BACKGROUND),))  # fmt: skip
+
+
+HAS = ({**fakes.resource("sda", [fakes.device("virtio-disk0")]), "auto": True},)
+"""What query-idletime answers where the plan is in force."""
+
+
+def said(policy=BACKGROUND, run=3, class_="background", problems=(), query=HAS):
+    subject = state.Subject(UUID, "vm", run, state.digest(read(policy)) if policy else "")
+    decision = Decision(Policy(Class(class_)) if class_ != "none" else None, "domain", "its metadata has one")
+    return state.described(subject, decision, PLAN, query, problems, 1000.0)
+
+
+EXPECTED = change.Expected("vm", UUID, 3, state.digest(read(BACKGROUND)), "background")
+
+
+@pytest.mark.parametrize("other", [said(run=2), said(edit.plain("background")), said(class_="guest"), said(None), None])
+def test_another_run_policy_or_class_is_not_it(other):
+    assert change.outcome(EXPECTED, other) is None
+
+
+def test_outcome():
+    found = change.outcome(EXPECTED, said(problems=["its QEMU is stock"]))
+    assert (found.in_force, found.devices, found.problems) == (False, ("vda on sda",), ("its QEMU is stock",))
+
+
+def test_wait_until_it_is_said(tmp_path):
+    """The last word counts: first the state before the change is there."""
+    run_dir = str(tmp_path)
+    state.write_daemon(run_dir, (), "qemu:///system", "0")
+    state.write_domain(run_dir, said(edit.plain("guest"), class_="guest"))
+    still = threading.Timer(0.1, state.write_domain, (run_dir, said(query=())))  # it has looked; requests leave first
+    writer = threading.Timer(0.3, state.write_domain, (run_dir, said()))
+    still.start()
+    writer.start()
+    (found,) = change.wait([EXPECTED], run_dir, 30)
+    writer.join()
+    assert found.in_force and found.devices == ("vda on sda",) and not found.problems
+
+
+def test_no_daemon_is_said_at_once(tmp_path):
+    begun = time.monotonic()
+    (found,) = change.wait([EXPECTED], str(tmp_path), 30)
+    assert found.in_force is None and "idletimed does not run; remedy: systemctl start idletimed" in found.problems[0]
+    assert time.monotonic() - begun < 10
+    state.write_daemon(str(tmp_path), (), "", "0")
+    text = (tmp_path / ".state" / "daemon.json").read_text()
+    (tmp_path / ".state" / "daemon.json").write_text(text.replace('"started": ', '"started": 9'))  # another process's number
+    assert state.daemon(str(tmp_path)) is None
+
+
+def test_a_daemon_that_does_not_come_to_it(tmp_path):
+    state.write_daemon(str(tmp_path), (), "", "0")
+    state.write_domain(str(tmp_path), said(query=()))
+    (found,) = change.wait([EXPECTED], str(tmp_path), 0.1)
+    assert "not carried it out within 0.1 s" in found.problems[0] and "remedy" in found.problems[0]
+
+
+def test_all_running_domains_by_the_rules():
+    """What enable --all waits for: those whose own policy is wrong do not count."""
+    wrong = BARE.replace("<devices>", f"<metadata><p:policy xmlns:p='{NAMESPACE}' class='x'/></metadata><devices>")
+    looks = [change.look(FakeDomain(BARE, BARE)), change.look(FakeDomain(BARE)), change.look(FakeDomain(None, marked()))]
+    looks.append(change.Domain(None, "wrong", UUID, 4, False, wrong, None, None))
+    rules = Rules(default=Policy(Class.FOREGROUND), default_place="x")
+    assert [(one.class_, one.policy != "") for one in change.by_rules(looks, rules)] == [
+        ("foreground", False),
+        ("background", True),
+    ]
+
+
+# ---- the files
+
+def test_what_is_said_can_be_read_again(tmp_path):
+    state.write_daemon(str(tmp_path), ("a",), "u", "0")
+    state.write_domain(str(tmp_path), said())
+    found = state.domain(str(tmp_path), UUID)
+    assert state.plan_of(found) == PLAN and (found.why, found.looked) == ("its metadata has one", 1000.0)
+    assert said().in_force and not said(query=None).in_force  # a QEMU that does not know us has nothing of it
+    assert state.daemon(str(tmp_path)).problems == ("a",)
+    assert (tmp_path / ".state").stat().st_mode & 0o777 == 0o755
+    assert (tmp_path / ".state" / f"{UUID}.json").stat().st_mode & 0o777 == 0o644
+    state.remove_domain(str(tmp_path), UUID)
+    state.remove_domain(str(tmp_path), UUID)
+    assert state.domain(str(tmp_path), UUID) is None
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"state-version": 2}', '{"state-version": 1, "uuid": 3}', "\0"])
+def test_what_cannot_be_read_is_not_there(tmp_path, text):
+    (tmp_path / ".state").mkdir()
+    (tmp_path / ".state" / f"{UUID}.json").write_text(text)
+    assert state.domain(str(tmp_path), UUID) is None
+
+
+def test_digests():
+    one = read(f"<a:policy xmlns:a='{NAMESPACE}' class='guest'>\n <a:share weight='5'/><!-- x --></a:policy>")
+    other = read(f"<policy xmlns='{NAMESPACE}' class='guest'><share   weight='5'></share></policy>")
+    assert state.digest(one) == state.digest(other) != state.digest(read(edit.plain("guest")))
+    assert state.digest(None) == ""
+
+
+# ---- the host's default
+
+FOREGROUND = Rules(default=Policy(Class.FOREGROUND), default_place="/etc/idletime/rules.d/10.toml line 1")
+
+
+def test_default_there_and_back(tmp_path):
+    root = str(tmp_path)
+    enable.act(enable.enable(Rules()), root)
+    file = tmp_path / "etc/idletime/rules.d/90-enable-all.toml"
+    assert 'default = "foreground"' in file.read_text() and file.stat().st_mode & 0o777 == 0o644
+    assert enable.enable(FOREGROUND).done and enable.there(root)
+    enable.act(enable.disable(FOREGROUND, True), root)
+    assert not file.exists() and not enable.there(root)
+    assert enable.disable(Rules(), False).done
+
+
+@pytest.mark.parametrize("class_", ["none", "background"])
+def test_another_default_is_the_operators(class_):
+    default = None if class_ == "none" else Policy(Class(class_))
+    rules = Rules(default=default, default_place="10.toml line 1")
+    with pytest.raises(enable.DefaultRefused) as raised:
+        enable.enable(rules)
+    assert f'10.toml line 1 says default = "{class_}"; remedy' in str(raised.value)
+    assert raised.value.code == Exit.SETTINGS
+    if default:
+        with pytest.raises(enable.DefaultRefused, match="take the line out there"):
+            enable.disable(rules, False)
+
+
+# ---- status for those who may only look
+
+def sampled(tmp_path, xml, said_=None):
+    if said_ is not None:
+        state.write_daemon(str(tmp_path), (), "", "0")
+        state.write_domain(str(tmp_path), said_)
+    host = Host("/nonexistent")
+    return status.sample(FakeDomain(xml, xml), "running", xml, host, False, str(tmp_path), Rules())
+
+
+def test_figures_of_idletimeds_last_look(tmp_path):
+    found = sampled(tmp_path, marked(), said())
+    assert (found.in_force, found.figures_at, found.class_) == (True, 1000.0, "background")
+    assert (found.devices[0].class_now, found.devices[0].held, found.resources[0].trail) == ("background", 0, ("/a", "sda"))
+    later = sampled(tmp_path, marked(), said(problems=["QEMU refused it"]))
+    assert (later.in_force, later.problems) == (False, ("QEMU refused it",))
+
+
+@pytest.mark.parametrize("other", [None, said(run=2), said(edit.plain("background")), said(class_="guest")])
+def test_what_was_said_of_something_else_is_not_shown(tmp_path, other):
+    """Of an earlier run, an earlier policy, or by rules that have changed."""
+    found = sampled(tmp_path, marked(), other)
+    assert (found.in_force, found.figures_at, found.devices[0].held) == (None, None, None)
+    assert found.class_ == "background"

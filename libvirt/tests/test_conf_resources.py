@@ -9,13 +9,17 @@ import pytest
 
 import trees
 from conftest import DATA
-from idletime import compiler, resolve
+from idletime import resolve
 from idletime.cli.main import main
-from idletime.compiler.facts import Source
 from idletime.conf import resources
 from idletime.conf.files import _lines
-from idletime.resolve import LibvirtFiles
+from idletime.devices import devices_of
+from idletime.facts import HostFacts, Source
+from idletime.plan import choose
+from idletime.policy import parse
 from idletime.resolve.tree import Tree
+from idletime.xmltree import read
+from lookups import LibvirtFiles
 
 
 @pytest.fixture
@@ -208,7 +212,10 @@ DOMAIN = """<domain type='kvm'><name>d</name><metadata>
 
 def properties(host: dict[str, int | bool], class_: str = "background", rest: str = "", more: str = "") -> dict[str, int | bool]:
     xml = DOMAIN.format(class_=class_, rest=rest, more=more)
-    plan = compiler.compile(xml, compiler.HostFacts(settings={"sda": host})).plan
+    root = read(xml)
+    policy = parse(xml)
+    assert policy is not None
+    plan, _ = choose(policy, devices_of(root), HostFacts(settings={"sda": host}))
     return dict(plan.resources[0].properties)
 
 
@@ -218,13 +225,13 @@ def properties(host: dict[str, int | bool], class_: str = "background", rest: st
         ({}, "", {"auto": True, "budget-percent": 3}),
         ({"max-inflight": 2}, "", {"auto": True, "budget-percent": 3, "max-inflight": 2}),
         ({"interval-us": 7}, "", {"interval-us": 7}),
-        ({"auto": False}, "", {}),
+        ({"auto": False}, "", {"auto": False}),
         ({"auto": True}, "", {"auto": True}),
         ({"auto": True, "budget-percent": 9}, "", {"auto": True, "budget-percent": 9}),
         ({"auto": True, "budget-percent": 9}, "<p:interval us='5'/>", {"interval-us": 5}),
         ({"interval-us": 7}, "<p:interval auto='yes'/>", {"auto": True}),
         ({"interval-us": 7}, "<p:interval shadow='yes'/>", {"interval-us": 7, "shadow": True}),
-        ({}, "<p:interval auto='no'/>", {}),
+        ({}, "<p:interval auto='no'/>", {"auto": False}),
         ({}, "<p:interval us='20000'/>", {"interval-us": 20000}),
         ({}, "<p:interval us='5' resource='other'/>", {"auto": True, "budget-percent": 3}),
         ({"max-inflight": 2}, "<p:limit inflight='3'/>", {"auto": True, "budget-percent": 3, "max-inflight": 3}),
@@ -238,9 +245,10 @@ def test_what_nobody_set_is_learned_and_what_somebody_wrote_wins(
     assert properties(host, rest=policy) == expected
 
 
-def test_only_background_learns() -> None:
-    assert properties({}, "foreground") == {}
-    assert properties({}, "guest") == properties({}, "foreground", more="queues='0'") == {"auto": True, "budget-percent": 3}
+def test_every_class_learns() -> None:
+    """A foreground holds nothing; what is set there is in force the moment it becomes background."""
+    for class_ in ("foreground", "background", "guest"):
+        assert properties({}, class_) == {"auto": True, "budget-percent": 3}
 
 
 def test_the_example(etc: Path, tmp_path: Path) -> None:

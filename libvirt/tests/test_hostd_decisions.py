@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Pace, queue, agents, verdicts, comparison, settings, arenas: time is virtual, nothing sleeps."""
+"""Pace, queue, agents, settings, arenas: time is virtual, nothing sleeps."""
 
 from __future__ import annotations
 
@@ -7,21 +7,23 @@ import asyncio
 import os
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import hypothesis_profile  # noqa: F401
-from idletime.compiler import CompileResult, Plan, ResourcePlan
-from idletime.errors import Finding, Kind, PolicyError, Severity
-from idletime.hostd import arena, daemon, guests, owner, pace, rights, verdict, waiting
+from idletime.devices import channel_of
+from idletime.facts import Plan
+from idletime.hostd import arena, daemon, guests, pace, rights, waiting
 from idletime.hostd import settings as settings_room
 from idletime.hostd.protocol import State, Wish
-from idletime.hostd.settings import Settings
-from idletime.hostd.settle import Looked, channel_path
+from idletime.hostd.settings import Qmp, Settings
+from idletime.hostd.settle import Looked
 from idletime.policy import Class, Control, Policy
 from idletime.resolve.tree import Tree
+from idletime.xmltree import read
 
 # ---- pace
 
@@ -138,52 +140,25 @@ def test_silence() -> None:
     assert not agent().tick(1000.0, 995.0), "it asked for nothing"
 
 
-# ---- verdicts
-
-XML = "<domain type='kvm'><name>d</name></domain>"
-PLAN = Plan((ResourcePlan("idletime-sda", "sda", "/run/idletime/sda", {}),))
-POLICY = Policy(Class.BACKGROUND)
-MISFIT = PolicyError([Finding(Severity.ERROR, Kind.FIT, "no such disk", "name another")])
-
-
-def test_a_domain_without_policy_is_left_alone() -> None:
-    for operation in ("prepare", "migrate", "restore", "started"):
-        assert verdict.decide(operation, "d", XML, CompileResult(XML, None, Plan()), Settings()) == verdict.Verdict()
-
-
-@pytest.mark.parametrize("action, refuse", [("refuse", True), ("warn", False)])
-@pytest.mark.parametrize("operation", verdict.OPERATIONS)
-def test_misfit(operation: str, action: str, refuse: bool) -> None:
-    result = verdict.decide(operation, "d", XML, MISFIT, Settings(on_misfit=action))
-    assert (result.refuse, result.xml, result.arenas) == (refuse, None, ())
-    assert result.messages[0] == "domain 'd': error: no such disk; remedy: name another"
-    assert len(result.messages) == (2 if refuse else 1)
-
-
-def test_compiled_uncompiled_and_rewritten() -> None:
-    other = XML.replace("</name>", "</name><qemu/>")
-    arenas = ("/run/idletime/sda",)
-    result = CompileResult(XML, POLICY, PLAN)
-    assert verdict.decide("prepare", "d", XML, result, Settings()) == verdict.Verdict(arenas=arenas)
-    assert verdict.decide("prepare", "d", other, result, Settings()).refuse
-    warned = verdict.decide("prepare", "d", other, result, Settings(on_uncompiled="warn"))
-    assert not warned.refuse and "virt-idletime apply d --config" in warned.messages[0]
-    assert verdict.decide("migrate", "d", other, result, Settings()) == verdict.Verdict(xml=XML, arenas=arenas)
-
-
 def test_channel_path() -> None:
     xml = ("<domain><devices><channel type='unix'><source path='/a'/><target name='x'/></channel>"
            "<channel type='unix'><source path='/b'/><target name='org.idletime.agent.0'/></channel></devices></domain>")
-    assert channel_path(xml) == "/b"
-    assert channel_path(xml.replace("agent", "other")) is None
+    assert channel_of(read(xml)) == "/b"
+    assert channel_of(read(xml.replace("agent", "other"))) == ""
 
 
 # ---- settings
 
 
 @pytest.mark.parametrize("text, complaint", [
-    ("on-misfit = 'ask'", "on-misfit is 'ask': use refuse or warn"),
-    ("on-misfits = 'warn'", "there is no setting 'on-misfits'; use uri, on-misfit"),
+    ("on-misfits = 'warn'", "there is no setting 'on-misfits'; use uri, strict"),
+    ("run_dir = '/x'", "there is no setting 'run_dir'; use uri, strict, owner, run-dir"),
+    ("strict = 'yes'", "strict is 'yes': it must be of type bool, true or false"),
+    ("qmp = 1", "qmp is 1: write [qmp] above its settings"),
+    ("[qmp]\nsocket = 'x'", "there is no setting 'qmp.socket'; use sockets, name, look-seconds"),
+    ("[qmp]\nname = '('", "qmp.name is '(': missing )"),
+    ("[qmp]\nname = 'a'", "qmp.name is 'a': put what is the name into parentheses"),
+    ("[qmp]\nlook-seconds = 1", "qmp.look-seconds is 1: use 2 to 86400"),
     ("uri = 1", "uri is 1: it must be of type str"),
     ("resync-seconds = true", "resync-seconds is True: it must be of type int"),
     ("resync-seconds = 1", "resync-seconds is 1: use 10 to 86400"),
@@ -195,6 +170,20 @@ def test_wrong_settings(tmp_path: Path, text: str, complaint: str) -> None:
     with pytest.raises(settings_room.SettingsError) as error:
         settings_room.load(file)
     assert complaint in str(error.value)
+
+
+def test_settings_of_earlier_versions(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """An upgrade does not end the daemon."""
+    file = tmp_path / "idletimed.toml"
+    file.write_text("on-misfit = 'refuse'\ncompile-on-define = true\nowner = 'root'\n")
+    assert settings_room.load(file) == Settings(owner="root")
+    assert "on-misfit is no setting any more; remedy: remove the line" in caplog.text
+
+
+def test_sockets(tmp_path: Path) -> None:
+    file = tmp_path / "idletimed.toml"
+    file.write_text("uri = ''\n[qmp]\nsockets = '/run/*.qmp'\nname = '([^/]+)[.]qmp$'\n")
+    assert settings_room.load(file) == Settings(uri="", qmp=Qmp("/run/*.qmp", "([^/]+)[.]qmp$"))
 
 
 def test_settings(tmp_path: Path) -> None:
@@ -219,6 +208,16 @@ def test_make_an_arena(tmp_path: Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o2775, "an operator's rights stay"
 
 
+def test_an_arena_that_somebody_removed_is_missed(tmp_path: Path) -> None:
+    """Its folder is no longer among those that are there; links, files and a folder that cannot be read are none."""
+    assert arena.make(str(tmp_path / "sda"), ME)
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to("sda")
+    assert arena.present(tmp_path) == {"sda"}
+    (tmp_path / "sda").rmdir()
+    assert arena.present(tmp_path) == frozenset() == arena.present(tmp_path / "none")
+
+
 def test_what_is_no_arena(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("/etc")
     (tmp_path / "file").touch()
@@ -238,15 +237,17 @@ def test_an_arena_for_somebody_else(tmp_path: Path) -> None:
     assert (status.st_uid, status.st_gid) == (65534, 65534)
 
 
-def test_owner(tmp_path: Path) -> None:
-    labelled = "<domain><seclabel model='dac'><label>+64055:+107</label></seclabel></domain>"
-    assert owner.of_domain(labelled) == arena.Owner(64055, 107)
-    assert owner.of_domain(labelled, "root:root") == arena.Owner(0, 0)
+def test_owner() -> None:
+    def libvirts() -> Any:
+        return read("<capabilities><host><secmodel><model>selinux</model></secmodel><secmodel><model>dac</model>"
+                    "<baselabel type='kvm'>+64055:+5</baselabel></secmodel></host></capabilities>")
+
+    labelled = read("<domain><seclabel model='dac'><label>+64055:+107</label></seclabel></domain>")
+    assert arena.owner_of_domain(labelled, "", libvirts) == arena.Owner(64055, 107)
+    assert arena.owner_of_domain(labelled, "root:root", libvirts) == arena.Owner(0, 0)
+    assert arena.owner_of_domain(read("<domain/>"), "", libvirts) == arena.Owner(64055, 5)
     with pytest.raises(ValueError, match="nobody-there"):
-        owner.parse("nobody-there:root")
-    conf = tmp_path / "qemu.conf"
-    conf.write_text('#user = "a"\n  user = "root"\ngroup="+5"\n')
-    assert owner.of_host(conf) == arena.Owner(0, 5)
+        arena.owner_of("nobody-there:root")
 
 
 # ---- the tick
@@ -285,7 +286,7 @@ def test_wrong_files_are_logged_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     folder.mkdir(parents=True)
     monkeypatch.setattr(daemon, "Tree", lambda _root: Tree(str(tmp_path)))
     one = daemon.Daemon.__new__(daemon.Daemon)
-    one.wrong = ()
+    one.wrong, one.settings = (), Settings(run_dir=str(tmp_path / "run"))
     for text, said in (("x = 1", 1), ("x = 1", 0), ("", 0), ("x = 1", 1)):
         (folder / "a.toml").write_text(text)
         caplog.clear()

@@ -1,44 +1,48 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The hook as libvirt runs it: a program with arguments, XML on stdin, a status, and XML on stdout."""
+"""The hook as libvirt runs it: a program with arguments, XML on stdin, and a status."""
 
 from __future__ import annotations
 
-import io
+import contextlib
 import os
-import stat
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from idletime import compiler, resolve
-from idletime.hostd import hook
+from idletime.conf import rules
+from idletime.hostd import alive, hook
+from idletime.hostd.settings import Settings
+from idletime.policy import Class, Policy, parse
 
 LIBVIRT = Path(__file__).parents[1]
-
-DOMAIN = """<domain type='kvm'><name>d</name>
-<metadata><idletime:policy xmlns:idletime='urn:idletime:policy:1' class='background'>
-<idletime:disk target='vda' resource='{resource}'/></idletime:policy></metadata>
-<devices><emulator>/bin/false</emulator>
-<disk type='file' device='disk'><source file='/nowhere'/><target dev='{target}' bus='virtio'/></disk></devices>
-<seclabel type='dynamic' model='dac'><label>+{uid}:+{gid}</label></seclabel></domain>"""
+STRICT = "strict = true\n"
+DOMAIN = """<domain type='kvm'><name>d</name><metadata>
+<idletime:policy xmlns:idletime='urn:idletime:policy:1' class='{class_}'/></metadata></domain>"""
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
-def domain(resource: str = "sda", target: str = "vda") -> str:
-    return DOMAIN.format(resource=resource, target=target, uid=os.getuid(), gid=os.getgid())
+def domain(class_: str = "background") -> str:
+    return DOMAIN.format(class_=class_)
 
 
-def compiled(xml: str, run_dir: Path) -> str:
-    return compiler.compile(xml, resolve.gather(xml, run_dir=str(run_dir))).xml
+@contextlib.contextmanager
+def living(run_dir: Path) -> Iterator[None]:
+    """An idletimed is alive there."""
+    descriptor = alive.hold(str(run_dir))
+    assert descriptor is not None
+    try:
+        yield
+    finally:
+        os.close(descriptor)
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    """Run the installed hook; arenas are in tmp_path/run."""
+    """Run the installed hook; its run-dir is tmp_path/run."""
     program, config = tmp_path / "idletime", tmp_path / "idletimed.toml"
     text = (LIBVIRT / "hook" / "idletime").read_text()
     for name, value in (("@PYTHONDIR@", str(LIBVIRT)), ("@CONFIG@", str(config)), ("/usr/bin/python3", sys.executable)):
@@ -47,104 +51,80 @@ def run(tmp_path: Path) -> Run:
     program.write_text(text)
     program.chmod(0o755)
 
-    def start(operation: str, xml: str, settings: str = "", stage: str = "begin") -> subprocess.CompletedProcess[str]:
+    def start(xml: str, settings: str = STRICT, operation: str = "prepare",
+              stage: str = "begin") -> subprocess.CompletedProcess[str]:
         config.write_text(f'run-dir = "{tmp_path}/run"\n{settings}')
         argv = [program, "d", operation, stage, "-"]
-        return subprocess.run(argv, input=xml, capture_output=True, text=True, timeout=60)
+        return subprocess.run(argv, input=xml, capture_output=True, text=True, timeout=60, check=False)
 
     return start
 
 
-def test_a_compiled_domain_starts(run: Run, tmp_path: Path) -> None:
-    result = run("prepare", compiled(domain(), tmp_path / "run"))
-    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
-    assert stat.S_IMODE((tmp_path / "run" / "sda").stat().st_mode) == 0o750
+def test_a_background_waits_for_idletimed(run: Run, tmp_path: Path) -> None:
+    refused = run(domain())
+    assert refused.returncode == 1
+    assert refused.stderr == (
+        "idletime: domain 'd' is background, by its own policy: its metadata has one, and idletimed is not alive to hold what "
+        "it sends; remedy: systemctl start idletimed, or set strict = false in /etc/idletime/idletimed.toml\n")
+    with living(tmp_path / "run"):
+        allowed = run(domain())
+    assert (allowed.returncode, allowed.stdout, allowed.stderr) == (0, "", "")
+    assert run(domain()).returncode == 1, "it has ended"
 
 
-@pytest.mark.parametrize("settings, status", [("", 1), ('on-misfit = "warn"', 0)])
-def test_a_policy_that_does_not_fit(run: Run, tmp_path: Path, settings: str, status: int) -> None:
-    result = run("prepare", domain(target="vdb"), settings)
-    assert result.returncode == status
-    assert "idletime: domain 'd': error: line 3: disk target='vda': the domain has no such disk" in result.stderr
-    assert not (tmp_path / "run").exists()
+def test_one_that_was_killed_is_not_alive(tmp_path: Path) -> None:
+    """However it ends, the kernel lets go of its lock."""
+    text = f"import sys; from idletime.hostd import alive; alive.hold('{tmp_path}'); print(flush=True); sys.stdin.read()"
+    process = subprocess.Popen([sys.executable, "-c", text], cwd=LIBVIRT, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdin and process.stdout and process.stdout.readline()
+    assert alive.alive(str(tmp_path)) and alive.hold(str(tmp_path)) is None
+    process.kill()
+    process.wait(60)
+    assert not alive.alive(str(tmp_path))
+    process.stdin.close()
+    process.stdout.close()
 
 
-def test_nobody_compiled_it(run: Run) -> None:
-    assert run("prepare", domain()).returncode == 1
-    assert run("prepare", domain(), 'on-uncompiled = "warn"').returncode == 0
+@pytest.mark.parametrize("settings", ["", "strict = false\n", "# strict = true\n"])
+def test_without_the_strict_setting_it_costs_a_shell(run: Run, settings: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A domain starts though our Python is broken."""
+    monkeypatch.setenv("PYTHONHOME", "/nowhere")
+    assert run(domain(), settings).returncode == 0
+    assert run(domain(), STRICT).returncode != 0, "this test would not notice"
 
 
-def compiled_elsewhere(xml: str, run_dir: Path, resource: str | None) -> str:
-    """Compiled when the disk, which the policy does not name, was on this resource (None: when nobody knew)."""
-    source = compiler.Source("disk", "file", "/nowhere")
-    return compiler.compile(xml, compiler.HostFacts({source: compiler.Resolution(resource)}, str(run_dir))).xml
-
-
-@pytest.mark.parametrize("resource", ["elsewhere", None])
-def test_the_host_has_changed_since(run: Run, tmp_path: Path, resource: str | None) -> None:
-    """Another default route, a disk that came or went: the domain starts as it was compiled, and that is said."""
-    xml = compiled_elsewhere(domain().replace(" resource='sda'", ""), tmp_path / "run", resource)
-    result = run("prepare", xml)
-    assert (result.returncode, result.stdout) == (0, "")
-    assert "this host has changed since its policy was compiled" in result.stderr
-    arenas = [entry.name for entry in (tmp_path / "run").glob("[!.]*")]
-    assert arenas == ([resource] if resource else [])
-
-
-def test_the_policy_has_changed_since(run: Run, tmp_path: Path) -> None:
-    """That is no change of the host: whoever wrote it wants it in force."""
-    xml = compiled_elsewhere(domain().replace(" resource='sda'", ""), tmp_path / "run", "elsewhere")
-    assert run("prepare", xml.replace("class='background'", "class='guest'")).returncode == 1
-
-
-def test_compiled_for_another_run_directory(run: Run) -> None:
-    """Such a domain would be in another arena than all others on its disk: that is no change of routes or disks."""
-    assert run("prepare", compiled_elsewhere(domain(), Path("/other"), None)).returncode == 1
-
-
-@pytest.mark.parametrize("operation", ["migrate", "restore"])
-def test_resources_of_this_host(run: Run, tmp_path: Path, operation: str) -> None:
-    """What another host compiled comes out with the arena of this one."""
-    result = run(operation, compiled(domain(), Path("/other/host")))
-    assert result.returncode == 0, result.stderr
-    assert result.stdout.strip() == compiled(domain(), tmp_path / "run")
-    assert (tmp_path / "run" / "sda").is_dir()
+@pytest.mark.parametrize("xml", [
+    domain("foreground"), domain("backgrund"), "<domain><name>d</name></domain>", "not even XML"])
+def test_who_starts_nevertheless(run: Run, xml: str) -> None:
+    """Foreground, and what is wrong in a policy."""
+    assert run(xml).returncode == 0
 
 
 @pytest.mark.parametrize("operation, stage", [
-    ("started", "begin"), ("stopped", "end"), ("prepare", "end"), ("attach", "begin"),
-])
+    ("started", "begin"), ("stopped", "end"), ("prepare", "end"), ("attach", "begin"), ("migrate", "begin")])
 def test_other_operations(run: Run, operation: str, stage: str) -> None:
-    result = run(operation, "not even XML urn:idletime:", stage=stage)
+    """What is migrated or restored is prepared, too."""
+    result = run(domain(), STRICT, operation, stage)
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
 
 
-def test_no_policy_no_python(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stock domain passes though our Python is broken."""
-    monkeypatch.setenv("PYTHONHOME", "/nowhere")
-    stock = domain().replace("idletime:", "other:").replace("urn:other:", "urn:x:")
-    assert run("prepare", stock).returncode == 0
-    assert run("prepare", domain()).returncode != 0
+def test_wrong_settings_are_said(run: Run) -> None:
+    result = run(domain(), STRICT + "owner = 3")
+    assert result.returncode == 0
+    assert "owner is 3: it must be of type str" in result.stderr
 
 
-def test_wrong_settings_are_said(run: Run, tmp_path: Path) -> None:
-    """The defaults hold then, and they refuse."""
-    result = run("prepare", domain(target="vdb"), "on-misfit = 3")
-    assert result.returncode == 1
-    assert "on-misfit is 3: it must be of type str; going on with the defaults" in result.stderr
+def test_rules_say_who_is_background(tmp_path: Path) -> None:
+    options = Settings(run_dir=str(tmp_path), strict=True)
+    known = rules.Rules(default=Policy(Class.BACKGROUND), default_place="a.toml line 1")
+    plain = "<domain><name>d</name></domain>"
+    assert "background, by the default" in (hook.refusal("d", plain, options, known) or "")
+    assert hook.refusal("d", plain, options, rules.Rules()) is None
 
 
-@pytest.mark.parametrize("action, status", [("refuse", 1), ("warn", 0)])
-def test_a_fault_of_ours(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str],
-                         action: str, status: int) -> None:
-    """It counts as a policy that cannot be put in force."""
-    config = tmp_path / "idletimed.toml"
-    config.write_text(f'on-misfit = "{action}"')
-
-    def fail(*_: object) -> None:
-        raise RuntimeError("a bug")
-
-    monkeypatch.setattr(hook, "judge", fail)
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
-    assert hook.main(["--config", str(config), "d", "prepare", "begin", "-"]) == status
-    assert "the hook failed: RuntimeError: a bug" in capsys.readouterr().err
+@pytest.mark.parametrize("inner, answer", [
+    ("", False), ("<disk class='foreground'/>", False), ("<disk class='background'/>", True),
+    ("<interface queues='1'/>", True)])
+def test_a_part_of_it_is_background(inner: str, answer: bool) -> None:
+    own = parse(f"<policy xmlns='urn:idletime:policy:1' class='foreground'>{inner}</policy>")
+    assert hook.is_background(own) is answer

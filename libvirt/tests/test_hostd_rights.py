@@ -10,10 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import hypothesis_profile  # noqa: F401
-from idletime.compiler.result import DevicePlan, Plan
+from idletime.devices import devices_of
+from idletime.facts import DevicePlan, Plan
 from idletime.hostd import protocol, rights, wish
 from idletime.hostd.protocol import QueueWish, Wish
 from idletime.policy import Class, Control, Policy
+from idletime.xmltree import read
 
 DEMOTE = Policy(Class.FOREGROUND, control=Control.DEMOTE)
 DISK = DevicePlan("disk", "vda", "ua-idletime-vda", "idletime-sda", Class.FOREGROUND, "1")
@@ -28,7 +30,7 @@ XML = """<domain type='kvm'><vcpu>4</vcpu><devices>
 <disk type='file' device='disk'><source file='/c'/><target dev='vdc' bus='virtio'/></disk>
 <interface type='bridge'><mac address='52:54:00:AA:00:01'/><source bridge='br0'/><model type='virtio'/></interface>
 </devices></domain>"""
-THERE = rights.devices(XML, PLAN)
+THERE = rights.devices(devices_of(read(XML)), PLAN)
 
 
 def queue(queues: str, **device: str) -> QueueWish:
@@ -130,7 +132,7 @@ def test_a_guest_can_only_be_lowered(asked: Wish, control: Control) -> None:
 def test_a_wish_on_record(asked: Wish) -> None:
     """What is written into the domain comes back, as libvirt puts it: with a namespace on each element."""
     body = wish.to_xml(asked).replace("<wish", f"<wish xmlns='{wish.NAMESPACE}'", 1)
-    back = wish.of_domain(f"<domain><metadata>{body}</metadata></domain>")
+    back = wish.of_domain(read(f"<domain><metadata>{body}</metadata></domain>"))
     kept = tuple(QueueWish({name: value for name, value in entry.device.items() if value}, entry.queues)
                  for entry in asked.queues)
     assert back == Wish(asked.background, kept)

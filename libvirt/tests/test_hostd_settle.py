@@ -1,141 +1,372 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Settling the persistent XML, with a libvirt that is played: what is defined, how often, and what is said."""
+"""One look at a running domain, with a libvirt and a QEMU that are played: what is sent, what is said, what is left alone."""
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import libvirt
 import pytest
+from lxml import etree
 
-from idletime.hostd.protocol import Wish
+from fakes import FakeQemu, device, resource, stock
+from idletime import state
+from idletime.conf.rules import Rules
+from idletime.errors import MonitorError
+from idletime.hostd import act, native, settle, wish
+from idletime.hostd.protocol import QueueWish, Wish
 from idletime.hostd.settings import Settings
-from idletime.hostd.settle import Looked, Memory, settle
+from idletime.policy import Class, Policy
 
-RAW = """<domain type='kvm'><name>d</name>
-<metadata><idletime:policy xmlns:idletime='urn:idletime:policy:1' class='background'>
-<idletime:disk target='vda' resource='{resource}'/></idletime:policy></metadata>
+LIVE = """<domain type='kvm'><name>d</name><vcpu>4</vcpu><metadata>{policy}</metadata>
 <devices><emulator>/bin/false</emulator>
-<disk type='file' device='disk'><source file='/nowhere'/><target dev='vda' bus='virtio'/></disk></devices></domain>"""
+<disk type='file' device='disk'><source file='/nowhere'/><target dev='vda' bus='virtio'/><alias name='virtio-disk0'/></disk>
+{more}</devices></domain>"""
+POLICY = "<i:policy xmlns:i='urn:idletime:policy:1' class='{class_}'><i:disk resource='{resource}'/>{inner}</i:policy>"
+
+FOREGROUND = Rules(default=Policy(Class.FOREGROUND), default_place="a.toml line 1")
 
 
-class Libvirt:
-    """One persistent domain that does not run. keep: what libvirt makes of XML that is defined."""
+def policy(class_: str = "background", resource: str = "sda", inner: str = "") -> str:
+    return POLICY.format(class_=class_, resource=resource, inner=inner)
 
-    def __init__(self, xml: str, keep: Callable[[str], str] = lambda xml: xml) -> None:
-        self.xml, self.keep, self.defined = xml, keep, 0
 
-    def lookupByUUIDString(self, _uuid: str) -> Libvirt:
+class Domain:
+    """A running domain. taints: what libvirt says of it; qemu: at its monitor."""
+
+    def __init__(self, its_policy: str = "", qemu: FakeQemu | None = None, taints: tuple[str, ...] = (),
+                 more: str = "") -> None:
+        self.xml = LIVE.format(policy=its_policy, more=more)
+        self.qemu = qemu or FakeQemu(there=["virtio-disk0"])
+        self.taints, self.active, self.set = list(taints), True, {}
+
+    def lookupByUUIDString(self, _uuid: str) -> Domain:
         return self
 
-    def defineXMLFlags(self, xml: str, _flags: int) -> Libvirt:
-        self.defined += 1
-        self.xml = self.keep(xml)
-        return self
+    def getCapabilities(self) -> str:
+        return ("<capabilities><host><secmodel><model>dac</model><baselabel type='kvm'>+0:+0</baselabel></secmodel></host>"
+                "</capabilities>")
 
     def name(self) -> str:
         return "d"
 
-    def isPersistent(self) -> bool:
-        return True
+    def UUIDString(self) -> str:
+        return "0-0"
+
+    def ID(self) -> int:
+        return 1
+
+    def info(self) -> list[int]:
+        return [libvirt.VIR_DOMAIN_RUNNING]
 
     def isActive(self) -> bool:
-        return False
+        return self.active
+
+    def messages(self, _flags: int) -> list[str]:
+        return self.taints
 
     def XMLDesc(self, _flags: int) -> str:
         return self.xml
 
+    def setMetadata(self, _kind: int, element: str | None, _key: str | None, uri: str, flags: int) -> None:
+        assert flags == libvirt.VIR_DOMAIN_AFFECT_LIVE
+        root = etree.fromstring(self.xml)
+        metadata = root.find("metadata")
+        for one in [one for one in metadata if etree.QName(one).namespace == uri]:
+            metadata.remove(one)
+        if element is not None:
+            new = etree.fromstring(element)
+            for one in new.iter():
+                one.tag = f"{{{uri}}}{one.tag}"
+            metadata.append(new)
+        self.xml = etree.tostring(root, encoding="unicode")
+
+    def setSchedulerParametersFlags(self, values: dict[str, int], _flags: int) -> None:
+        self.set.update(values)
+        shares = f"<cputune><shares>{values['cpu_shares']}</shares></cputune>"
+        bare = re.sub("<cputune>.*</cputune>", "", self.xml)
+        self.xml = bare.replace("<devices>", shares + "<devices>")
+
+    def setMemoryParameters(self, values: dict[str, int], _flags: int) -> None:
+        raise libvirt.libvirtError("no cgroup")
+
+
+class Monitor:
+    """What settle() takes for the monitor of a domain: libvirt taints who is spoken to."""
+
+    def __init__(self, domain: Domain) -> None:
+        self.domain = domain
+
+    def execute(self, name: str, arguments: dict[str, Any] | None = None) -> Any:
+        self.domain.taints = ["tainted: custom monitor control commands issued"]
+        return self.domain.qemu.execute(name, arguments)
+
+
+Look = Callable[..., settle.Looked]
+
 
 @pytest.fixture
-def look(tmp_path: Path) -> Callable[[Libvirt], Looked]:
-    """Settle it, as one idletimed does all the time."""
-    memory = Memory()
+def look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Look:
+    """Look at it once."""
+    monkeypatch.setattr(settle, "DomainMonitor", Monitor)
     settings = Settings(run_dir=str(tmp_path / "run"), owner="0:0")
+    state.write_daemon(settings.run_dir, (), "", "")
 
-    def once(host: Libvirt) -> Looked:
-        result = settle(host, "uuid", Wish(), settings, memory)
+    def once(domain: Domain, wanted: Wish | None = None, known: Rules = Rules()) -> settle.Looked:
+        result = settle.settle(domain, "0-0", wanted, settings, known)
         assert result is not None
         return result
 
     return once
 
 
-def raw(resource: str = "sda") -> str:
-    return RAW.format(resource=resource)
+def told(tmp_path: Path) -> state.DomainState:
+    found = state.domain(str(tmp_path / "run"), "0-0")
+    assert found is not None
+    return found
 
 
-def test_defined_once(look: Callable[[Libvirt], Looked]) -> None:
-    host = Libvirt(raw())
-    for _ in range(3):
-        assert look(host).problems == ()
-    assert host.defined == 1 and "idletime-resource" in host.xml
+def test_a_running_domain(look: Look, tmp_path: Path) -> None:
+    """Attached, its arena made, told to everybody; a second look finds nothing to do."""
+    one = Domain(policy())
+    assert look(one).problems == ()
+    assert one.qemu.state == {"virtio-disk0": ("sda", "background", "")}
+    assert (tmp_path / "run/sda").is_dir()
+    found = told(tmp_path)
+    assert (found.class_, found.by, found.in_force, found.run) == ("background", "domain", True, 1)
+    one.qemu.changes  # noqa: B018
+    assert look(one).problems == () and one.qemu.changes == []
 
 
-def test_the_same_raw_xml_again_and_again(look: Callable[[Libvirt], Looked]) -> None:
-    """Whether it was seen compiled in between or not: Ansible defines the same XML at each run."""
-    host = Libvirt(raw())
-    for number in range(1, 6):
-        host.xml = raw()
-        assert look(host).problems == ()
-        assert host.defined == number and "idletime-resource" in host.xml
+def test_who_has_no_policy_is_never_spoken_to(look: Look, tmp_path: Path) -> None:
+    """Libvirt would mark it; a domain that somebody has spoken to may have something of ours."""
+    one = Domain()
+    look(one)
+    assert one.qemu.sent == [] and one.taints == []
+    assert (told(tmp_path).class_, told(tmp_path).in_force) == ("none", True)
+    left = Domain(qemu=FakeQemu([resource("sda", [device("virtio-disk0")])]), taints=("tainted: custom-monitor",))
+    look(left)
+    assert left.qemu.state == {} and left.qemu.resources == {}
 
 
-def test_a_libvirt_that_keeps_changing_it(look: Callable[[Libvirt], Looked]) -> None:
-    """It is told, and not fought; another policy is another try."""
-    host = Libvirt(raw(), keep=lambda xml: xml.replace("<name>d</name>", "<name>d</name><title>libvirt's</title>")
-                   .replace("virtio-blk-device.idletime=", "virtio-blk-device.idletime=x"))
-    look(host)
-    for _ in range(3):
-        assert "libvirt does not keep what was compiled" in look(host).problems[0]
-    assert host.defined == 1
-    host.xml = raw("sdb")
-    look(host)
-    assert host.defined == 2
+def test_a_policy_that_was_taken_out(look: Look) -> None:
+    """Stock again; or what the rules say."""
+    one = Domain(policy())
+    look(one)
+    one.xml = LIVE.format(policy="", more="")
+    look(one)
+    assert one.qemu.state == {} and one.qemu.resources == {}
+    other = Domain(policy())
+    look(other)
+    other.xml = LIVE.format(policy=policy("foreground"), more="")
+    look(other, known=FOREGROUND)
+    assert other.qemu.state == {"virtio-disk0": ("sda", "foreground", "")}
 
 
-def test_somebody_defines_it_in_that_moment(look: Callable[[Libvirt], Looked]) -> None:
-    """The raw XML of another one that comes in between is not taken for libvirt's doing."""
-    host = Libvirt(raw(), keep=lambda _xml: raw())
-    look(host)
-    host.keep = lambda xml: xml
-    assert look(host).problems == ()
-    assert "idletime-resource" in host.xml
+def test_rules_are_carried_out(look: Look, tmp_path: Path) -> None:
+    known = Rules(default=Policy(Class.BACKGROUND), default_place="a.toml line 1")
+    one = Domain()
+    looked = look(one, known=known)
+    assert looked.policy is not None and looked.policy.class_ is Class.BACKGROUND
+    assert told(tmp_path).by == "default"
 
 
-def test_somebody_defines_it_while_it_is_compiled(look: Callable[[Libvirt], Looked]) -> None:
-    """The newer definition is not replaced by the older one; it is looked at again."""
-
-    class Racing(Libvirt):
-        reads = 0
-
-        def XMLDesc(self, flags: int) -> str:
-            self.reads += 1
-            if self.reads == 2:
-                self.xml = raw("sdb")
-            return super().XMLDesc(flags)
-
-    host = Racing(raw())
-    assert look(host).failed and host.defined == 0
-    assert not look(host).failed and "idletime-sdb" in host.xml
+def test_a_stock_emulator(look: Look, tmp_path: Path) -> None:
+    """Said with its remedy, and left as it is."""
+    one = Domain(policy(), stock())
+    assert look(one).problems == (act.STOCK,) and not look(one).failed
+    assert one.qemu.changes == []
+    assert not told(tmp_path).in_force and told(tmp_path).query is None
 
 
-def test_an_undefined_domain_does_not_come_back(look: Callable[[Libvirt], Looked], tmp_path: Path) -> None:
-    class Gone(Libvirt):
-        reads = 0
-
-        def XMLDesc(self, flags: int) -> str:
-            self.reads += 1
-            if self.reads == 2:
-                raise libvirt.libvirtError("Domain not found")
-            return super().XMLDesc(flags)
-
-    host = Gone(raw())
-    assert look(host).failed and host.defined == 0
+def test_a_wrong_policy_changes_nothing(look: Look, tmp_path: Path) -> None:
+    one = Domain(policy())
+    look(one)
+    one.xml = one.xml.replace("class=\"background\"", "class='idle'").replace("class='background'", "class='idle'")
+    before = one.qemu.state
+    looked = look(one)
+    assert "class='idle' is not known" in looked.problems[0] and not looked.failed
+    assert one.qemu.state == before
+    assert told(tmp_path).problems == looked.problems and not told(tmp_path).in_force
 
 
-def test_a_wrong_policy_is_said_and_left(look: Callable[[Libvirt], Looked]) -> None:
-    host = Libvirt(raw().replace("target='vda' resource", "target='vdz' resource"))
-    looked = look(host)
-    assert "the domain has no such disk" in looked.problems[0] and not looked.failed
-    assert host.defined == 0
+def test_a_monitor_that_does_not_answer(look: Look, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a migration: another try."""
+    one = Domain(policy())
+
+    def refuse(_name: str, _arguments: Any = None) -> Any:
+        raise MonitorError("libvirt refused a monitor command: cannot acquire state change lock")
+
+    monkeypatch.setattr(one.qemu, "execute", refuse)
+    looked = look(one)
+    assert looked.failed and "cannot acquire state change lock" in looked.problems[0]
+    assert not told(tmp_path).in_force
+
+
+def test_a_device_that_comes_and_goes(look: Look) -> None:
+    one = Domain(policy())
+    look(one)
+    second = "<disk type='file'><source file='/b'/><target dev='vdb' bus='virtio'/><alias name='virtio-disk1'/></disk>"
+    one.xml, one.qemu.there = LIVE.format(policy=policy(), more=second), {"virtio-disk0", "virtio-disk1"}
+    look(one)
+    assert set(one.qemu.state) == {"virtio-disk0", "virtio-disk1"}
+    one.xml = LIVE.format(policy=policy(), more="")
+    one.qemu.resources["idletime-sda"]["devices"].pop()
+    assert look(one).problems == () and list(one.qemu.state) == ["virtio-disk0"]
+
+
+# ---- the guest's wish
+
+DEMOTE = "<i:guest control='demote'/>"
+CHANNEL = "<channel type='unix'><source path='/c'/><target type='virtio' name='org.idletime.agent.0'/></channel>"
+
+
+def test_a_guest_lowers_itself(look: Look) -> None:
+    """On record before it is in force, and after a restart without being asked again."""
+    one = Domain(policy("foreground", inner=DEMOTE), more=CHANNEL)
+    looked = look(one, Wish(True))
+    assert looked.channel == "/c" and looked.problems == ()
+    assert one.qemu.state == {"virtio-disk0": ("sda", "background", "")}
+    assert wish.of_domain(etree.fromstring(one.xml)) == Wish(True)
+    assert look(one).grant.background
+    look(one, Wish())
+    assert one.qemu.state == {"virtio-disk0": ("sda", "foreground", "")}
+    assert wish.NAMESPACE not in one.xml
+
+
+def test_what_qemu_refuses_of_a_wish_is_refused(look: Look) -> None:
+    """The policy itself is in force."""
+    one = Domain(policy("foreground", inner=DEMOTE), more=CHANNEL)
+    look(one)
+    obey = one.qemu.do_idletime_set
+
+    def refuse(arguments: dict[str, Any]) -> None:
+        if arguments.get("background-queues"):
+            raise MonitorError("QEMU refused idletime-set: no")
+        obey(arguments)
+
+    one.qemu.do_idletime_set = refuse  # type: ignore[method-assign]
+    looked = look(one, Wish(False, (QueueWish({"target": "vda"}, "1"),)))
+    assert [refusal.code for refusal in looked.grant.refused] == ["failed"]
+    assert one.qemu.state == {"virtio-disk0": ("sda", "foreground", "")} and looked.problems == ()
+
+
+def test_a_wish_is_not_blamed_for_another_device(look: Look) -> None:
+    """One that QEMU always refuses to attach; the wish for the other one is in force."""
+    second = "<disk type='file'><source file='/b'/><target dev='vdb' bus='virtio'/><alias name='virtio-disk1'/></disk>"
+    one = Domain(policy("foreground", inner=DEMOTE), FakeQemu(there=["virtio-disk0"]), more=CHANNEL + second)
+    looked = look(one, Wish(False, (QueueWish({"target": "vda"}, "1"),)))
+    assert looked.failed and "virtio-disk1: QEMU refused idletime-attach" in looked.problems[0]
+    assert one.qemu.state == {"virtio-disk0": ("sda", "foreground", "1")} and looked.grant.refused == ()
+
+
+def test_a_migration_lets_nothing_be_kept(look: Look, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What libvirt refuses for now is said and tried again, and keeps no disk from its resource."""
+    one = Domain(policy(inner="<i:cpu class='minimal'/>"))
+
+    def refuse(*_: Any) -> None:
+        raise libvirt.libvirtError("cannot acquire state change lock")
+
+    monkeypatch.setattr(one, "setMetadata", refuse)
+    looked = look(one)
+    assert looked.failed and "state change lock" in looked.problems[0]
+    assert one.qemu.state == {"virtio-disk0": ("sda", "background", "")}
+
+
+def test_without_a_channel(look: Look) -> None:
+    (problem,) = look(Domain(policy(inner=DEMOTE))).problems
+    assert "has no channel org.idletime.agent.0; remedy: virsh attach-device" in problem
+
+
+# ---- processor and memory
+
+def test_the_share_goes_back_to_what_it_was(look: Look) -> None:
+    one = Domain(policy(inner="<i:cpu class='minimal'/>"))
+    one.setSchedulerParametersFlags({"cpu_shares": 50}, 0)
+    look(one)
+    assert one.set == {"cpu_shares": native.MIN_SHARES} and native.NAMESPACE in one.xml
+    look(one)
+    one.xml = one.xml.replace("<i:cpu class=\"minimal\"/>", "").replace("<i:cpu class='minimal'/>", "")
+    assert "i:cpu" not in one.xml
+    look(one)
+    assert one.set == {"cpu_shares": 50} and native.NAMESPACE not in one.xml
+
+
+def test_a_share_of_cgroup_v2(look: Look, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """2 of 100 is ten times what v1 gives: the domain's group, not that of its threads, is idle; first not, at the way back."""
+    own, groups = "/machine.slice/machine-qemu\\x2d1\\x2dweb.scope", tmp_path / "cgroup"
+    (groups / own[1:] / "libvirt/emulator").mkdir(parents=True)
+    idle = groups / own[1:] / "cpu.idle"
+    idle.write_text("0\n")
+    (groups / own[1:] / "libvirt/emulator/cpu.idle").write_text("0\n")
+    (tmp_path / "proc/7").mkdir(parents=True)
+    (tmp_path / "proc/7/cgroup").write_text(f"0::{own}/libvirt/emulator\n")
+    monkeypatch.setattr(native, "CGROUPS", str(groups))
+    monkeypatch.setattr(native, "PROCESSES", str(tmp_path / "proc"))
+    monkeypatch.setattr(native, "pid_of", lambda name, uri: 7)
+    at: list[str] = []
+    one = Domain(policy(inner="<i:cpu class='minimal'/>"))
+    set_shares = one.setSchedulerParametersFlags
+    monkeypatch.setattr(one, "setSchedulerParametersFlags", lambda values, flags: (at.append(idle.read_text().strip()),
+                                                                                  set_shares(values, flags)))
+    one.setSchedulerParametersFlags({"cpu_shares": 50}, 0)
+    look(one)
+    assert (idle.read_text(), one.set) == ("1", {"cpu_shares": 2})
+    assert (groups / own[1:] / "libvirt/emulator/cpu.idle").read_text() == "0\n"
+    one.xml = one.xml.replace("<i:cpu class=\"minimal\"/>", "").replace("<i:cpu class='minimal'/>", "")
+    look(one)
+    assert (idle.read_text(), one.set, at) == ("0", {"cpu_shares": 50}, ["0", "0", "0"])
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not Path("/sys/fs/cgroup/cpu").is_dir(), reason="needs cgroups of v1, and root")
+def test_this_kernel_takes_no_share_of_an_idle_group() -> None:
+    """Why the order matters; shown with v1's cpu.shares, which is the same scheduler's."""
+    group = Path("/sys/fs/cgroup/cpu/idletime-test")
+    group.mkdir()
+    try:
+        if not (group / "cpu.idle").exists():
+            pytest.skip("a kernel before 5.15")
+        (group / "cpu.idle").write_text("1")
+        with pytest.raises(OSError, match="Invalid argument"):
+            (group / "cpu.shares").write_text("50")
+        (group / "cpu.idle").write_text("0")
+        (group / "cpu.shares").write_text("50")
+    finally:
+        group.rmdir()
+
+
+def test_what_libvirt_cannot_do_is_said(look: Look) -> None:
+    (problem,) = look(Domain(policy(inner="<i:memory soft-limit='1MiB'/>"))).problems
+    assert problem.startswith("soft-limit 1024 is not in force: ") and "give libvirtd its cgroup" in problem
+
+
+def test_no_throttle_of_cgroup_v2(look: Look, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was a throttle under an earlier version is taken back; the policy's share is set all the same."""
+    one = Domain(policy(inner="<i:cpu class='minimal'/><i:memory soft-limit='1MiB'/>"))
+    one.xml = one.xml.replace("<metadata>", f"<metadata><b:before xmlns:b='{native.NAMESPACE}' soft-limit=''/>", 1)
+    monkeypatch.setattr(native, "CGROUPS", str(tmp_path))
+    (tmp_path / "cgroup.controllers").touch()
+    back: list[dict[str, int]] = []
+    monkeypatch.setattr(one, "setMemoryParameters", lambda values, flags: back.append(values))
+    (problem,) = look(one).problems
+    assert "soft-limit 1048576 is not in force: of cgroup v2" in problem and "; remedy: " in problem
+    assert back == [{"soft_limit": 9007199254740991}] and one.set == {"cpu_shares": 2}
+
+
+@pytest.mark.parametrize("want, now, before, to_set, kept", [
+    ({}, {"shares": "7"}, {}, {}, {}),
+    ({"shares": "2"}, {"shares": "7"}, {}, {"shares": "2"}, {"shares": "7"}),
+    ({"shares": "2"}, {"shares": "2"}, {"shares": "7"}, {}, {"shares": "7"}),
+    ({"shares": "2"}, {"shares": "2"}, {}, {}, {}),
+    ({"shares": "2"}, {"shares": "9"}, {"shares": "7"}, {"shares": "2"}, {"shares": "7"}),
+    ({}, {"shares": "2"}, {"shares": "7"}, {"shares": "7"}, {}),
+    ({"shares": "2", "group-idle": "1"}, {"shares": "7", "group-idle": "0"}, {}, {"shares": "2", "group-idle": "1"},
+     {"shares": "7", "group-idle": "0"}),
+    ({"soft-limit": "1"}, {"shares": "2"}, {"shares": ""}, {"soft-limit": "1", "shares": ""}, {"soft-limit": ""}),
+])
+def test_what_is_set_and_put_back(want: Any, now: Any, before: Any, to_set: Any, kept: Any) -> None:
+    assert native.change(want, now, before) == (to_set, kept)

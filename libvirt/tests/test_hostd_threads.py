@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import socket
 import threading
 import time
@@ -213,6 +214,23 @@ def test_a_lost_line_is_connected_again(tmp_path: Path, monkeypatch: pytest.Monk
         assert await asyncio.get_running_loop().sock_recv(line, 1) == b""
 
     run(work)
+
+
+def test_only_the_domains_qemu_is_spoken_to(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Somebody else's socket at the channel's path is left at once; it hears nothing."""
+
+    async def work() -> None:
+        guest = Guest(tmp_path)
+        stranger = Channel("d", guest.path, guest.ears(), pid=1)
+        line = await guest.accept()
+        assert await asyncio.get_running_loop().sock_recv(line, 1) == b"" and not stranger.open
+        stranger.close()
+        mine = Channel("d", guest.path, guest.ears(), pid=os.getpid())
+        assert await read_line(await guest.accept()) == b"\nhello\n"
+        mine.close()
+
+    run(work)
+    assert f"domain 'd': process {os.getpid()} listens at the agent's channel" in caplog.text
 
 
 def test_nobody_listens(tmp_path: Path) -> None:

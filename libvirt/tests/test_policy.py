@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The policy: valid and invalid cases with exact errors; schema and parser say the same; units; edits."""
+"""The policy: valid and invalid cases with exact errors; schema and parser say the same; units."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import idletime
 from conftest import DATA
 from idletime import policy
 from idletime.errors import Kind, PolicyError
-from idletime.policy import Class, DevicePolicy, edit
+from idletime.policy import Class, DevicePolicy
 from idletime.policy.grammar import CHILDREN
 from idletime.policy.units import BadValue
 
@@ -221,130 +221,3 @@ def test_no_policy():
 
 def test_a_policy_elsewhere_is_none_of_ours():
     assert policy.parse(f"<domain><devices><policy {NAMESPACE} class='guest'/></devices></domain>") is None
-
-
-# ---- edits
-
-DOMAIN = """<domain type='kvm'>
-  <name>a</name>
-  <!-- kept -->
-  <os/>
-</domain>
-"""
-
-
-def test_mark_and_back():
-    marked = edit.with_class(DOMAIN, "background")
-    assert marked == DOMAIN.replace(
-        "<name>a</name>",
-        """<name>a</name>
-  <metadata>
-    <idletime:policy xmlns:idletime='urn:idletime:policy:1' class='background'/>
-  </metadata>""",
-    )
-    assert edit.with_class(marked, "foreground") == marked.replace("background", "foreground")
-    assert edit.without(marked) == DOMAIN
-    assert edit.without(DOMAIN) == DOMAIN
-
-
-def test_set():
-    marked = edit.with_class(DOMAIN, "background")
-    changed = edit.with_settings(
-        marked,
-        {
-            "interval-us": "5000",
-            "max-hold-ms": "0",
-            "auto": "on",
-            "budget-percent": "3",
-            "max-request-bytes": "65536",
-            "max-inflight": "2",
-            "weight": "50",
-            "shadow": "on",
-            "rate-bps": "5000000",
-        },
-    )
-    assert policy.parse(changed).settings == {
-        None: {
-            "interval-us": 5000,
-            "max-hold-ms": 0,
-            "auto": True,
-            "budget-percent": 3,
-            "max-request-bytes": 65536,
-            "max-inflight": 2,
-            "weight": 50,
-            "shadow": True,
-            "rate-bps": 5000000,
-        }
-    }
-    again = edit.with_settings(changed, {"interval-us": "6000"})
-    assert again == changed.replace("us='5000'", "us='6000'")
-    one = edit.with_settings(again, {"interval-us": "7", "class": "guest"}, "sda")
-    assert policy.parse(one).settings["sda"] == {"interval-us": 7}
-    assert policy.parse(one).class_ is Class.GUEST
-
-
-def test_what_is_no_number_in_the_policy():
-    settings = {"rate-bps": "0", "max-hold-ms": "0", "shadow": "off"}
-    xml = edit.with_settings(edit.with_class(DOMAIN, "background"), settings)
-    assert policy.parse(xml).settings == {None: {"rate-bps": 0, "max-hold-ms": 0, "shadow": False}}
-    assert "rate='unknown'" in xml and "max='never'" in xml and "shadow='no'" in xml
-
-
-def test_set_auto_off_drops_the_budget():
-    xml = edit.with_settings(edit.with_class(DOMAIN, "background"), {"auto": "on", "budget-percent": "3"})
-    assert policy.parse(edit.with_settings(xml, {"auto": "off"})).settings == {None: {"auto": False}}
-
-
-def test_set_device():
-    marked = edit.with_class(DOMAIN, "background")
-    one = edit.with_device(
-        edit.with_device(marked, "disk", "vda", {"class": "guest"}), "disk", "vda", {"queues": "1-2"}
-    )
-    every = edit.with_device(one, "interface", None, {"dscp": "8"})
-    found = policy.parse(every)
-    assert [(device.target, device.class_, device.queues) for device in found.disks] == [("vda", Class.GUEST, "1-2")]
-    assert [(device.target, device.dscp) for device in found.interfaces] == [(None, "8")]
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda xml: edit.with_settings(xml, {"interval": "5"}),
-        lambda xml: edit.with_device(xml, "disk", "vda", {"weight": "5"}),
-        lambda xml: edit.with_settings(edit.without(xml), {"weight": "5"}),
-    ],
-)
-def test_set_refuses(change):
-    with pytest.raises(PolicyError) as raised:
-        change(edit.with_class(DOMAIN, "background"))
-    assert raised.value.findings[0].remedy
-
-
-def test_values_of_set_are_quoted():
-    """A value cannot leave its attribute."""
-    changed = edit.with_class(DOMAIN, "background")
-    for value in ("x' class='y\"<&", "another' class='z", 'a third" class="z'):
-        changed = edit.with_device(changed, "disk", None, {"resource": value})
-        assert etree.fromstring(changed).find(".//{*}disk").attrib == {"resource": value}
-
-
-def test_policy_text_stands_alone():
-    xml = edit.with_settings(edit.with_class(DOMAIN, "background"), {"weight": "5"})
-    text = edit.element_text(xml)
-    assert policy.parse(text) == policy.parse(xml).__class__(**{**policy.parse(xml).__dict__, "line": 1})
-    bare = etree.fromstring(edit.for_libvirt(text))
-    assert [one.tag for one in bare.iter()] == ["policy", "share"]
-    assert policy.parse(edit.replaced(DOMAIN, text)).settings == {None: {"weight": 5}}
-
-
-def test_set_takes_units_too():
-    """As the policy has them; a bare number is in the unit of the property's name."""
-    pairs = {
-        "max-hold-ms": ("5s", "5000"),
-        "max-request-bytes": ("64KiB", "65536"),
-        "rate-bps": ("100Mbit", "100000000"),
-        "budget-percent": ("3%", "3"),
-    }
-    marked = edit.with_class(DOMAIN, "background")
-    one, other = ({"auto": "on", **{name: pair[which] for name, pair in pairs.items()}} for which in (0, 1))
-    assert policy.parse(edit.with_settings(marked, one)) == policy.parse(edit.with_settings(marked, other))

@@ -12,13 +12,14 @@ from pathlib import Path
 import pytest
 
 from conftest import DATA
-from idletime.compiler.facts import Source
-from idletime.resolve import LibvirtFiles, resolve
+from idletime.facts import Source
+from idletime.resolve import resolve
 from idletime.resolve.ceph import hosts_of
 from idletime.resolve.files import Mount
 from idletime.resolve.names import resource_name
 from idletime.resolve.qcow2 import chain
 from idletime.resolve.tree import Tree
+from lookups import LibvirtFiles
 
 ROOM = Path(__file__).parents[1]
 
@@ -160,7 +161,7 @@ CLOUD_INTERFACES = [
 
 
 def described(host: str, sources: list[Source]) -> str:
-    """Looked up as the hook does it: in libvirtd's own files."""
+    """With what libvirt says of its networks and pools."""
     return "".join(describe(one, host, LibvirtFiles(Tree(host))) for one in sources)
 
 

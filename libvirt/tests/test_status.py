@@ -4,31 +4,44 @@
 from __future__ import annotations
 
 import json
-import sys
 from argparse import Namespace
 
 import pytest
 
-from fakes import DeadMonitor, FakeMonitor, LockedMonitor, device, resource
+from fakes import FakeQemu, device, resource, stock
 from idletime import arena, explain, hostview, status
 from idletime.cli import show
 from idletime.conf.resources import Resource, Resources
-from idletime.conf.rules import Decision
-from idletime.policy import Class, Policy, edit
+from idletime.conf.rules import Decision, Rules
+from idletime.errors import MonitorError
+from idletime.hostd.act import STOCK, STOCK_SEEN
+from idletime.observed import ObserverState
+from idletime.policy import Class, Policy
+from idletime.resolve import Host
 from nodes import POLICY
-from test_arena import write_arena
+from test_arena import lives, write_arena
 
 XML = f"""<domain type='kvm'><name>a</name><metadata>{POLICY.format(class_="background")}</metadata>
   <devices><disk type='file' device='disk'><source file='/a'/><target dev='vda' bus='virtio'/>
   <alias name='ua-idletime-vda'/></disk></devices></domain>"""
 
 
-def build(monitor, xml=XML, state="running", run_dir="/run/idletime"):
-    return status.build("vm", "0-0", state, True, status.facts_of(xml, None, monitor, run_dir))
+BARE = XML.replace(POLICY.format(class_="background"), "")
+
+
+class Locked:
+    """libvirt refuses."""
+
+    def execute(self, name, arguments=None):
+        raise MonitorError("libvirt refused a monitor command: operation forbidden for read only access")
+
+
+def build(monitor, xml=XML, state="running", run_dir="/run/idletime", known=Rules()):
+    return status.build("vm", "0-0", state, True, status.facts_of(xml, Host(), monitor, run_dir, known))
 
 
 def running(**settings):
-    return FakeMonitor(
+    return FakeQemu(
         [
             resource(
                 "sda",
@@ -53,14 +66,32 @@ def test_not_in_force(settings):
     assert build(running(**settings)).in_force is False
 
 
-@pytest.mark.parametrize(
-    "monitor, words", [(DeadMonitor(None), "its QEMU is stock"), (LockedMonitor(None), "read only")]
-)
-def test_unknown_is_none_and_never_zero(monitor, words):
+@pytest.mark.parametrize("monitor, in_force, words", [(stock(), False, "its QEMU is stock"), (Locked(), None, "read only")])
+def test_unknown_is_none_and_never_zero(monitor, in_force, words):
     found = build(monitor)
-    assert found.in_force is None
+    assert found.in_force is in_force
     assert found.devices[0].held is None and found.resources[0].collisions is None
     assert words in found.problems[0]
+
+
+def test_what_a_rule_says():
+    known = Rules((), Policy(Class.FOREGROUND), "a.toml")
+    found = build(running(class_="foreground"), BARE.replace("/a'", "/tmp'"), known=known)
+    assert (found.class_, found.by) == ("foreground", "default")
+    assert build(None, BARE).class_ is None
+
+
+def test_a_nic_that_passes_qemu_by_is_not_seen():
+    monitor = running()
+    monitor.resources["idletime-sda"]["devices"][0]["seen"] = False
+    assert build(monitor).devices[0].seen is False and build(running()).devices[0].seen is True
+
+
+def test_another_generation_on_the_resource_is_a_problem():
+    """Of it nothing is seen. What idletimed carries out is in force nevertheless."""
+    found = build(running(generation=4, other_generations=[3]))
+    assert found.in_force is True and (found.resources[0].generation, found.resources[0].other_generations) == (4, (3,))
+    assert "uses generation 4 of the arena, others use 3: they do not see each other; remedy" in found.problems[0]
 
 
 def test_a_wrong_policy_is_a_problem_and_no_failure():
@@ -76,14 +107,14 @@ def test_what_is_not_resolved_is_a_problem():
     found = build(running(), xml)
     assert [one.target for one in found.devices] == ["vda"] and found.in_force is False
     assert found.problems == (
-        "disk target='vdb': not resolved, so left out: there is no block device /dev/nosuch; remedy: correct the path, or "
-        "bring the device up, or name one: in /etc/idletime/resources.d, or <disk target='vdb' resource='NAME'/> "
+        "warning: disk target='vdb': not resolved, so left out: there is no block device /dev/nosuch; remedy: correct the "
+        "path, or bring the device up, or name one: in /etc/idletime/resources.d, or <disk target='vdb' resource='NAME'/> "
         "('none' leaves it out)",
     )
 
 
 def test_table_and_json_are_one_model(capsys, golden):
-    found = [build(running()), build(None, state="shut off"), build(None, edit.without(XML))]
+    found = [build(running()), build(None, state="shut off"), build(None, BARE)]
     show.result(Namespace(json=False), None, lambda: show.status(found))
     table = capsys.readouterr().out
     golden(show_data("status.txt"), table)
@@ -110,15 +141,6 @@ def test_colours_on_a_terminal_only(monkeypatch, capsys):
     assert "\x1b[3" not in capsys.readouterr().out
 
 
-def test_without_rich_a_terminal_gets_a_plain_table(monkeypatch, capsys):
-    """No package of ours asks for it."""
-    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
-    monkeypatch.setitem(sys.modules, "rich", None)
-    monkeypatch.setattr(show.importlib.util, "find_spec", lambda _name: None)
-    show.status([build(running())])
-    assert capsys.readouterr().out.startswith("domain  state")
-
-
 def look(monkeypatch, *foreground, background=()):
     monkeypatch.setattr(arena, "read", lambda path: arena.Arena(tuple(foreground), tuple(background)))
 
@@ -134,7 +156,7 @@ def look(monkeypatch, *foreground, background=()):
         (running(held=0), [], "nothing-held"),
         (running(held=0, shadow=True), [], "shadow"),
         (running(held=0, class_="foreground"), [], "foreground-class"),
-        (FakeMonitor([]), [], "stock"),
+        (FakeQemu([]), [], "stock"),
         (None, [], "unknown"),
     ],
 )
@@ -154,11 +176,10 @@ def test_explain_in_words(monkeypatch):
         "  foreground: web/vda (pid 7): last event 4.0 ms ago",
     ]
     json.dumps(explain.as_dict(own, explain.explain(found)))
-    bare = build(None, edit.without(XML))
+    bare = build(None, BARE)
     by_rule = Decision(Policy(Class.FOREGROUND), "rule", "name 'vm' fits 'v*'", "a.toml line 3")
     assert explain.lines(bare, by_rule, explain.explain(bare)) == [
         "vm: foreground, by the rule in a.toml line 3: name 'vm' fits 'v*'",
-        "  not in force: a rule is not carried out by itself; remedy: virt-idletime apply --policy foreground vm",
         "vm: no policy, so nothing of it is ever held",
     ]
     assert explain.as_dict(by_rule, [])["policy"] == {
@@ -180,6 +201,21 @@ def test_resources_of_domains_and_of_arenas(tmp_path):
     assert "cannot open" in found[0].problem
 
 
+def test_resources_that_two_generations_share(tmp_path, capsys):
+    """What is counted is one generation's; that there is another is said with what it means, also where ours is not there."""
+    write_arena(tmp_path / "sda")
+    write_arena(tmp_path / "sda/abi-4", abi=4)
+    (tmp_path / "sdb").mkdir()
+    write_arena(tmp_path / "sdb/abi-4", abi=4)
+    with lives(tmp_path / "sda"), lives(tmp_path / "sda/abi-4"), lives(tmp_path / "sdb/abi-4"):
+        found = hostview.resources([], str(tmp_path))
+    assert [(one.name, one.arena, one.generations) for one in found] == [("sda", True, (3, 4)), ("sdb", False, (4,))]
+    show.resources(found)
+    said = capsys.readouterr().err.splitlines()
+    assert "sda: QEMUs of generation 4 use it too, and are not counted: background of one generation does not wait" in said[0]
+    assert "sdb: its arena is of generation 4, this program reads 3; remedy: install" in said[1]
+
+
 def test_resources_that_only_the_operator_knows(tmp_path):
     """One whose name was mistyped is there, with the place, and nobody on it."""
     right = Resource("sda", {"interval-us": 5}, {}, True, "a.toml line 1")
@@ -189,3 +225,38 @@ def test_resources_that_only_the_operator_knows(tmp_path):
         ("sda", "a.toml line 1", {"interval-us": 5}, True, ("vm",)),
         ("sdaa", "a.toml line 4", {}, None, ()),
     ]
+
+
+def observed_by(alive, monitor, class_="foreground", declared=True):
+    """The status of a domain whose resource has, or should have, an observer."""
+    facts = status.facts_of(XML.replace("background", class_), Host(), monitor)
+    (one,) = facts.plan.resources
+    facts.observers = {one.name: ObserverState(one.name, "disk", "/dev/sda", alive, declared, (), "no right", "get it")}
+    return status.build("vm", "0-0", "running", True, facts)
+
+
+def test_seen_by_the_kernel():
+    """A foreground that passes QEMU by: stock, or with vhost. One with a slot is seen by QEMU."""
+    found = observed_by(True, stock())
+    assert [(one.seen, one.seen_by) for one in found.devices] == [(True, "the kernel")]
+    assert found.problems == (STOCK_SEEN,)
+    assert observed_by(False, stock()).devices[0].seen is None and STOCK in observed_by(False, stock()).problems
+    vhost = FakeQemu([resource("sda", [{**device("ua-idletime-vda", "foreground"), "seen": False}])])
+    assert observed_by(True, vhost).devices[0].seen_by == "the kernel"
+    assert (observed_by(False, vhost).devices[0].seen, observed_by(False, vhost).devices[0].seen_by) == (False, None)
+    assert observed_by(True, running()).devices[0].seen_by == "QEMU"
+    assert "  seen by the kernel: background waits for it" in explain.lines(found, None, explain.explain(found))
+
+
+@pytest.mark.parametrize("alive, declared, said", [(True, True, False), (False, False, False), (False, True, True)])
+def test_an_observer_that_is_declared_and_missing(alive, declared, said):
+    found = observed_by(alive, running(), "background", declared)
+    assert any("no right; remedy: get it" in problem for problem in found.problems) is said
+
+
+def test_resources_observed(tmp_path, capsys):
+    one = ObserverState("sda", "disk", "/dev/sda", False, True, (), "no right", "get it")
+    said = Resources((Resource("sda", {}, {}, True, "a.toml line 1"),))
+    show.resources(hostview.resources([], str(tmp_path), said, {"sda": one}))
+    out = capsys.readouterr()
+    assert out.out.splitlines()[1].split()[:5] == ["sda", "no", "-", "-", "no"] and "no right; remedy: get it" in out.err

@@ -17,11 +17,8 @@ import pytest
 
 import nodes
 from idletime.hostd import arena
-from idletime.hostd.protocol import Wish
-from idletime.hostd.settings import Settings
-from idletime.hostd.settle import Memory, settle
-from test_hostd_hook import Run, compiled, domain, run  # noqa: F401  run: the hook as a program
-from test_hostd_settle import Libvirt, raw
+from test_hostd_hook import Run, domain, living, run  # noqa: F401  run: the hook as a program
+from test_hostd_settle import Domain, Look, look, policy  # noqa: F401  look: one look of the daemon
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user, which needs root")
 
@@ -59,6 +56,8 @@ def run_dir(tmp_path: Path) -> Iterator[Path]:
         arena.make(f"{name}/run/sda", arena.Owner(0, 0))
         for board in ("foreground", "background"):
             (Path(name) / "run/sda" / board).write_bytes(b"")
+        with living(Path(name) / "run"):
+            pass
         yield Path(name) / "run"
 
 
@@ -81,15 +80,17 @@ def test_nothing_of_ours_can_be_opened(attacker: list[str]) -> None:
 
 
 def test_the_hook(attacker: list[str], run_dir: Path, tmp_path: Path, run: Run) -> None:  # noqa: F811
+    """Whether idletimed lives is not for others to say."""
     (tmp_path / "run").symlink_to(run_dir)
-    result = run("prepare", compiled(domain("sdb"), tmp_path / "run"))
-    assert (result.returncode, result.stderr) == (0, "")
-    assert (run_dir / "sdb").is_dir()
+    assert run(domain()).returncode == 1
+    with living(run_dir):
+        assert run(domain()).returncode == 0
 
 
-def test_the_daemon(attacker: list[str], run_dir: Path) -> None:
-    looked = settle(Libvirt(raw("sdb")), "uuid", Wish(), Settings(run_dir=str(run_dir), owner="0:0"), Memory())
-    assert looked is not None and looked.problems == ()
+def test_the_daemon(attacker: list[str], run_dir: Path, tmp_path: Path, look: Look) -> None:  # noqa: F811
+    shutil.rmtree(tmp_path / "run")
+    (tmp_path / "run").symlink_to(run_dir)
+    assert look(Domain(policy(resource="sdb"))).problems[:-1] == ()
     assert (run_dir / "sdb").is_dir()
 
 

@@ -14,25 +14,35 @@ from ..policy.edit import DEVICE_SETTABLE, SETTABLE
 
 _EPILOG = """exit status:
   0  done                                    4  the policy does not fit the domain or the host
-  1  libvirt, QEMU or the host refused       5  done in part: the rest needs a restart of the domain
+  1  libvirt, QEMU or the host refused       5  written, but not (all) in force now
   2  wrong command line                      6  there is no such domain
   3  the policy is not valid                 7  done, but a file below /etc/idletime was left out
+(doctor: 0 all is well, 1 warnings, 2 errors)
 see also virt-idletime(1), idletime-policy(5), idletimed-rules(5)"""
+
+_CHANGES = (
+    ("mark", "make domains background"),
+    ("unmark", "take the domains' own policy away: what rules and the default say holds again"),
+    ("enable", "make domains foreground that is seen; --all: all of which nothing else speaks, as the host's default"),
+    ("disable", "undo enable: take foreground policies away, or with --all the host's default"),
+)
 
 
 def parser() -> argparse.ArgumentParser:
     """The whole command line. Each command sets run=(name of a function in commands)."""
     top = argparse.ArgumentParser("virt-idletime", epilog=_EPILOG, allow_abbrev=False,
                                   formatter_class=argparse.RawDescriptionHelpFormatter,
-                                  description="Idletime policies of libvirt domains: check, compile, apply, show.")
+                                  description="Who of this host's domains is background, and what becomes of that.")
     top.add_argument("--version", action="version", version=f"%(prog)s {VERSION}")
     top.add_argument("-c", "--connect", metavar="URI", help="libvirt connection (default: libvirt's)")
     top.add_argument("--settings", metavar="FILE", type=Path, default=FILE, dest="settings_file",
                      help="settings of idletimed (default: %(default)s)")
     top.add_argument("--run-dir", metavar="DIR", help="parent of all arenas (default: run-dir of the settings)")
     commands = top.add_subparsers(metavar="COMMAND", required=True)
-    for add in (_files, _changes, _shows):
-        add(commands)
+    _check(commands)
+    for name, text in _CHANGES:
+        _change(commands, name, text)
+    _shows(commands)
     return top
 
 
@@ -40,80 +50,62 @@ def _command(commands: Any, name: str, text: str) -> argparse.ArgumentParser:
     command: argparse.ArgumentParser = commands.add_parser(
         name, help=text, description=text[0].upper() + text[1:] + ".", allow_abbrev=False)
     command.set_defaults(run=name)
+    command.add_argument("--json", action="store_true", help="print JSON")
     return command
 
 
-def _domain(command: argparse.ArgumentParser, **options: Any) -> None:
-    argument = command.add_argument("domain", metavar="DOMAIN", help="name, UUID or id of a domain", **options)
+def _domain(command: argparse.ArgumentParser, help_: str = "name, UUID or id of a domain", **options: Any) -> None:
+    argument = command.add_argument("domain", metavar="DOMAIN", help=help_, **options)
     argument.completer = complete_domain  # type: ignore[attr-defined]
 
 
-def _json(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--json", action="store_true", help="print JSON")
-
-
-def _policy(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--policy", metavar="FILE|CLASS", help="use the policy of this file instead of the domain's, "
-                         "or one that says nothing but this class (foreground, background, guest)")
-
-
-def _target(command: argparse.ArgumentParser, what: str) -> None:
-    command.add_argument("--live", action="store_true", help=f"{what} the running domain")
-    command.add_argument("--config", action="store_true", help=f"{what} what the next start uses "
-                         "(default: both, as far as there is a running and a persistent domain)")
-
-
-def _files(commands: Any) -> None:
+def _check(commands: Any) -> None:
     check = _command(commands, "check", "check the policy of a file or domain, without changing anything")
-    compile_ = _command(commands, "compile", "print the domain XML that a policy compiles to")
-    for command in (check, compile_):
-        argument = command.add_argument("source", metavar="FILE|DOMAIN", help="domain XML, - for standard input, "
-                                        "or a domain (its persistent XML)")
-        argument.completer = complete_domain  # type: ignore[attr-defined]
-        command.add_argument("--root", metavar="DIR", default="/", help="look for /sys, /proc and images below DIR")
-        _policy(command)
-    _json(check)
-    compile_.add_argument("--undo", action="store_true", help="take out what was compiled in; the policy stays")
-    compile_.add_argument("--device", metavar="FILE", help="print this device's XML, ready for virsh attach-device")
+    argument = check.add_argument("source", metavar="FILE|DOMAIN", help="domain XML, a policy, - for standard input, or a "
+                                  "domain (its persistent XML)")
+    argument.completer = complete_domain  # type: ignore[attr-defined]
+    check.add_argument("--root", metavar="DIR", default="/", help="look for /etc/idletime, /sys, /proc and images below DIR")
+    check.add_argument("--policy", metavar="FILE|CLASS", help="use the policy of this file instead of the domain's, or one "
+                       "that says nothing but this class (foreground, background, guest)")
 
 
-def _changes(commands: Any) -> None:
-    apply = _command(commands, "apply", "bring the policy into force")
-    _domain(apply)
-    _policy(apply)
-    _target(apply, "change")
-    set_ = _command(commands, "set", "change a policy and apply it, such as: set vm1 interval-us=5000")
-    _domain(set_)
-    settings = set_.add_argument("settings", nargs="+", metavar="NAME=VALUE", help=", ".join(SETTABLE) +
-                                 "; with --disk or --interface: " + ", ".join(DEVICE_SETTABLE))
-    settings.completer = complete_setting  # type: ignore[attr-defined]
-    which = set_.add_mutually_exclusive_group()
-    which.add_argument("--resource", metavar="NAME", help="for this resource only")
-    which.add_argument("--disk", metavar="TARGET", help="of this disk; 'all' of those not named")
-    which.add_argument("--interface", metavar="TARGET", help="of this interface; 'all' of those not named")
-    _target(set_, "change")
-    for name, text in (("mark", "make a domain background"), ("unmark", "make a domain foreground")):
-        command = _command(commands, name, text)
-        _domain(command)
+def _change(commands: Any, name: str, text: str) -> None:
+    command = _command(commands, name, text)
+    _domain(command, "name, UUID, id or glob such as 'ci-*'", nargs="*")
+    command.add_argument("-a", "--all", action="store_true", help="all of this host" if name in ("mark", "unmark") else
+                         "the default of this host")
+    excepted = command.add_argument("--except", action="append", default=[], metavar="DOMAIN", dest="excepted",
+                                    help="but not these (name, UUID, id or glob)")
+    excepted.completer = complete_domain  # type: ignore[attr-defined]
+    command.add_argument("-n", "--dry-run", action="store_true", help="only print what would change")
+    command.add_argument("--no-wait", action="store_true", help="do not wait until idletimed has carried it out")
+    if name == "mark":
+        command.add_argument("--class", dest="class_", choices=("background", "guest"), default=None,
+                             help="guest: the guest decides for each request, downward only (default: background)")
+        command.add_argument("--policy", metavar="FILE", help="the policy of this file instead")
+    if name in ("mark", "enable"):
+        settings = command.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", dest="values",
+                                        help=", ".join(SETTABLE))
+        settings.completer = complete_setting  # type: ignore[attr-defined]
         for kind in ("disk", "interface"):
-            command.add_argument(f"--{kind}", action="append", default=[], metavar="TARGET=RESOURCE",
-                                 help=f"name the resource of this {kind} ('all': of the others; 'none' leaves it out)")
-        _target(command, "change")
-    command.add_argument("--remove", action="store_true", help="remove the policy and all that was compiled from it")
+            command.add_argument(
+                f"--{kind}", action="append", default=[], metavar="TARGET=RESOURCE",
+                help=f"name the resource of this {kind} ('all': of the others; 'none' leaves it out); "
+                     f"TARGET:NAME=VALUE sets {', '.join(DEVICE_SETTABLE[1:])}")
 
 
 def _shows(commands: Any) -> None:
-    status = _command(commands, "status", "show what is in force, of one domain or of all with a policy")
+    status = _command(commands, "status", "show what is in force, of one domain or of all that are not stock")
     _domain(status, nargs="?")
     list_ = _command(commands, "list", "list the domains with their class")
-    list_.add_argument("--all", action="store_true", help="also domains without a policy")
+    list_.add_argument("--all", action="store_true", help="also domains that are not attached")
     explain = _command(commands, "explain", "say why a domain is what it is, and why its requests are held now")
     _domain(explain)
     resources = _command(commands, "resources", "list the resources of this host, and who is on them")
-    for command in (status, list_, explain, resources):
-        _json(command)
+    doctor = _command(commands, "doctor", "look for what keeps this host from working as it should, with remedies")
+    for command in (status, list_, explain, resources, doctor):
         command.add_argument("-r", "--readonly", action="store_true",
-                             help="read-only connection to libvirt: no numbers from QEMU")
+                             help="read-only connection to libvirt: figures are those of idletimed's last look")
 
 
 def complete_domain(parsed_args: Any, **_: Any) -> list[str]:
@@ -126,7 +118,6 @@ def complete_domain(parsed_args: Any, **_: Any) -> list[str]:
         return []
 
 
-def complete_setting(parsed_args: Any, **_: Any) -> list[str]:
-    """Names that set knows: of a device if one is named, else of resources."""
-    names = DEVICE_SETTABLE if parsed_args.disk or parsed_args.interface else SETTABLE
-    return [f"{name}=" for name in names]
+def complete_setting(**_: Any) -> list[str]:
+    """Names that --set knows."""
+    return [f"{name}=" for name in SETTABLE]

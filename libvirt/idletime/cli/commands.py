@@ -6,83 +6,102 @@ from __future__ import annotations
 import argparse
 import contextlib
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from .. import change, compiler, domains, explain, hostview, policy, resolve, status
+from .. import doctor, domains, explain, hostview, observed, policy, resolve, select, sockets, state, status
 from ..conf import resources as resources_d
 from ..conf import rules
 from ..domains import HostError
-from ..errors import Exit, Kind, PolicyError, Severity
+from ..errors import Exit, PolicyError, Severity
 from ..policy import edit
 from ..resolve.tree import Tree
-from . import show
+from ..verdict import Verdict, of_domain
+from ..xmltree import read
+from . import changes, show
 
 _Arguments = argparse.Namespace
 
 _AT_ONCE = 4  # domains asked at the same time; libvirtd serves one connection by five threads (max_client_requests)
 
 
-# ---- XML in, XML out
+# ---- check
 
 @dataclass(frozen=True)
 class _Given:
-    """Domain XML, and how the host that it is for is looked up."""
+    """Domain XML, and how the host that it is for is looked up. running: whether devices may have been plugged out."""
 
     xml: str
     lookup: resolve.Lookup | None
-    emulators: Callable[[], Collection[str]] = frozenset
-
-    def facts(self, xml: str, options: _Arguments) -> compiler.HostFacts:
-        return resolve.gather(xml, options.root, self.lookup, options.run_dir, self.emulators)
-
-
-def _source(options: _Arguments) -> _Given:
-    """Domain XML of a file, of standard input or of a domain. Of a file's, an emulator is run only if it is libvirt's."""
-    if options.source == "-":
-        return _from_file(sys.stdin.read(), options)
-    if Path(options.source).is_file():
-        return _from_file(_file(options.source), options)
-    if "/" in options.source or options.source.endswith(".xml"):
-        raise HostError(f"there is no file '{options.source}'; remedy: correct the name", Exit.USAGE)
-    connection = domains.connect(options.connect, read_only=True)
-    domain = domains.lookup(connection, options.source)
-    return _Given(domains.xml_of(domain, inactive=bool(domain.isPersistent())), domains.HostLookup(connection),
-                  lambda: domains.emulators_of(domain))
-
-
-def _from_file(xml: str, options: _Arguments) -> _Given:
-    if options.root != "/":
-        return _Given(xml, None)
-    late = domains.LateLookup(options.connect)
-    return _Given(xml, late, late.emulators)
-
-
-def _file(name: str) -> str:
-    try:
-        return Path(name).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise HostError(f"cannot read '{name}': {error}; remedy: give a readable file in UTF-8", Exit.USAGE) from error
+    running: bool = False
 
 
 def check(options: _Arguments) -> int:
-    """Everything that compile would find, without the result."""
+    """What a policy comes to on this host. Nothing is changed, and no program that the XML names is run."""
     given = _source(options)
-    xml = _with_policy(options)(given.xml)
+    xml = _with_policy(options, given.xml)
     wrong = _wrong_files(options.root)
-    if policy.parse(xml) is None:
-        show.result(options, {"policy": False, "findings": []}, ["no policy: the domain is left as it is"])
-        return Exit.SETTINGS if wrong else Exit.OK
-    result = compiler.compile(xml, given.facts(xml, options)) if _is_domain(xml) else None
-    findings = result.findings if result else ()
-    lines = [str(finding) for finding in findings]
-    lines += show.plan_lines(result.plan) if result else ["the policy is valid"]
-    show.result(options, {"policy": True, "findings": show.plain(findings),
-                          "plan": show.plain(result.plan) if result else None}, lines)
-    return Exit.FIT if result and result.plan.unresolved else Exit.SETTINGS if wrong else Exit.OK
+    if read(xml).tag != "domain":
+        return _bare(options, xml, wrong)
+    tree = Tree(options.root)
+    found = of_domain(xml, rules.load(tree), resolve.Host(options.root, given.lookup), options.run_dir, given.running)
+    if errors := [finding for finding in found.findings if finding.severity is Severity.ERROR]:
+        raise PolicyError(errors)
+    lines = [str(found.decision), *map(str, found.findings), *show.plan_lines(found.plan)]
+    show.result(options, {"policy": found.policy is not None, **_judged(found)}, lines)
+    return Exit.FIT if found.plan.unresolved else Exit.SETTINGS if wrong else Exit.OK
+
+
+def _judged(found: Verdict) -> dict[str, Any]:
+    who = found.decision
+    return {"class": who.class_, "by": who.by, "why": who.why, "place": who.place or None,
+            "findings": show.plain(found.findings), "plan": show.plain(found.plan)}
+
+
+def _bare(options: _Arguments, xml: str, wrong: bool) -> int:
+    """A policy element alone."""
+    own = policy.parse(xml)
+    lines = ["the policy is valid" if own else "no policy: the domain is left as it is"]
+    show.result(options, {"policy": own is not None, "class": own and own.class_.value, "findings": [], "plan": None}, lines)
+    return Exit.SETTINGS if wrong else Exit.OK
+
+
+def _source(options: _Arguments) -> _Given:
+    """Domain XML of a file, of standard input or of a domain."""
+    if options.source == "-":
+        return _from_file(sys.stdin.read(), options)
+    if Path(options.source).is_file():
+        return _from_file(show.file_text(options.source), options)
+    if "/" in options.source or options.source.endswith(".xml"):
+        raise HostError(f"there is no file '{options.source}'; remedy: correct the name", Exit.USAGE)
+    connection = domains.connect(options.connect, read_only=True)
+    domain = _one(connection, options.source)
+    persistent = bool(domain.isPersistent())
+    return _Given(domains.xml_of(domain, inactive=persistent), domains.HostLookup(connection), not persistent)
+
+
+def _from_file(xml: str, options: _Arguments) -> _Given:
+    return _Given(xml, None if options.root != "/" else domains.LateLookup(options.connect))
+
+
+def _with_policy(options: _Arguments, xml: str) -> str:
+    """The XML with the policy that --policy names."""
+    if not options.policy:
+        return xml
+    classes = [one.value for one in policy.Class]
+    if options.policy in classes:
+        return edit.in_domain(xml, edit.plain(options.policy))
+    if not Path(options.policy).exists():
+        raise HostError(f"'{options.policy}' is no class and no file; remedy: use {', '.join(classes)}, or the name of a "
+                        "file with a policy", Exit.USAGE)
+    text = edit.element_text(show.file_text(options.policy))
+    if text is None:
+        raise HostError(f"there is no policy in '{options.policy}'; remedy: give a policy element, or a domain with "
+                        "one", Exit.POLICY)
+    return edit.in_domain(xml, text)
 
 
 def _wrong_files(root: str = "/") -> bool:
@@ -91,101 +110,6 @@ def _wrong_files(root: str = "/") -> bool:
     found = (*resources_d.load(tree).findings, *rules.load(tree).findings)
     show.findings(found)
     return bool(found)
-
-
-def _is_domain(xml: str) -> bool:
-    return compiler.root_name(xml) != "policy"
-
-
-def compile(options: _Arguments) -> int:
-    given = _source(options)
-    if options.undo:
-        sys.stdout.write(compiler.decompile(given.xml))
-        return Exit.OK
-    xml = _with_policy(options)(given.xml)
-    if options.device:
-        device = _file(options.device)
-        result = compiler.compile_device(device, xml, given.facts(device, options))
-    else:
-        result = compiler.compile(xml, given.facts(xml, options))
-    show.findings(result.findings)
-    sys.stdout.write(result.xml)
-    return Exit.OK
-
-
-# ---- changes
-
-def _change(options: _Arguments, edited: Callable[[str], str]) -> int:
-    connection = domains.connect(options.connect, read_only=False)
-    domain = domains.lookup(connection, options.domain)
-    findings = change.apply(connection, domain, edited, options.live, options.config, options.run_dir)
-    show.findings(findings)
-    return Exit.RESTART if any(finding.kind is Kind.LIVE and finding.severity is Severity.WARNING
-                               for finding in findings) else Exit.OK
-
-
-def apply(options: _Arguments) -> int:
-    return _change(options, _with_policy(options))
-
-
-def _with_policy(options: _Arguments) -> Callable[[str], str]:
-    """The edit that --policy asks for."""
-    if not options.policy:
-        return lambda xml: xml
-    classes = [one.value for one in policy.Class]
-    if options.policy in classes:
-        text: str | None = edit.plain(options.policy)
-    elif not Path(options.policy).exists():
-        raise HostError(f"'{options.policy}' is no class and no file; remedy: use {', '.join(classes)}, or the name of a "
-                        "file with a policy", Exit.USAGE)
-    else:
-        text = edit.element_text(_file(options.policy))
-    if text is None:
-        raise HostError(f"there is no policy in '{options.policy}'; remedy: give a policy element, or a domain with "
-                        "one", Exit.POLICY)
-    return lambda xml: edit.replaced(xml, text)
-
-
-def set_(options: _Arguments) -> int:
-    settings = {}
-    for text in options.settings:
-        name, separator, value = text.partition("=")
-        if not separator:
-            raise HostError(f"'{text}' is not NAME=VALUE; remedy: write such as interval-us=5000", Exit.USAGE)
-        settings[name] = value
-    kind, target = ("disk", options.disk) if options.disk else ("interface", options.interface)
-    if target:
-        return _change(options, lambda xml: edit.with_device(xml, kind, None if target == "all" else target, settings))
-    return _change(options, lambda xml: edit.with_settings(xml, settings, options.resource))
-
-
-def mark(options: _Arguments) -> int:
-    return _change(options, _with_class(options, "background"))
-
-
-def _with_class(options: _Arguments, class_: str) -> Callable[[str], str]:
-    """The edit of mark and unmark: the class, and the resources that were named."""
-    named = [(kind, *_pair(text)) for kind in ("disk", "interface") for text in getattr(options, kind)]
-
-    def edited(xml: str) -> str:
-        xml = edit.with_class(xml, class_)
-        for kind, target, name in named:
-            xml = edit.with_device(xml, kind, None if target == "all" else target, {"resource": name})
-        return xml
-    return edited
-
-
-def _pair(text: str) -> tuple[str, str]:
-    left, separator, right = text.rpartition("=")
-    if not separator:
-        raise HostError(f"'{text}' is not TARGET=RESOURCE; remedy: write such as vda=sda", Exit.USAGE)
-    return left, right
-
-
-def unmark(options: _Arguments) -> int:
-    if options.remove:
-        return _change(options, lambda xml: edit.without(compiler.decompile(xml)))
-    return _change(options, _with_class(options, "foreground"))
 
 
 # ---- shows
@@ -200,38 +124,106 @@ def _connect(options: _Arguments, numbers: bool) -> tuple[Any, bool]:
             refused = error
         with contextlib.suppress(HostError):
             connection = domains.connect(options.connect, read_only=True)
-            print(f"note: {refused}; without QEMU's numbers", file=sys.stderr)
+            print(f"note: {refused}; figures are those of idletimed's last look", file=sys.stderr)
             return connection, False
         raise refused
     return domains.connect(options.connect, read_only=True), False
 
 
+def _one(connection: Any, word: str) -> Any:
+    """The one domain that a word names."""
+    there = {domains.named(one): one for one in domains.all_of(connection)}
+    chosen = select.select(list(there), [word])
+    if len(chosen) > 1:
+        names = ", ".join(one.name for one in chosen)
+        raise HostError(f"'{word}' fits {names}; remedy: name one", Exit.USAGE)
+    return there[chosen[0]]
+
+
 def _statuses(options: _Arguments, numbers: bool) -> list[status.DomainStatus]:
+    """Of the domain that is named, or of all of the host: libvirt's, and those that no libvirt has started."""
+    if word := getattr(options, "domain", None):
+        return [_Subject(options, word, numbers).status()]
+    known = rules.load(Tree("/"))
+    found = _of_libvirt(options, known, numbers) if _libvirt(options) else []
+    asked = numbers and not options.readonly
+    found += sockets.statuses(sockets.there(options.run_dir), known, asked, options.run_dir)
+    return sorted(found, key=lambda one: one.name)
+
+
+def _libvirt(options: _Arguments) -> bool:
+    """Whether this host has one."""
+    return bool(options.connect or options.settings.uri)
+
+
+class _Subject:
+    """The one VM that a word names."""
+
+    def __init__(self, options: _Arguments, word: str, numbers: bool) -> None:
+        self.options, self.known, self.numbers = options, rules.load(Tree("/")), numbers and not options.readonly
+        self.vms = sockets.named(options.run_dir, word)
+        if len(self.vms) > 1:
+            raise HostError(f"'{word}' fits {', '.join(one.name for one in self.vms)}; remedy: name one", Exit.USAGE)
+        if self.vms and not _is_domain(options, word):
+            return
+        self.vms = []
+        if not _libvirt(options):
+            raise select.NoSuchDomain(f"there is no VM '{word}', and by the settings (uri = \"\") this host has no libvirt; "
+                                      "remedy: 'virt-idletime list --all' names all")
+        self.connection, self.numbers = _connect(options, numbers)
+        self.domain = _one(self.connection, word)
+
+    def status(self) -> status.DomainStatus:
+        if self.vms:
+            return sockets.sample(self.vms[0], self.known, self.numbers, self.options.run_dir)
+        host = resolve.Host(lookup=domains.HostLookup(self.connection))
+        return _status(self.domain, host, self.known, self.numbers, self.options.run_dir)
+
+    def decision(self) -> rules.Decision | None:
+        """None: its own policy is wrong, which is among its problems."""
+        if self.vms:
+            return sockets.decision(self.vms[0], self.known)
+        with contextlib.suppress(PolicyError):
+            return rules.decide_xml(domains.xml_of(self.domain), self.known)
+        return None
+
+
+def _is_domain(options: _Arguments, word: str) -> bool:
+    """Whether libvirt, where there is one, has a domain of this very name."""
+    with contextlib.suppress(HostError, select.NoSuchDomain):
+        return _libvirt(options) and _one(domains.connect(options.connect, read_only=True), word) is not None
+    return False
+
+
+def _of_libvirt(options: _Arguments, known: rules.Rules, numbers: bool) -> list[status.DomainStatus]:
     connection, numbers = _connect(options, numbers)
     host = resolve.Host(lookup=domains.HostLookup(connection))
-    if getattr(options, "domain", None):
-        return [_status(domains.lookup(connection, options.domain), host, numbers, options.run_dir)]
-    listed = sorted(connection.listAllDomains(), key=lambda domain: str(domain.name()))
 
     def look(domain: Any) -> status.DomainStatus | None:
         with contextlib.suppress(HostError):  # it went away since it was listed
-            return _status(domain, host, numbers, options.run_dir)
+            return _status(domain, host, known, numbers, options.run_dir)
         return None
 
     with ThreadPoolExecutor(_AT_ONCE) as pool:  # a QEMU that is slow to answer keeps no other waiting
-        return [one for one in pool.map(look, listed) if one]
+        return [one for one in pool.map(look, domains.all_of(connection)) if one]
 
 
-def _status(domain: Any, host: resolve.Host, numbers: bool, run_dir: str) -> status.DomainStatus:
+def _status(domain: Any, host: resolve.Host, known: rules.Rules, numbers: bool, run_dir: str) -> status.DomainStatus:
     with domains.translated("look at a domain"):
-        return status.sample(domain, domains.state(domain), domains.xml_of(domain), host, numbers, run_dir)
+        return status.sample(domain, domains.state(domain), domains.xml_of(domain), host, numbers, run_dir, known)
 
 
 def status_(options: _Arguments) -> int:
     found = [one for one in _statuses(options, True) if options.domain or one.class_ or one.problems]
+    _said_alive(options)
     show.result(options, [one.as_dict() for one in found], lambda: show.status(found))
     _none_found(found)
     return Exit.OK
+
+
+def _said_alive(options: _Arguments) -> None:
+    if state.daemon(options.run_dir) is None:
+        print("warning: idletimed does not run: nothing new is carried out; remedy: systemctl start idletimed", file=sys.stderr)
 
 
 def list_(options: _Arguments) -> int:
@@ -247,32 +239,36 @@ def list_(options: _Arguments) -> int:
 def _none_found(found: list[status.DomainStatus]) -> None:
     """An empty table is an answer; why it is empty helps more."""
     if not found:
-        print("note: no domain has a policy; give it one: virt-idletime mark DOMAIN (list --all shows all)",
-              file=sys.stderr)
+        print("note: no domain is foreground or background; make some so: virt-idletime mark DOMAIN, or virt-idletime enable "
+              "--all ('list --all' shows all)", file=sys.stderr)
 
 
 def explain_(options: _Arguments) -> int:
-    connection, numbers = _connect(options, True)
-    domain = domains.lookup(connection, options.domain)
-    one = _status(domain, resolve.Host(lookup=domains.HostLookup(connection)), numbers, options.run_dir)
-    known = rules.load(Tree("/"))
-    show.findings(known.findings)
-    decision = None
-    with contextlib.suppress(PolicyError):  # its own policy is wrong, which is among its problems
-        decision = rules.decide_xml(domains.xml_of(domain), known)
+    subject = _Subject(options, options.domain, True)
+    one, decision = subject.status(), subject.decision()
+    show.findings(subject.known.findings)
     explained = explain.explain(one)
     show.result(options, explain.as_dict(decision, explained), explain.lines(one, decision, explained))
-    return Exit.SETTINGS if known.findings else Exit.OK
+    return Exit.SETTINGS if subject.known.findings else Exit.OK
 
 
 def resources(options: _Arguments) -> int:
-    found = hostview.resources(_statuses(options, True), options.run_dir, resources_d.load(Tree("/")))
+    found = hostview.resources(_statuses(options, True), options.run_dir, resources_d.load(Tree("/")),
+                              observed.read(options.run_dir))
     show.result(options, show.plain(found), lambda: show.resources(found))
     return Exit.SETTINGS if _wrong_files() else Exit.OK
 
 
-RUN: dict[str, Callable[[_Arguments], Any]] = {
-    "check": check, "compile": compile, "apply": apply, "set": set_, "mark": mark, "unmark": unmark,
-    "status": status_, "list": list_, "explain": explain_, "resources": resources,
-}
+def doctor_(options: _Arguments) -> int:
+    """Exit status: 0 all is well, 1 warnings, 2 errors."""
+    connection, ask = _connect(options, True) if _libvirt(options) else (None, not options.readonly)
+    facts = replace(doctor.gather(connection, options.settings, options.run_dir, ask), settings_wrong=options.settings_wrong)
+    report = doctor.examine(facts)
+    show.result(options, show.plain(report), lambda: show.report(report))
+    return report.status
 
+
+RUN: dict[str, Callable[[_Arguments], Any]] = {
+    "check": check, "mark": changes.mark, "unmark": changes.unmark, "enable": changes.enable_, "disable": changes.disable,
+    "status": status_, "list": list_, "explain": explain_, "resources": resources, "doctor": doctor_,
+}

@@ -12,7 +12,7 @@ from ..errors import Exit, IdletimeError, Kind, PolicyError
 from ..hostd.settings import Settings, SettingsError, load
 from .arguments import parser
 
-_CODES = {Kind.SYNTAX: Exit.POLICY, Kind.FIT: Exit.FIT, Kind.LIVE: Exit.RESTART}
+_CODES = {Kind.SYNTAX: Exit.POLICY, Kind.FIT: Exit.FIT, Kind.LIVE: Exit.PENDING}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -24,7 +24,8 @@ def main(arguments: list[str] | None = None) -> int:
     options = top.parse_args(arguments)
     from .. import domains  # late: --help and completion stay fast
     from . import commands
-    options.run_dir = options.run_dir or _settings(options.settings_file).run_dir
+    options.settings, options.settings_wrong = _settings(options.settings_file)
+    options.run_dir = options.run_dir or options.settings.run_dir
     try:
         with domains.translated(f"do {options.run}"):
             return int(commands.RUN[options.run](options))
@@ -42,13 +43,13 @@ def main(arguments: list[str] | None = None) -> int:
         return 130
 
 
-def _settings(file: Path) -> Settings:
-    """The host's settings; a wrong file is said, and is no reason not to look."""
+def _settings(file: Path) -> tuple[Settings, str]:
+    """The host's settings, and what is wrong with them: that is said, and is no reason not to look."""
     try:
-        return load(file)
+        return load(file), ""
     except SettingsError as error:
         print(f"warning: {error}; going on with the defaults", file=sys.stderr)
-        return Settings()
+        return Settings(), str(error)
 
 
 if __name__ == "__main__":

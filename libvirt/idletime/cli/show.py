@@ -6,19 +6,36 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import enum
-import importlib.util
 import json
 import sys
+import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from ..compiler.result import Plan
-from ..errors import Finding
+from ..change import Outcome
+from ..conf.rules import NOT_ATTACHED
+from ..doctor import Report
+from ..domains import HostError
+from ..errors import Exit, Finding
+from ..facts import Plan
 from ..hostview import HostResource
-from ..status import DeviceStatus, DomainStatus
+from ..status import KERNEL, DeviceStatus, DomainStatus
+
+if TYPE_CHECKING:
+    from .changes import Done
 
 UNKNOWN = "-"
-_STYLES = {"background": "cyan", "guest": "magenta", "foreground": "green", "no": "yellow", "yes": "green"}
+_STYLES = {"background": "cyan", "guest": "magenta", "foreground": "green", "no": "yellow", "yes": "green", "error": "red",
+           "warning": "yellow"}
+
+
+def file_text(name: str) -> str:
+    """Text of a file that the command line names. Raises HostError."""
+    try:
+        return Path(name).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise HostError(f"cannot read '{name}': {error}; remedy: give a readable file in UTF-8", Exit.USAGE) from error
 
 
 def plain(value: Any) -> Any:
@@ -64,11 +81,11 @@ def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     body = [list(row) for row in rows]
     right = [any(isinstance(row[column], int) for row in body) for column in range(len(head))]
     text = [list(map(_cell, row)) for row in body]
-    (_coloured if sys.stdout.isatty() and importlib.util.find_spec("rich") else _aligned)(head, text, right)
+    (_coloured if sys.stdout.isatty() else _aligned)(head, text, right)
 
 
 def _aligned(head: Sequence[str], rows: list[list[str]], right: list[bool]) -> None:
-    """For pipes, where rich would take a third of the time that a status may take, and where there is no rich."""
+    """For pipes, where rich would take a third of the time that a status may take."""
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
     for row in (head, *rows):
         cells = (cell.rjust(width) if at_right and row is not head else cell.ljust(width)
@@ -103,8 +120,12 @@ def status(found: Sequence[DomainStatus]) -> None:
     if found:
         table(("domain", "state", "device", "class", "now", "resource", "state", "interval ms", "held", "in service",
                "collisions", "in force"), [row for one in found for row in _rows(one)])
+    old = [one.figures_at for one in found if one.figures_at is not None]
+    if old:
+        when = time.strftime("%F %T", time.localtime(min(old)))
+        print(f"note: figures are those of idletimed's last looks, the oldest of {when}", file=sys.stderr)
     for one in found:
-        for problem in one.problems:
+        for problem in (*one.problems, *([f"its guest asks for: {one.asked}"] if one.asked else ())):
             print(f"{one.name}: {problem}", file=sys.stderr)
 
 
@@ -118,11 +139,80 @@ def _rows(one: DomainStatus) -> list[tuple[Any, ...]]:
 def _row(one: DomainStatus, device: DeviceStatus, resources: dict[str, Any]) -> tuple[Any, ...]:
     resource = resources[device.resource]
     interval = resource.interval_us_wanted if resource.interval_us is None else resource.interval_us
-    return (one.name, one.state, device.target, device.class_wanted, device.class_now, resource.name, resource.state,
+    now = device.class_now or _by_kernel(device)
+    return (one.name, one.state, device.target, device.class_wanted, now, resource.name, resource.state,
             f"{interval / 1000:g}", device.held, device.in_service, resource.collisions, one.in_force)
 
 
+def _by_kernel(device: DeviceStatus) -> str | None:
+    return f"seen by {KERNEL}" if device.seen_by == KERNEL else None
+
+
 def resources(found: Sequence[HostResource]) -> None:
-    table(("resource", "arena", "foreground", "background", "domains", "stands for", "said in"), [
-        (one.name, "yes" if one.arena else "no", one.foreground, one.background, ", ".join(one.domains) or None,
-         " > ".join(one.trail) or None, one.said) for one in found])
+    table(("resource", "arena", "foreground", "background", "observed", "domains", "stands for", "said in"), [
+        (one.name, "yes" if one.arena else "no", one.foreground, one.background, one.observer and one.observer.alive,
+         ", ".join(one.domains) or None, " > ".join(one.trail) or None, one.said) for one in found])
+    for one in found:
+        if one.observer and one.observer.declared and not one.observer.alive:
+            print(one.observer, file=sys.stderr)
+    for one in found:
+        if one.problem and one.generations:
+            print(f"{one.name}: {one.problem}", file=sys.stderr)
+
+
+# ---- changes
+
+def changes(done: Sequence[Done], dry_run: bool) -> None:
+    """A line a domain, then what is not as it should be."""
+    for one in done:
+        print(f"{one.name}: {_what(one, dry_run)}")
+    for one in done:
+        for problem in one.problems:
+            print(f"{one.name}: {problem}", file=sys.stderr)
+
+
+def _what(one: Done, dry_run: bool) -> str:
+    if not one.changed:
+        return f"nothing to change: {_own(one.after)}{_force(one)}"
+    if dry_run:
+        return f"would change {_own(one.before)} to {_own(one.after)}, {one.when}{_force(one)}"
+    return f"{_own(one.after)}, {one.when}{_force(one)}"
+
+
+def _own(class_: str | None) -> str:
+    return class_ or "no policy of its own"
+
+
+def _force(one: Done) -> str:
+    """What it is in the end, where that is not its own policy's; on what."""
+    who = ""
+    if one.class_ and one.after is None:
+        who = "; so it is not attached" if one.class_ == NOT_ATTACHED else f"; so it is {one.class_}, by rules.d"
+    where = f" ({', '.join(one.devices)})" if one.devices else ""
+    return who + where + {True: "; in force", False: "; not all in force", None: ""}[one.in_force]
+
+
+def default(what: str, text: str | None, outcomes: Sequence[Outcome]) -> None:
+    """The host's default, and what has become of it."""
+    print(what)
+    if text:
+        print("".join(f"  {line}\n" for line in text.splitlines() if not line.startswith("#")), end="")
+    if outcomes:
+        table(("domain", "class", "in force", "devices"), [
+            (one.name, one.class_, one.in_force, ", ".join(one.devices) or None) for one in outcomes])
+    for one in outcomes:
+        for problem in one.problems:
+            print(f"{one.name}: {problem}", file=sys.stderr)
+
+
+# ---- doctor
+
+def report(found: Report) -> None:
+    """What is wrong, the worst first, with its remedy; then what was looked at and is well."""
+    for one in found.found:
+        print(f"{one.severity.value}: {f'{one.subject}: ' if one.subject else ''}{one.message}")
+        if one.remedy:
+            print(f"  remedy: {one.remedy}" + (f" (about {one.minutes} min)" if one.minutes else ""))
+    well = [name for name in found.checks if name not in {one.check for one in found.found}]
+    if well:
+        print(f"well: {', '.join(well)}")

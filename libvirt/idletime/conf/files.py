@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -72,7 +74,7 @@ def _read(tree: Tree, name: str) -> File:
     try:
         file.data = tomllib.loads(text)
         file.lines = _lines(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # also a number of thousands of digits, a list in lists in lists
         match = _AT_LINE.search(str(error))
         line = int(match.group(1) or len(text.splitlines())) if match else None
         file.findings.append(Finding(Severity.ERROR, Kind.SETTINGS, f"it is not TOML: {_AT_LINE.sub('', str(error))}",
@@ -104,6 +106,20 @@ def _lines(text: str) -> dict[Path, int]:
 
 def _parts(text: str) -> Path:
     return tuple(part.strip("\"'") for part in _PART.findall(text))
+
+
+Stamps = tuple[tuple[str, int, int], ...]
+
+
+def stamps(tree: Tree, folders: Iterable[str]) -> Stamps:
+    """What changes when a file of these folders does: names, times and sizes."""
+    found = []
+    for folder in folders:
+        for name in tree.names(folder):
+            with contextlib.suppress(OSError):
+                status = os.stat(tree.root + tree.real(f"{folder}/{name}"))
+                found.append((f"{folder}/{name}", status.st_mtime_ns, status.st_size))
+    return tuple(found)
 
 
 # ---- forms of values

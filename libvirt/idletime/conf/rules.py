@@ -28,7 +28,8 @@ from ..errors import Finding, PolicyError
 from ..policy.model import Class, Policy
 from ..policy.parse import parse, parse_tree
 from ..policy.units import BadValue, Form
-from ..xmltext import Document, Element
+from ..xmltree import Element
+from ..xmltree import read as read_xml
 from .files import NAMES, File, read
 
 if TYPE_CHECKING:
@@ -155,7 +156,7 @@ def decide(facts: Facts, own: Policy | None, rules: Rules) -> Decision:
 
 def decide_xml(domain_xml: str, rules: Rules) -> Decision:
     """The same for a domain's XML. Raises PolicyError where its own policy is wrong."""
-    root = Document(domain_xml).root
+    root = read_xml(domain_xml)
     return decide(facts_of(root), parse_tree(root), rules)
 
 

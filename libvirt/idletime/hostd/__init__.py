@@ -1,20 +1,35 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The host's side of a policy while domains live: idletimed, and libvirt's hook. Facts, a pure decision, an act.
+"""The host's side of policies while VMs live: idletimed, and libvirt's hook. Facts, a pure decision, an act.
 
     room        one sentence                                                      I/O
     settings    what the operator set in idletimed.toml                           reads that file
+    alive       whether idletimed is alive                                        a lock
     protocol    the guest agent's messages, as data                               none
     pace        how much of a guest is read, and when                             none
     rights      what a guest may ask for, and what its VM gets                    none
-    verdict     whether a domain may start, and which arenas it needs             none
-    owner       who runs a domain's QEMU                                        reads qemu.conf
     arena       makes the directories of arenas                                   files
-    wish        what a guest was granted, kept in the live domain                 libvirt
-    settle      brings one domain to what its policy says                         libvirt
+    act         brings one QEMU to a plan                                         QMP
+    native      processor and memory of a domain                                  libvirt, the scheduler
+    watched     what observers have to know of a VM: its part in resources, its cgroup, taps    /proc, /sys
+    observe     which observers should run, on what, and whom they leave out      none
+    observers   starts, finds, replaces and stops them                            processes
+    wish        what a guest was granted, kept in the live domain                 none
+    settle      brings one libvirt domain to what its policy says                 libvirt
+    vms         brings one VM without libvirt to what rules say                   QMP
+    folder      looks at all of those, by the clock                               threads
+    host        libvirt's events                                                  libvirt
     hands       threads with connections that carry out what may take long        libvirt
     channel     one guest agent's line                                            sockets
+    guests      what is known of one guest's agent                                none
     waiting     which domains there are, and which of them wait to be settled     none
+    records     watches what libvirt writes down of domains                       inotify
     ways        watches by which ways packets leave the host                      netlink
+    metrics_facts   what metrics are made of                                      reads RUN_DIR/.state
+    metrics_ledger  sums that only grow                                           none
+    metrics_table   all metrics, as data                                          none
+    metrics     facts to metric families                                          none
+    metrics_server  serves a page on sockets                                      a thread, sockets
+    metrics_look    takes figures by the clock, and has them served               libvirt
     daemon      joins all of it: events in, work out                              all
-    hook        what libvirt asks before a start, a restore, a migration          files
+    hook        what libvirt asks before a start: the strict setting only         files
 """

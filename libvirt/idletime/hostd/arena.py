@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Makes the directories of arenas, with owner, mode and label.
+"""Makes the directories of arenas, with owner, mode and label; who the owner is.
 
 The parent, /run/idletime, belongs to root: nobody else adds or removes an arena, and nobody else can open anything of
 ours in there, so nobody can lock it. An arena belongs to the user of QEMU, who makes the boards in it; nobody else may
@@ -10,12 +10,16 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import grp
 import os
+import pwd
 import stat
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from ..xmltree import Element
 
 PARENT_MODE = 0o711
 ARENA_MODE = 0o750
@@ -78,6 +82,13 @@ def _make_parent(parent: Path) -> Path:
     return parent
 
 
+def present(run_dir: str | Path) -> frozenset[str]:
+    """The names of the arenas that are there. QEMU's user cannot make one that somebody removed."""
+    with contextlib.suppress(OSError), os.scandir(run_dir) as found:
+        return frozenset(entry.name for entry in found if entry.is_dir(follow_symlinks=False))
+    return frozenset()
+
+
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     """One maker at a time: nobody finds an arena that has not got its owner yet. Raises ArenaError."""
@@ -129,3 +140,24 @@ def selinux_label(path: Path) -> None:
         os.setxattr(path, "security.selinux", ":".join(context).encode() + b"\0")
     except (OSError, IndexError):
         pass  # no module, or no right: restorecon and the module's file contexts do it
+
+
+# ---- the owner
+
+def owner_of(text: str) -> Owner:
+    """ "user:group", names or numbers ("+64055:+64055", as libvirt writes them). Raises ValueError."""
+    user, _, group = text.partition(":")
+    try:
+        uid = int(user) if user.lstrip("+").isdecimal() else pwd.getpwnam(user).pw_uid
+        if not group:
+            return Owner(uid, pwd.getpwuid(uid).pw_gid)
+        return Owner(uid, int(group) if group.lstrip("+").isdecimal() else grp.getgrnam(group).gr_gid)
+    except KeyError as error:
+        raise ValueError(f"the owner of arenas, '{text}': {error.args[0]}; use an existing user and group") from None
+
+
+def owner_of_domain(live: Element, setting: str, capabilities: Callable[[], Element]) -> Owner:
+    """Who runs the QEMU of a domain: the setting, else its label, else libvirt's own for domains. Raises ValueError."""
+    label = setting or live.findtext("./seclabel[@model='dac']/label") or \
+        capabilities().findtext("./host/secmodel[model='dac']/baselabel[@type='kvm']")
+    return owner_of(label) if label else Owner(0, 0)

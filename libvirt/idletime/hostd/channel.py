@@ -14,6 +14,7 @@ import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ..qmp import peer_of
 from . import protocol
 from .pace import WISH_COST, Pace, line_cost
 
@@ -40,8 +41,9 @@ class Ears:
 class Channel:
     """The line to one guest, kept open until close()."""
 
-    def __init__(self, name: str, path: str, ears: Ears) -> None:
-        self.name, self.path = name, path
+    def __init__(self, name: str, path: str, ears: Ears, pid: int | None = None) -> None:
+        """pid: of the QEMU that has to be at the other end; None is not known."""
+        self.name, self.path, self.pid = name, path, pid
         self._ears = ears
         self._loop = asyncio.get_running_loop()
         self._socket: socket.socket | None = None
@@ -80,6 +82,7 @@ class Channel:
         line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
         try:
             line.connect(self.path)
+            self._check_peer(line)
         except OSError as error:
             line.close()
             log.debug("%s: %s: %s", self.name, self.path, error)
@@ -92,6 +95,14 @@ class Channel:
         self._error_at = self._loop.time() - ERROR_SECONDS
         self._listen()
         self.say(b"\n" + self._ears.on_open())
+
+    def _check_peer(self, line: socket.socket) -> None:
+        """Who listens is the domain's QEMU, not somebody else who could make a socket there. Raises OSError."""
+        peer = peer_of(line).pid
+        if self.pid is not None and peer != self.pid:
+            log.warning("domain '%s': process %d listens at the agent's channel %s, not its QEMU (%d): not spoken to",
+                        self.name, peer, self.path, self.pid)
+            raise PermissionError(f"process {peer} is not QEMU")
 
     def _hang_up(self) -> None:
         if self._timer is not None:

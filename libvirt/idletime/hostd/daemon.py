@@ -4,8 +4,8 @@
     idletimed [--config FILE] [--connect URI] [--debug]
 
 Events mark domains; a few threads settle the marked ones; agents' states are wishes that the next look takes into
-account. Nothing is kept here that is not in libvirt or in QEMU: when it is down, all stays as it was set, and when
-it comes back it looks at everything once.
+account. VMs without libvirt are looked at by the clock (folder.py). Nothing is kept here that is not in libvirt or in
+QEMU: when it is down, all stays as it was set, and when it comes back it looks at everything once.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import argparse
 import asyncio
 import contextlib
 import logging
+import os
 import secrets
 import signal
 import sys
@@ -22,21 +23,31 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..conf import resources, rules
+from .. import VERSION, state
+from ..conf import files, resources, rules
 from ..resolve.tree import Tree
+from . import alive, arena, native
 from . import settings as settings_room
 from .channel import Channel, Ears
+from .folder import Folder
 from .guests import Agent
 from .hands import Hands
 from .host import Host, Listener
+from .metrics_look import Counts, Looks
+from .observe import decide
+from .observers import Observers
 from .protocol import State
+from .records import Records
 from .settings import Settings
-from .settle import Looked, Memory, settle
+from .settle import Looked, settle
 from .waiting import Queue
+from .watched import Part
 from .ways import Watch
 
-TICK_SECONDS = 5.0
-"""How often silence and hanging threads are looked for."""
+TICK_SECONDS = 2.0
+"""How often silence, hanging threads and changed files are looked for."""
+
+_FOLDERS = (rules.FOLDER, resources.FOLDER)
 
 log = logging.getLogger("idletimed")
 
@@ -48,37 +59,68 @@ class Daemon:
         self.settings = settings
         self.session = f"host-{secrets.token_hex(4)}"
         self.loop = asyncio.get_running_loop()
-        self.queue, self.memory = Queue(), Memory()
+        self.queue, self.rules = Queue(), rules.Rules()
         self.agents: dict[str, Agent] = {}
         self.channels: dict[str, Channel] = {}
         self.said: dict[str, tuple[str, ...]] = {}
         self.wrong: tuple[str, ...] = ()
+        self.read: files.Stamps = ()
+        self.arenas: frozenset[str] = frozenset()
+        self.resynced = 0.0
         self.wake = asyncio.Event()
         self.begun = 0
         self.tasks: set[asyncio.Task[None]] = set()  # the loop itself keeps only weak references
         self.stopping = False
-        self.host = Host(settings.uri, Listener(self.appeared, self.touched, self.reset))
-        self.hands = Hands(self.host.open)
-        self.watch = Watch(self._touch_all)
+        self.host = Host(settings.uri, Listener(self.appeared, self.touched, self.reset)) if settings.uri else None
+        self.hands = Hands(self.host.open if self.host else lambda: None)
+        self.parts: dict[str, Part] = {}
+        self.unseen: set[str] | None = set() if self.host is None else None  # domains not looked at yet; None: nobody knows
+        self.observers, self.said_of = Observers(settings), resources.Resources()
+        self.counts = Counts()
+        self.metrics = Looks(settings, self.counts, self.hands.connect)
+        self.folder = Folder(settings, lambda: self.rules, self._say, self.observe, self.counts.look)
+        self.watch = Watch(self.touch_all)
+        self.names: dict[str, str] = {}  # UUID of each domain that runs
+        self.records = Records(native.RECORDS.get(settings.uri), self.rerouted)
 
     # ---- what happens
 
     def appeared(self, uuids: list[str]) -> None:
         """libvirt is there, with these domains."""
+        state.keep_domains(self.settings.run_dir, uuids)
         for uuid in self.queue.known() - set(uuids):
             self._forget(uuid)
+        if self.unseen is None:
+            self.unseen = set(uuids)
         for uuid in uuids:
             self.touched(uuid)
+        self.records.watch()
+        self.observe()
 
     def touched(self, uuid: str) -> None:
         """Something happened to a domain."""
         self.queue.touch(uuid, self.loop.time())
         self.wake.set()
 
-    def _touch_all(self) -> None:
+    def rerouted(self, name: str) -> None:
+        """Something else is behind a device of a running domain."""
+        if name in self.names:
+            self.touched(self.names[name])
+
+    def touch_all(self) -> None:
+        """Look at everything anew: a signal, a change of routes or files, or the clock."""
         self._read_files()
         for uuid in self.queue.known():
             self.touched(uuid)
+        self.folder.touch_all()
+
+    def observe(self) -> None:
+        """Bring observers to what holds now. Not before all VMs have been looked at: those that run go on meanwhile."""
+        alone = self.folder.parts()
+        if self.unseen is None or self.unseen or alone is None:
+            return
+        said = {one.name: one.observe for one in self.said_of.all}
+        self.observers.want(decide([*self.parts.values(), *alone], said) if self.settings.observer else ())
 
     def reset(self, uuid: str) -> None:
         """A guest was reset: its processes are gone, and so is what they asked for."""
@@ -110,9 +152,15 @@ class Daemon:
             ticker.cancel()
             for channel in self.channels.values():
                 channel.close()
+            self.metrics.close()
+            self.observers.close()
             self.watch.close()
-            self.host.close()
+            self.records.close()
+            self.folder.close()
+            if self.host:
+                self.host.close()
             self.hands.close()
+            state.remove_daemon(self.settings.run_dir)
 
     def stop(self) -> None:
         """End run(); QEMUs keep what they have."""
@@ -135,32 +183,44 @@ class Daemon:
     async def _settle(self, uuid: str) -> None:
         agent = self.agents.get(uuid)
         asked = agent.asked if agent else None
-        looked, succeeded = None, False
+        looked, succeeded, began = None, False, time.monotonic()
         try:
-            looked = await self.hands.do(settle, uuid, asked, self.settings, self.memory)
+            looked = await self.hands.do(settle, uuid, asked, self.settings, self.rules)
             succeeded = looked is None or not looked.failed
         except Exception as error:  # whatever it is, the other domains are served
             self._say(uuid, uuid, (f"{type(error).__name__}: {error}",))
         self.begun -= 1
+        self.counts.look(began, not succeeded)
         self.queue.done(uuid, self.loop.time(), succeeded)
         if looked is not None:
             self._seen(uuid, looked, asked)
         elif succeeded:
             self._forget(uuid)
+        if self.unseen:
+            self.unseen.discard(uuid)
+        self.observe()
         self.wake.set()
 
     def _seen(self, uuid: str, looked: Looked, asked: Any) -> None:
         self._say(uuid, looked.name, looked.problems)
-        if not looked.active or looked.channel is None:
+        self._forget_name(uuid)
+        if looked.active:
+            self.names[looked.name] = uuid
+            if looked.part is not None:
+                self.parts[uuid] = looked.part
+        else:
+            self.parts.pop(uuid, None)
+            state.remove_domain(self.settings.run_dir, uuid)
+        if looked.channel is None:
             self._hang_up(uuid)
             return
-        if uuid in self.channels and self.channels[uuid].path != looked.channel:
+        if uuid in self.channels and (self.channels[uuid].path, self.channels[uuid].pid) != (looked.channel, looked.pid):
             self._hang_up(uuid)  # another run of the domain
         agent = self.agents.setdefault(uuid, Agent(self.session, self.loop.time()))
         agent.see(looked, asked)
         if uuid not in self.channels:
             ears = Ears(agent.message, lambda state: self.heard(uuid, state))
-            self.channels[uuid] = Channel(looked.name, looked.channel, ears)
+            self.channels[uuid] = Channel(looked.name, looked.channel, ears, looked.pid)
         elif (message := agent.message()) != agent.told:
             agent.told = message
             self.channels[uuid].say(message)
@@ -178,42 +238,61 @@ class Daemon:
         if channel is not None:
             channel.close()
 
+    def _forget_name(self, uuid: str) -> None:
+        self.names = {name: one for name, one in self.names.items() if one != uuid}
+
     def _forget(self, uuid: str) -> None:
         self._hang_up(uuid)
+        self._forget_name(uuid)
+        self.parts.pop(uuid, None)
+        state.remove_domain(self.settings.run_dir, uuid)
         self.said.pop(uuid, None)
-        self.memory.made.pop(uuid, None)
         self.queue.forget(uuid)
 
     async def _tick(self) -> None:
-        last, resync = self.loop.time(), self.loop.time()
+        last = self.resynced = self.loop.time()
         while True:
             await asyncio.sleep(TICK_SECONDS)
             now = self.loop.time()
             try:
                 self._look_around(now, last)
+                self._resync(now)
             except Exception:  # whatever it is, the next tick comes
                 log.exception("a fault of ours; going on")
-            if now - resync >= self.settings.resync_seconds:
-                resync = now
-                self._touch_all()
             last = now
+
+    def _resync(self, now: float) -> None:
+        """Look at everything where a file has changed or an arena is gone, and now and then, were an event ever lost."""
+        before, self.arenas = self.arenas, arena.present(self.settings.run_dir)
+        changed = files.stamps(Tree("/"), _FOLDERS) != self.read or bool(before - self.arenas)
+        if changed or now - self.resynced >= self.settings.resync_seconds:
+            self.resynced = now
+            self.touch_all()
 
     def _read_files(self) -> None:
         """What is wrong below /etc/idletime is logged once; such files are left out until they are mended."""
         tree = Tree("/")
-        found = tuple(map(str, (*resources.load(tree).findings, *rules.load(tree).findings)))
+        self.read = files.stamps(tree, _FOLDERS)
+        self.rules = rules.load(tree)
+        self.said_of = resources.load(tree)
+        found = tuple(map(str, (*self.said_of.findings, *self.rules.findings)))
         for problem in found:
             if problem not in self.wrong:
                 log.warning("%s", problem)
         self.wrong = found
+        with contextlib.suppress(OSError):
+            state.write_daemon(self.settings.run_dir, found, self.settings.uri, VERSION)
 
     def _look_around(self, now: float, last: float) -> None:
         """What time alone brings: silent agents, threads that hang."""
         for uuid, agent in list(self.agents.items()):
             if agent.tick(now, last):
                 self.touched(uuid)
-        if hanging := self.hands.watch(time.monotonic()):
+        hanging = self.hands.watch(time.monotonic())
+        self.counts.tick(hanging)
+        if hanging:
             log.warning("%d domains do not answer for more than 10 s; the others are served", hanging)
+            self.unseen = self.unseen and set()  # whoever hangs is not waited for
             self.wake.set()
 
 
@@ -230,11 +309,12 @@ async def _run(settings: Settings) -> None:
     daemon = Daemon(settings)
     for number in (signal.SIGTERM, signal.SIGINT):
         daemon.loop.add_signal_handler(number, daemon.stop)
+    daemon.loop.add_signal_handler(signal.SIGHUP, daemon.touch_all)
     await daemon.run()
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Exit status: 0 ended by a signal, 2 wrong settings."""
+    """Exit status: 0 ended by a signal, 1 not possible here, 2 wrong settings."""
     arguments = _arguments(argv)
     logging.basicConfig(format="idletimed: %(message)s", level=logging.DEBUG if arguments.debug else logging.INFO)
     logging.getLogger("asyncio").setLevel(logging.WARNING)
@@ -245,7 +325,16 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     if arguments.connect:
         settings = replace(settings, uri=arguments.connect)
-    asyncio.run(_run(settings))
+    try:
+        lock = alive.hold(settings.run_dir)
+    except OSError as error:
+        print(f"idletimed: error: cannot use {settings.run_dir}: {error.strerror}; remedy: run it as root", file=sys.stderr)
+        return 1
+    if lock is None:
+        print(f"idletimed: error: another idletimed is at work in {settings.run_dir}; remedy: end that one", file=sys.stderr)
+        return 1
+    with contextlib.closing(os.fdopen(lock)):
+        asyncio.run(_run(settings))
     return 0
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from .. import VERSION
-from ..compiler.result import Plan
+from ..facts import Plan
 from . import protocol, rights
 from .protocol import State, Wish
 from .settle import Looked

@@ -1,65 +1,45 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """libvirt's hook: python3 -m idletime.hostd.hook --config FILE DOMAIN OPERATION SUB-OPERATION EXTRA <XML
 
-Called by /etc/libvirt/hooks/qemu.d/idletime. Needs neither idletimed nor a connection: a hook that calls libvirt
-would wait for the libvirtd that waits for it. Exit status 1 refuses; XML on stdout replaces the domain's.
+It does one thing, with `strict = true`: a background domain is not started (nor restored, nor taken in by a migration)
+while idletimed is not alive. It waits for nobody. Exit status 1 refuses.
 """
 
 from __future__ import annotations
 
 import sys
 import syslog
-from dataclasses import replace
 from pathlib import Path
 
-from .. import compiler, resolve
-from ..compiler import stored
-from ..compiler.merge import NAMESPACE as COMPILED
-from ..errors import PolicyError
+from ..conf import rules
+from ..errors import IdletimeError
+from ..policy import Policy
+from ..policy.model import Class
 from ..resolve.tree import Tree
-from . import arena, owner, settings, verdict
+from . import alive, settings
 
 
-def compiled(xml: str, options: settings.Settings) -> compiler.CompileResult | PolicyError:
-    """What the compiler makes of a domain on this host. The emulator is not asked: a start does not wait for that."""
-    try:
-        lookup = resolve.LibvirtFiles(Tree("/"))
-        return compiler.compile(xml, resolve.gather(xml, lookup=lookup, run_dir=options.run_dir))
-    except PolicyError as error:
-        return error
+def is_background(policy: Policy | None) -> bool:
+    """Whether anything of a domain is to be held."""
+    if policy is None:
+        return False
+    devices = (*policy.disks, *policy.interfaces)
+    return policy.class_ is not Class.FOREGROUND or any(
+        one.queues or one.class_ not in (None, Class.FOREGROUND) for one in devices)
 
 
-def as_it_was(xml: str, options: settings.Settings) -> compiler.CompileResult | None:
-    """The same on the host as it was when the domain was compiled; None if it never was, or not with this policy."""
-    if COMPILED not in xml:
+def refusal(name: str, xml: str, options: settings.Settings, known: rules.Rules) -> str | None:
+    """Why a domain is not started; None if it is. What is wrong in a policy is no reason."""
+    if not options.strict or alive.alive(options.run_dir):
         return None
     try:
-        result = compiler.compile(xml, stored.facts_of(xml, options.run_dir))
-    except PolicyError:
+        decision = rules.decide_xml(xml, known)
+    except IdletimeError:
         return None
-    return result if result.xml == xml else None
-
-
-def judge(operation: str, name: str, xml: str, options: settings.Settings) -> verdict.Verdict:
-    """The verdict, with the arenas made that it wants."""
-    result = verdict.decide(operation, name, xml, compiled(xml, options), options, as_it_was(xml, options))
-    if result.refuse or not result.arenas:
-        return result
-    try:
-        who = owner.of_domain(xml, options.owner)
-        for path in result.arenas:
-            arena.make(path, who, arena.selinux_label)
-    except (OSError, ValueError) as error:
-        return replace(result, refuse=options.on_misfit == "refuse", messages=(*result.messages, str(error)))
-    return result
-
-
-def read_settings(file: Path) -> tuple[settings.Settings, tuple[str, ...]]:
-    """The operator's settings; where they cannot be read, the defaults and the reason."""
-    try:
-        return settings.load(file), ()
-    except settings.SettingsError as error:
-        return settings.Settings(), (f"{error}; going on with the defaults",)
+    if not is_background(decision.policy):
+        return None
+    return (f"domain '{name}' is {decision}, and idletimed is not alive to hold what it sends; remedy: systemctl start "
+            "idletimed, or set strict = false in /etc/idletime/idletimed.toml")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -70,23 +50,21 @@ def main(arguments: list[str] | None = None) -> int:
     if arguments[:1] == ["--config"]:
         file, arguments = Path(arguments[1]), arguments[2:]
     name, operation, stage = (arguments + [""] * 3)[:3]
-    if operation not in verdict.OPERATIONS or stage != "begin":
+    if (operation, stage) != ("prepare", "begin"):
         return 0
-    options, complaints = read_settings(file)
-    xml = sys.stdin.buffer.read().decode()
     try:
-        result = judge(operation, name, xml, options)
-    except Exception as error:  # a fault of ours is a policy that cannot be put in force, and no worse
-        reason = f"domain '{name}': the hook failed: {type(error).__name__}: {error}"
-        result = verdict.Verdict(options.on_misfit == "refuse", (reason,))
-    for message in (*complaints, *result.messages):
-        print(f"idletime: {message}", file=sys.stderr)
-        syslog.syslog(syslog.LOG_ERR if result.refuse else syslog.LOG_WARNING, f"idletime: {message}")
-    if result.refuse:
-        return 1
-    if result.xml is not None:
-        sys.stdout.write(result.xml)
-    return 0
+        reason = refusal(name, sys.stdin.buffer.read().decode(), settings.load(file), rules.load(Tree("/")))
+    except Exception as error:  # a fault, in a file of the operator's or of ours, stops no domain
+        _say(syslog.LOG_WARNING, f"domain '{name}' starts without being looked at: {type(error).__name__}: {error}")
+        return 0
+    if reason is not None:
+        _say(syslog.LOG_ERR, reason)
+    return 0 if reason is None else 1
+
+
+def _say(level: int, text: str) -> None:
+    print(f"idletime: {text}", file=sys.stderr)
+    syslog.syslog(level, f"idletime: {text}")
 
 
 if __name__ == "__main__":

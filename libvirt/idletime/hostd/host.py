@@ -17,11 +17,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import libvirt
+import libvirt_qemu
 
-from ..policy import NAMESPACE
+from . import native, wish
 
 RETRY_SECONDS = 1.0
 RETRY_MOST_SECONDS = 15.0
+DETACHED = "IDLETIME_DETACHED"
 KEEPALIVE_SECONDS, KEEPALIVE_COUNT = 5, 6
 """A libvirtd that hangs for half a minute counts as lost."""
 
@@ -92,6 +94,8 @@ class Host:
         connection.registerCloseCallback(lambda *_: self._lost.set(), None)
         for number, callback in self._callbacks().items():
             connection.domainEventRegisterAny(None, number, callback, None)
+        with contextlib.suppress(libvirt.libvirtError):  # no QEMU: then a second look comes with the retry
+            libvirt_qemu.qemuMonitorEventRegister(connection, None, DETACHED, self._detached, None, 0)
         uuids = [domain.UUIDString() for domain in connection.listAllDomains()]
         log.info("connected to %s: %d domains", self.uri, len(uuids))
         self._tell(self.listener.appeared, uuids)
@@ -105,8 +109,8 @@ class Host:
         def reset(_connection: Any, domain: Any, *_rest: Any) -> None:
             self._tell(self.listener.reset, domain.UUIDString())
 
-        def metadata(_connection: Any, domain: Any, _kind: int, namespace: str, *_rest: Any) -> None:
-            if namespace == NAMESPACE:
+        def metadata(_connection: Any, domain: Any, _kind: int, namespace: str | None, *_rest: Any) -> None:
+            if namespace not in (wish.NAMESPACE, native.NAMESPACE):  # rules may look at any other, and at titles
                 self._tell(self.listener.touched, domain.UUIDString())
 
         return {
@@ -115,7 +119,12 @@ class Host:
             libvirt.VIR_DOMAIN_EVENT_ID_DEVICE_ADDED: touched,
             libvirt.VIR_DOMAIN_EVENT_ID_DEVICE_REMOVED: touched,
             libvirt.VIR_DOMAIN_EVENT_ID_METADATA_CHANGE: metadata,
+            libvirt.VIR_DOMAIN_EVENT_ID_BLOCK_JOB_2: touched,  # its end may put a disk on another resource
         }
+
+    def _detached(self, _connection: Any, domain: Any, *_rest: Any) -> None:
+        """Event thread: a device has left its resource."""
+        self._tell(self.listener.touched, domain.UUIDString())
 
     def _tell(self, whom: Callable[..., None], what: Any) -> None:
         with contextlib.suppress(RuntimeError):  # the loop has ended

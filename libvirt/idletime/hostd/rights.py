@@ -11,10 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from lxml import etree
-
-from ..compiler.devices import devices_of, get
-from ..compiler.result import DevicePlan, Plan
+from ..facts import DeviceFacts, DevicePlan, Plan
+from ..plan import queue_list
 from ..policy.model import Class, Control, Policy
 from .protocol import NAMES, QueueWish, Wish
 
@@ -55,30 +53,10 @@ class Grant:
     refused: tuple[Refusal, ...] = ()
 
 
-def devices(live_xml: str, plan: Plan) -> tuple[GuestDevice, ...]:
-    """The disks and interfaces of a running domain, from its live XML."""
-    root = etree.fromstring(live_xml.encode())
+def devices(there: Sequence[DeviceFacts], plan: Plan) -> tuple[GuestDevice, ...]:
+    """The disks and interfaces of a running VM."""
     plans = {(device.kind, device.target): device for device in plan.devices}
-    return tuple(
-        GuestDevice(_names(facts), plans.get((facts.kind, facts.target)), facts.queues)
-        for facts in devices_of(root)
-    )
-
-
-def _names(facts: Any) -> dict[str, str]:
-    element = facts.element
-    address = element.find("address[@type='pci']")
-    names = {
-        "target": get(element, "target", "dev"), "serial": (element.findtext("serial") or "")[:20],
-        "mac": get(element, "mac", "address").lower(), "pci": _pci(address) if address is not None else "",
-    }
-    return {name: value for name, value in names.items() if value}
-
-
-def _pci(address: Any) -> str:
-    """As lspci in the guest prints it; on a machine without unusual bridges libvirt's bus is the guest's."""
-    domain, bus, slot, function = (int(address.get(name, "0"), 0) for name in ("domain", "bus", "slot", "function"))
-    return f"{domain:04x}:{bus:02x}:{slot:02x}.{function}"
+    return tuple(GuestDevice(facts.guest_names, plans.get((facts.kind, facts.target)), facts.queues) for facts in there)
 
 
 # ---- the decision
@@ -147,17 +125,6 @@ def queue_numbers(text: str) -> frozenset[int] | None:
             return None
         numbers.update(range(low, high + 1))
     return frozenset(numbers)
-
-
-def queue_list(numbers: frozenset[int]) -> str:
-    """The shortest list of these numbers, as QEMU prints it."""
-    parts: list[list[int]] = []
-    for number in sorted(numbers):
-        if parts and parts[-1][1] == number - 1:
-            parts[-1][1] = number
-        else:
-            parts.append([number, number])
-    return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in parts)
 
 
 def _lower(device: DevicePlan, background: bool, entries: Sequence[QueueWish]) -> DevicePlan:

@@ -7,13 +7,16 @@ and goes on with the defaults, for a domain must not fail to start because of a 
 
 from __future__ import annotations
 
+import ipaddress
+import logging
+import re
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 FILE = Path("/etc/idletime/idletimed.toml")
-ACTIONS = ("refuse", "warn")
 
 
 class SettingsError(ValueError):
@@ -21,16 +24,51 @@ class SettingsError(ValueError):
 
 
 @dataclass(frozen=True)
+class Qmp:
+    """[qmp]: VMs that no libvirt has started. sockets: a path with * and ? of their QMP sockets, "" is none. name: a regular
+    expression that finds a VM's name in the socket's path, by its first group; "" asks QEMU (-name).
+    """
+
+    sockets: str = ""
+    name: str = ""
+    look_seconds: int = 30  # QEMU tells nothing: how often a VM is looked at for devices plugged in and out
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """[metrics]: where figures are served, to be read only. socket: in the run directory. group: who may read
+    it, "" is everybody. port: of TCP, 0 is none. address: of TCP, a number. look_seconds: how often figures are taken while
+    somebody reads them."""
+
+    socket: bool = True
+    group: str = ""
+    port: int = 0
+    address: str = "127.0.0.1"
+    look_seconds: int = 15
+
+
+@dataclass(frozen=True)
 class Settings:
     """The defaults are the documentation's."""
 
-    uri: str = "qemu:///system"
-    on_misfit: str = "refuse"  # a policy that is wrong, or does not fit domain or host
-    on_uncompiled: str = "refuse"  # a policy that is not in the XML that starts
-    compile_on_define: bool = True
+    uri: str = "qemu:///system"  # "" is no libvirt
+    strict: bool = False  # a background domain is not started while idletimed is not alive
     owner: str = ""  # of arenas, "user:group"; empty is the user that the domain's QEMU has
     run_dir: str = "/run/idletime"
+    observer: str = "idletime-observer"  # the program; "" is none
     resync_seconds: int = 300  # all domains are looked at again, were an event ever lost
+    qmp: Qmp = Qmp()
+    metrics: Metrics = Metrics()
+
+
+_GONE = ("on-misfit", "on-uncompiled", "compile-on-define")
+"""Settings of earlier versions, which compiled. They do not stop a daemon that was upgraded."""
+
+_SPANS = {"resync-seconds": (10, 86400), "qmp.look-seconds": (2, 86400),
+          "metrics.look-seconds": (2, 3600), "metrics.port": (0, 65535)}
+
+
+_TABLES: dict[str, type] = {"qmp": Qmp, "metrics": Metrics}
 
 
 def load(file: Path = FILE) -> Settings:
@@ -39,23 +77,61 @@ def load(file: Path = FILE) -> Settings:
         data = tomllib.loads(file.read_text())
     except FileNotFoundError:
         return Settings()
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise SettingsError(f"{file}: {error}") from error
-    values = {name.replace("-", "_"): value for name, value in data.items()}
-    known = {field.name: type(field.default) for field in fields(Settings)}
-    for name, value in values.items():
-        _check(file, name, value, known)
-    return Settings(**values)
+    for shown in _GONE:
+        if data.pop(shown, None) is not None:
+            logging.getLogger("idletimed").warning("%s: %s is no setting any more; remedy: remove the line", file, shown)
+    tables = {name: _table(file, data, name, kind) for name, kind in _TABLES.items()}
+    result = Settings(**_values(file, "", data, _types(Settings)), **tables)
+    _check_name(file, result.qmp.name)
+    _check_address(file, result.metrics.address)
+    return result
 
 
-def _check(file: Path, name: str, value: Any, known: dict[str, type[Any]]) -> None:
-    shown = name.replace("_", "-")
-    if name not in known:
-        names = ", ".join(each.replace("_", "-") for each in known)
-        raise SettingsError(f"{file}: there is no setting '{shown}'; use {names}")
-    if type(value) is not known[name]:
-        raise SettingsError(f"{file}: {shown} is {value!r}: it must be of type {known[name].__name__}")
-    if name.startswith("on_") and value not in ACTIONS:
-        raise SettingsError(f"{file}: {shown} is '{value}': use {' or '.join(ACTIONS)}")
-    if name == "resync_seconds" and not 10 <= int(value) <= 86400:
-        raise SettingsError(f"{file}: {shown} is {value}: use 10 to 86400")
+def _table(file: Path, data: dict[str, Any], name: str, kind: type) -> Any:
+    values = data.pop(name, {})
+    if not isinstance(values, dict):
+        raise SettingsError(f"{file}: {name} is {values!r}: write [{name}] above its settings")
+    return kind(**_values(file, f"{name}.", values, _types(kind)))
+
+
+def _types(kind: type) -> dict[str, type | None]:
+    return {field.name: type(field.default) for field in fields(kind)}
+
+
+def _values(file: Path, prefix: str, data: Mapping[str, Any], known: Mapping[str, type | None]) -> dict[str, Any]:
+    values = {}
+    for shown, value in data.items():
+        name = shown.replace("-", "_")
+        if name not in known or "_" in shown:
+            names = ", ".join(each.replace("_", "-") for each in known)
+            raise SettingsError(f"{file}: there is no setting '{prefix}{shown}'; use {names}")
+        if type(value) is not known[name]:
+            raise SettingsError(f"{file}: {prefix}{shown} is {value!r}: it must be of type {_name(known[name])}")
+        low, high = _SPANS.get(prefix + shown, (None, None))
+        if low is not None and high is not None and not low <= value <= high:
+            raise SettingsError(f"{file}: {prefix}{shown} is {value}: use {low} to {high}")
+        values[name] = value
+    return values
+
+
+def _name(kind: type | None) -> str:
+    return {bool: "bool, true or false", int: "int", str: "str"}.get(kind or object, "table")
+
+
+def _check_name(file: Path, text: str) -> None:
+    try:
+        groups = re.compile(text).groups if text else 1
+    except re.error as error:
+        raise SettingsError(f"{file}: qmp.name is '{text}': {error}") from error
+    if groups < 1:
+        raise SettingsError(f"{file}: qmp.name is '{text}': put what is the name into parentheses, such as '([^/]+)[.]qmp$'")
+
+
+def _check_address(file: Path, text: str) -> None:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError as error:
+        raise SettingsError(f"{file}: metrics.address is '{text}': use a number, such as 127.0.0.1 or ::1; "
+                            "0.0.0.0 and :: are all that this host has") from error

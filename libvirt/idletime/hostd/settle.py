@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Brings one domain to what its policy says: level-triggered, from whatever state it is in.
+"""Brings one libvirt domain to what its policy says: level-triggered, from whatever state it is in.
 
-    persistent XML    compiled, and defined anew if that changes it
-    arenas            made
-    running QEMU      what query-idletime shows, brought to the policy with the guest's wish laid over it
+    facts      live XML, rules.d, resources.d, the host; what its guest asks for
+    decision   verdict.py: who it is, and its plan; rights.py: the guest's wish laid over it
+    act        arenas are made; act.py brings QEMU to the plan; native.py what libvirt and the kernel do of it
 
 Context: a thread of `hands`. Nothing is done where nothing differs, so that it may be called at any time.
 """
@@ -11,26 +11,33 @@ Context: a thread of `hands`. Nothing is done where nothing differs, so that it 
 from __future__ import annotations
 
 import contextlib
+import time
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import libvirt
 from lxml import etree
 
-from .. import compiler, domains, live, resolve
-from ..compiler.merge import NAMESPACE as COMPILED
-from ..compiler.result import Plan
-from ..compiler.want import channel_of
-from ..errors import Finding, IdletimeError, MonitorError, PolicyError, Severity
+from .. import domains, resolve, state, verdict
+from ..conf import rules
+from ..devices import CHANNEL, channel_of
+from ..errors import Finding, IdletimeError, PolicyError, Severity
+from ..facts import Plan
 from ..policy import Policy
-from ..policy import parse as parse_policy
-from ..qmp import Monitor
-from . import arena, owner, rights, wish
+from ..policy.model import Control
+from ..policy.parse import find
+from ..qmp import DomainMonitor
+from ..xmltree import Element, read
+from . import act, arena, native, rights, watched, wish
 from .protocol import Wish
 from .settings import Settings
 
 _GONE = (libvirt.VIR_ERR_NO_DOMAIN, libvirt.VIR_ERR_OPERATION_INVALID)
 """It was undefined, or stopped, while we looked."""
+
+_NO_CHANNEL = (f"its policy lets the guest lower itself, and it has no channel {CHANNEL}; remedy: virsh attach-device DOMAIN "
+               f"FILE --live --config, with <channel type='unix'><target type='virtio' name='{CHANNEL}'/></channel>")
 
 
 @dataclass(frozen=True)
@@ -45,23 +52,19 @@ class Looked:
     grant: rights.Grant = field(default_factory=lambda: rights.Grant(Plan()))
     wish: Wish = Wish()
     channel: str | None = None
+    pid: int | None = None
     problems: tuple[str, ...] = ()
     failed: bool = False  # worth another try
+    part: watched.Part | None = None  # what observers have to know of it
 
 
-@dataclass
-class Memory:
-    """What libvirt has made of what was compiled, by domain. Were that not compiled, defining it again would go on
-    for ever: libvirt does not keep something, and that is a fault of ours to be told."""
-
-    made: dict[str, str] = field(default_factory=dict)
-
-
-def settle(connection: Any, uuid: str, wanted: Wish | None, settings: Settings, memory: Memory) -> Looked | None:
+def settle(connection: Any, uuid: str, wanted: Wish | None, settings: Settings, known: rules.Rules) -> Looked | None:
     """Look at a domain and act; None if it is gone. wanted: what its guest asks for now; None: what is on record."""
     try:
         domain = connection.lookupByUUIDString(uuid)
-        return _settle(_Job(connection, domain, settings, memory), uuid, wanted)
+        if not domain.isActive():
+            return Looked(domain.name())
+        return _Job(connection, domain, settings, known).settled(wanted)
     except libvirt.libvirtError as error:
         if error.get_error_code() in _GONE:
             return None
@@ -73,130 +76,110 @@ class _Job:
     connection: Any
     domain: Any
     settings: Settings
-    memory: Memory
+    known: rules.Rules
     problems: list[str] = field(default_factory=list)
     failed: bool = False
+    decision: rules.Decision | None = None
+    have: list[dict[str, Any]] | None = None
 
-    def facts(self, xml: str) -> Any:
-        lookup = domains.HostLookup(self.connection)
-        return resolve.gather(xml, lookup=lookup, run_dir=self.settings.run_dir)
+    def settled(self, wanted: Wish | None) -> Looked:
+        name = self.domain.name()
+        looked = Looked(name, active=True, running=domains.state(self.domain) == "running")
+        root = None
+        with self._noting():
+            root = read(domains.xml_of(self.domain))
+            looked = replace(looked, channel=channel_of(root) or None, pid=native.pid_of(name, self.settings.uri))
+            looked = self._live(root, looked, wanted)
+        if root is not None:
+            self._tell(root, looked.grant.plan)
+        return replace(looked, problems=tuple(self.problems), failed=self.failed)
 
+    @contextlib.contextmanager
+    def _noting(self) -> Iterator[None]:
+        """A wrong policy is the operator's to mend; what libvirt, QEMU or the host refused may work later."""
+        try:
+            yield
+        except PolicyError as error:
+            self.say(error.findings)
+        except (IdletimeError, OSError, ValueError, etree.XMLSyntaxError, libvirt.libvirtError) as error:
+            if isinstance(error, libvirt.libvirtError) and error.get_error_code() in _GONE:
+                raise
+            self.problems.append(str(error))
+            self.failed = True
 
-def _settle(job: _Job, uuid: str, wanted: Wish | None) -> Looked:
-    name = job.domain.name()
-    if job.domain.isPersistent():
-        with _noting(job):
-            _config(job, uuid)
-    looked = Looked(name)
-    if job.domain.isActive():
-        with _noting(job):
-            looked = _live(job, looked, wanted)
-    return replace(looked, problems=tuple(job.problems), failed=job.failed)
+    def say(self, findings: Iterable[Finding]) -> None:
+        self.problems += [str(finding) for finding in findings if finding.severity is not Severity.NOTE]
 
+    def _tell(self, root: Element, plan: Plan) -> None:
+        """For everyone to read: what holds now."""
+        own = None
+        with contextlib.suppress(PolicyError):
+            own = find(root)
+        subject = state.Subject(self.domain.UUIDString(), self.domain.name(), self.domain.ID(), state.digest(own))
+        decision = self.decision or rules.Decision(None, "domain", "it cannot be read")
+        told = state.described(subject, decision, plan, self.have, self.problems, time.time())
+        with self._noting():
+            state.write_domain(self.settings.run_dir, replace(told, in_force=told.in_force and self.decision is not None))
 
-@contextlib.contextmanager
-def _noting(job: _Job) -> Any:
-    """A wrong policy is the operator's to mend; what libvirt, QEMU or the host refused may work later."""
-    try:
-        yield
-    except PolicyError as error:
-        job.problems += [str(finding) for finding in error.findings]
-    except (IdletimeError, OSError, ValueError, etree.XMLSyntaxError) as error:
-        job.problems.append(str(error))
-        job.failed = True
+    def _live(self, root: Element, looked: Looked, wanted: Wish | None) -> Looked:
+        host = resolve.Host(lookup=domains.HostLookup(self.connection))
+        found = verdict.of_tree(root, self.known, host, self.settings.run_dir)
+        self.say(found.findings)
+        self.decision, policy = found.decision, found.policy
+        with self._noting():
+            self.problems += native.bring(self.domain, root, policy, looked.pid)
+        if not found.plan.devices and not domains.tainted(self.domain):
+            part = watched.part(looked.name, looked.pid, (), Plan(), None, host)
+            return replace(looked, policy=policy, part=part)  # nobody has spoken to it yet, and there is nothing to say
+        if policy is not None and policy.control is Control.DEMOTE and looked.channel is None:
+            self.problems.append(_NO_CHANNEL)
+        there = rights.devices(found.devices, found.plan)
+        asked = self._recorded(root, policy, there, wanted)
+        granted = rights.grant(policy, found.plan, there, asked)
+        with self._noting():  # what QEMU has is told even if it cannot be changed
+            self._arenas(root, found.plan)
+            granted = self._bring(found.plan, granted, asked)
+        part = watched.part(looked.name, looked.pid, found.devices, found.plan, self.have, host)
+        return replace(looked, policy=policy, devices=there, grant=granted, wish=asked, part=part)
 
+    def _arenas(self, root: Element, plan: Plan) -> None:
+        if not plan.resources:
+            return
+        who = arena.owner_of_domain(root, self.settings.owner, lambda: read(self.connection.getCapabilities()))
+        for resource in plan.resources:
+            arena.make(resource.path, who, arena.selinux_label)
 
-def _config(job: _Job, uuid: str) -> None:
-    """The persistent XML, compiled. A domain that never heard of us is not even parsed."""
-    xml = domains.xml_to_define(job.domain)
-    if "urn:idletime:" not in xml:
-        return
-    result = compiler.compile(xml, job.facts(xml))
-    _note(job, result.findings)
-    if result.plan.resources:
-        _arenas(job, xml, result.plan)
-    if not job.settings.compile_on_define or xml == result.xml:
-        return
-    if job.memory.made.get(uuid) == xml:
-        job.problems.append("libvirt does not keep what was compiled; remedy: compare 'virsh dumpxml --inactive' with "
-                            "'virt-idletime compile'")
-        return
-    if domains.xml_to_define(job.domain) != xml:
-        job.failed = True  # somebody has defined it meanwhile: look again
-        return
-    domains.define(job.connection, result.xml)
-    made = domains.xml_of(job.domain, inactive=True)
-    if COMPILED in made:  # else somebody has defined it anew in this moment
-        job.memory.made[uuid] = made
+    # ---- the guest's wish
 
+    def _recorded(self, root: Element, policy: Policy | None, there: tuple[rights.GuestDevice, ...],
+                  wanted: Wish | None) -> Wish:
+        """The wish that counts. A new one is put on record first: were we killed now, it would not be lost."""
+        kept = wish.of_domain(root)
+        if wanted is None or wanted == kept:
+            return kept
+        allowed = rights.grant(policy, Plan(), there, wanted)
+        record = wish.to_xml(wanted) if wanted and (allowed.background or allowed.queues) else None
+        if record is not None or kept:
+            self.domain.setMetadata(libvirt.VIR_DOMAIN_METADATA_ELEMENT, record, wish.PREFIX if record else None,
+                                    wish.NAMESPACE, libvirt.VIR_DOMAIN_AFFECT_LIVE)
+        return wanted
 
-def _note(job: _Job, findings: tuple[Finding, ...]) -> None:
-    job.problems += [str(finding) for finding in findings if finding.severity is not Severity.NOTE]
+    def _bring(self, plan: Plan, granted: rights.Grant, asked: Wish) -> rights.Grant:
+        """Bring QEMU to the plan with the wish; where it refuses that, to the policy's own."""
+        monitor = DomainMonitor(self.domain)
+        brought = act.bring(monitor, granted.plan)
+        lowered = {one.alias for one in granted.plan.devices if one not in plan.devices}
+        causes = [text for subject, text in brought.refused.items() if subject in lowered]
+        if not causes:
+            self._note(brought)
+            return granted
+        reason = "; ".join(causes)
+        self._note(act.bring(monitor, plan))
+        parts: list[Any] = [None] if asked.background else []
+        refused = tuple(rights.Refusal("failed", reason, entry) for entry in [*parts, *granted.queues])
+        return rights.Grant(plan, refused=granted.refused + refused)
 
-
-def _arenas(job: _Job, xml: str, plan: Plan) -> None:
-    who = owner.of_domain(xml, job.settings.owner)
-    for resource in plan.resources:
-        arena.make(resource.path, who, arena.selinux_label)
-
-
-# ---- a domain that runs
-
-def _live(job: _Job, looked: Looked, wanted: Wish | None) -> Looked:
-    xml = domains.xml_of(job.domain)
-    running = domains.state(job.domain) == "running"
-    looked = replace(looked, active=True, running=running, channel=channel_path(xml))
-    policy = parse_policy(xml)
-    if policy is None:
-        return looked
-    plan = compiler.plan(xml, job.facts(xml))
-    there = rights.devices(xml, plan)
-    if not job.domain.isPersistent():  # else it was said of the persistent XML
-        job.problems += map(str, plan.unresolved)
-    asked = _recorded(job, xml, policy, there, wanted)
-    granted = rights.grant(policy, plan, there, asked)
-    _arenas(job, xml, plan)
-    granted = _bring(job, plan, granted, asked)
-    return replace(looked, policy=policy, devices=there, grant=granted, wish=asked)
-
-
-def _recorded(job: _Job, xml: str, policy: Policy, there: tuple[rights.GuestDevice, ...], wanted: Wish | None) -> Wish:
-    """The wish that counts. A new one is put on record first: were we killed now, it would not be lost."""
-    kept = wish.of_domain(xml)
-    if wanted is None or wanted == kept:
-        return kept
-    allowed = rights.grant(policy, Plan(), there, wanted)
-    record = wish.to_xml(wanted) if wanted and not _nothing_allowed(allowed) else None
-    if record is not None or kept:
-        job.domain.setMetadata(libvirt.VIR_DOMAIN_METADATA_ELEMENT, record, wish.PREFIX if record else None,
-                               wish.NAMESPACE, libvirt.VIR_DOMAIN_AFFECT_LIVE)
-    return wanted
-
-
-def _nothing_allowed(allowed: rights.Grant) -> bool:
-    return not allowed.background and not allowed.queues
-
-
-def _bring(job: _Job, plan: Plan, granted: rights.Grant, asked: Wish) -> rights.Grant:
-    """Bring QEMU to the plan with the wish; where it refuses that, to the policy's own."""
-    monitor = Monitor(job.domain)
-    try:
-        _apply(job, monitor, granted.plan)
-        return granted
-    except MonitorError as error:
-        if granted.plan == plan:
-            raise
-        reason = str(error)
-    _apply(job, monitor, plan)
-    parts: list[Any] = [None] if asked.background else []
-    failed = tuple(rights.Refusal("failed", reason, entry) for entry in [*parts, *granted.queues])
-    return rights.Grant(plan, refused=granted.refused + failed)
-
-
-def _apply(job: _Job, monitor: Monitor, plan: Plan) -> None:
-    _note(job, live.apply(monitor, plan))
-
-
-def channel_path(live_xml: str) -> str | None:
-    """The host's end of the agent's channel."""
-    return channel_of(etree.fromstring(live_xml.encode())) or None
+    def _note(self, brought: act.Brought) -> None:
+        self.problems += brought.words
+        self.have = brought.have
+        self.failed = self.failed or brought.failed or brought.pending

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from lxml import etree
 
+from ..xmltree import Element
 from .protocol import NAMES, QueueWish, Wish
 
 NAMESPACE = "urn:idletime:wish:1"
@@ -24,10 +25,9 @@ def to_xml(wish: Wish) -> str:
     return str(etree.tostring(root, encoding="unicode"))
 
 
-def of_domain(live_xml: str) -> Wish:
+def of_domain(live: Element) -> Wish:
     """The wish that is in a domain's XML; nobody but us writes it, so what does not make sense counts as none."""
-    root = etree.fromstring(live_xml.encode())
-    element = root.find(f"./metadata/{{{NAMESPACE}}}wish")
+    element = live.find(f"./metadata/{{{NAMESPACE}}}wish")
     if element is None:
         return Wish()
     entries = []

@@ -10,7 +10,7 @@ from typing import Any
 from lxml import etree
 
 from ..errors import Finding, Kind, PolicyError, Severity
-from ..xmltext import Document, Element
+from ..xmltree import Element, read
 from .grammar import CHILDREN, KEYS, POLICY, REQUIRED, SETTINGS, SWITCHES
 from .model import AUTO, NAMESPACE, NONE, Class, Control, CpuClass, DevicePolicy, Policy
 from .units import BadValue, Form
@@ -27,7 +27,7 @@ def parse(xml: str) -> Policy | None:
 
     Raises PolicyError (Kind.SYNTAX) with every finding: line, element, value, remedy.
     """
-    return parse_tree(Document(xml).root)
+    return parse_tree(read(xml))
 
 
 def parse_tree(root: Element) -> Policy | None:

@@ -2,6 +2,6 @@
 """Names the host resource behind a disk source or an interface. Reads /sys, /proc and image headers below one root."""
 
 from .gather import Host, gather, resolve
-from .lookup import LibvirtFiles, Lookup, Network
+from .lookup import Lookup, Network
 
-__all__ = ["Host", "LibvirtFiles", "Lookup", "Network", "gather", "resolve"]
+__all__ = ["Host", "Lookup", "Network", "gather", "resolve"]

@@ -6,8 +6,8 @@ from __future__ import annotations
 import contextlib
 import re
 
-from ..compiler.facts import Resolution, Source
 from ..conf.resources import Identity, links_of
+from ..facts import Resolution, Source
 from .block import CLASS, Blocks
 from .files import Mount, mount_of
 from .lookup import Lookup

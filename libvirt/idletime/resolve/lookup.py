@@ -1,26 +1,18 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What only libvirt knows of a source: its networks and its storage pools.
-
-Lookup is the question. domains.HostLookup asks libvirt's API. LibvirtFiles reads what libvirtd has written down: for
-the hook, which must not call the libvirtd that waits for it.
+"""What only libvirt knows of a source: its networks and its storage pools. Lookup is the question; domains.HostLookup asks
+libvirt's API.
 """
 
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
 from lxml import etree
 
-from ..compiler.facts import Source
-from ..compiler.sources import endpoint_of
-from .tree import Tree
-
-NETWORKS = ("/run/libvirt/network", "/etc/libvirt/qemu/networks")
-POOLS = ("/run/libvirt/storage", "/etc/libvirt/storage")
-"""What runs comes first: its XML has the bridge that libvirt has chosen."""
+from ..devices import endpoint_of
+from ..facts import Source
 
 _FILES = ("dir", "fs", "netfs", "vstorage")
 _NETWORK = {"rbd": "rbd", "gluster": "gluster", "iscsi-direct": "iscsi", "sheepdog": "sheepdog"}
@@ -83,22 +75,3 @@ def _element(xml: str, name: str) -> etree._Element | None:
     except etree.XMLSyntaxError:
         return None
     return root if root.tag == name else root.find(name)
-
-
-@dataclass(frozen=True)
-class LibvirtFiles:
-    """Lookup in the files that libvirtd (or virtnetworkd and virtstoraged) keeps; for root."""
-
-    tree: Tree
-
-    def volume(self, pool: str, volume: str) -> Source | None:
-        return next((found for xml in self._texts(POOLS, pool) if (found := volume_of(xml, volume))), None)
-
-    def network(self, name: str) -> Network | None:
-        return next((found for xml in self._texts(NETWORKS, name) if (found := network_of(xml))), None)
-
-    def _texts(self, folders: tuple[str, ...], name: str) -> Iterator[str]:
-        for folder in folders:
-            text = self.tree.text(f"{folder}/{name}.xml") if name and "/" not in name else None
-            if text:
-                yield text

@@ -11,8 +11,8 @@ Where there are several answers, or a tunnel, it is not guessed: that is said, a
 
 from __future__ import annotations
 
-from ..compiler.facts import Resolution, Source
 from ..conf.resources import Identity
+from ..facts import Resolution, Source
 from . import routes
 from .lookup import Lookup, Network
 from .names import resource_name

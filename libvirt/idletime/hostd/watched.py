@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What observers have to know of a VM: which resources its QEMU takes part in, which devices of the host these are, and by
+which cgroup and which taps the kernel can tell what is the VM's. Facts; reads /proc and /sys.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..facts import DISK, DeviceFacts, Plan, Resolution
+from ..resolve import Host, block, net
+from ..resolve.tree import Tree
+
+_OF_LIBVIRT = re.compile(r"(/libvirt)?/(emulator|vcpu\d+|iothread\d+)$|/libvirt$")
+"""Below the cgroup of a domain libvirt makes some for its threads."""
+
+
+@dataclass(frozen=True)
+class Use:
+    """A device that takes part in a resource, by QEMU's own word. resource, path: name and arena. seen: it has a slot on a
+    board of the arena. host: the devices of this host behind it. tap: by which its packets come to the host; "" if none
+    is known. apart: why its packets cannot be told from the host's own, "" if they can."""
+
+    resource: str
+    path: str
+    kind: str
+    class_: str
+    seen: bool
+    host: tuple[str, ...]
+    tap: str = ""
+    apart: str = ""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A VM. cgroup: of its QEMU, as /proc has it; "" is not known. told: whether the kernel charges requests to that cgroup."""
+
+    name: str
+    cgroup: str = ""
+    told: bool = True
+    uses: tuple[Use, ...] = ()
+
+
+def part(name: str, pid: int | None, devices: Iterable[DeviceFacts], plan: Plan,
+         query: Sequence[Mapping[str, Any]] | None, host: Host) -> Part:
+    """A VM as it is now. query: what query-idletime answered, None if it was not asked or does not know it."""
+    tree = Tree(host.root)
+    cgroup = cgroup_of(tree, pid) if pid is not None else ""
+    there = {device.alias: device for device in devices}
+    paths = {resource.id: (resource.name, resource.path) for resource in plan.resources}
+    uses = tuple(_use(tree, there[one["device"]], one, *paths[resource["id"]], host)
+                 for resource in query or () for one in resource["devices"]
+                 if resource["id"] in paths and one["device"] in there)
+    return Part(name, cgroup, bool(cgroup) and is_told(tree, cgroup), uses)
+
+
+def _use(tree: Tree, device: DeviceFacts, now: Mapping[str, Any], resource: str, path: str, host: Host) -> Use:
+    found = host.resolve(device.source)
+    use = (resource, path, device.kind, str(now["class"]), bool(now.get("seen", True)))
+    if device.kind == DISK:
+        return Use(*use, _disks(tree, resource, device.source.name, found))
+    return Use(*use, _uplinks(tree, resource, found), _tap(tree, device), _apart(device, found))
+
+
+def _disks(tree: Tree, resource: str, source: str, found: Resolution) -> tuple[str, ...]:
+    """The disk that gives the resource its name; else the physical disks; the source itself where it is a block device and
+    nobody knows what is below it."""
+    if tree.exists(f"{block.CLASS}/{resource}"):
+        return (f"/dev/{resource}",)
+    disks = tuple(f"/dev/{name}" for name in found.devices if tree.exists(f"{block.CLASS}/{name}"))
+    return disks or ((tree.real(source),) if source.startswith("/") and tree.device_number(source) else ())
+
+
+def _uplinks(tree: Tree, resource: str, found: Resolution) -> tuple[str, ...]:
+    """The interface that gives the resource its name; else where the way out ends. Of a bridge with several ways out: these."""
+    if tree.exists(f"{net.CLASS}/{resource}") and not tree.exists(f"{net.CLASS}/{resource}/bridge"):
+        return (resource,)
+    last = next((name for name in reversed(found.trail) if "/" not in name and tree.exists(f"{net.CLASS}/{name}")), None)
+    if last is None:
+        return ()
+    return found.devices if tree.exists(f"{net.CLASS}/{last}/bridge") else (last,)
+
+
+def _tap(tree: Tree, device: DeviceFacts) -> str:
+    names = sorted(device.names - {device.alias, device.target})
+    return next((name for name in names if tree.exists(f"{net.CLASS}/{name}")), "")
+
+
+def _apart(device: DeviceFacts, found: Resolution) -> str:
+    if device.source.type == "direct":
+        return "it is a macvtap"
+    if device.source.type == "user":
+        return "its packets are QEMU's own (type 'user')"
+    return "the host routes its packets" if "default route" in found.trail else ""
+
+
+# ---- cgroups
+
+def cgroup_of(tree: Tree, pid: int) -> str:
+    """The cgroup to which the kernel charges requests of a process: version 1's, where the block controller is there."""
+    found: dict[str, str] = {}
+    for line in (tree.text(f"/proc/{pid}/cgroup") or "").splitlines():
+        number, _, rest = line.partition(":")
+        names, _, path = rest.partition(":")
+        if "blkio" in names.split(",") or number == "0":
+            found["blkio" if names else ""] = path
+    path = found.get("blkio", found.get("", ""))
+    return _OF_LIBVIRT.sub("", path) or path
+
+
+def is_told(tree: Tree, cgroup: str) -> bool:
+    """Whether it is one by which requests can be told: not the root, and with the controller."""
+    if cgroup in ("", "/"):
+        return False
+    if tree.exists(f"/sys/fs/cgroup/blkio{cgroup}"):
+        return True
+    return "io" in (tree.text(f"/sys/fs/cgroup{cgroup}/cgroup.controllers") or "").split()

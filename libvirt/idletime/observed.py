@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What idletimed says of observers, for all to read: RUN_DIR/.state/observers.json, an entry a resource with background."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from .state import FOLDER, VERSION, replace_file
+
+NAME = "observers"
+
+
+@dataclass(frozen=True)
+class ObserverState:
+    """device: /dev/sda or eth0, "" where there is none. alive: it observes. declared: observe = true. hidden: VMs that it does
+    not see. problem, remedy: why it does not run, or not any more."""
+
+    resource: str
+    kind: str
+    device: str = ""
+    alive: bool = False
+    declared: bool = False
+    hidden: tuple[str, ...] = ()
+    problem: str = ""
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        if self.alive:
+            return f"resource '{self.resource}': {self.device} is observed"
+        remedy = f"; remedy: {self.remedy}" if self.remedy else ""
+        return f"resource '{self.resource}': foreground that passes QEMU by is not seen: {self.problem}{remedy}"
+
+
+def write(run_dir: str, found: Iterable[ObserverState]) -> None:
+    """Replace what is said. Raises OSError."""
+    replace_file(f"{run_dir}/{FOLDER}", NAME, {"observers": [asdict(one) for one in found]})
+
+
+def read(run_dir: str) -> Mapping[str, ObserverState]:
+    """By resource; nothing where nothing is said, or nothing that this version understands."""
+    known = {field.name for field in fields(ObserverState)}
+    with contextlib.suppress(OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        data = json.loads(Path(run_dir, FOLDER, f"{NAME}.json").read_text(encoding="utf-8"))
+        if data["state-version"] == VERSION:
+            entries: list[dict[str, Any]] = [
+                {key: tuple(value) if isinstance(value, list) else value for key, value in one.items() if key in known}
+                for one in data["observers"]]
+            return {str(one["resource"]): ObserverState(**one) for one in entries}
+    return {}

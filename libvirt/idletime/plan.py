@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Policy and facts -> plan: which device joins which resource, as what. Pure.
+
+Nothing here stops a VM: what does not fit is left out, and a finding says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from .errors import Finding, Kind, Severity
+from .facts import DISK, INTERFACE, DeviceFacts, DevicePlan, HostFacts, Plan, Resolution, ResourcePlan, Unresolved
+from .policy.grammar import SETTINGS, SWITCHES
+from .policy.model import AUTO, NONE, Class, DevicePolicy, Policy
+
+ID_PREFIX = "idletime-"
+LEARNED: Mapping[str, int | bool] = {"auto": True, "budget-percent": 3}
+"""What a resource gets where nobody said anything of an interval: one that is learned, and costs the foreground 3 %."""
+
+_INTERVAL = ("interval-us", "auto", "budget-percent")
+
+
+@dataclass
+class _Chooser:
+    policy: Policy
+    host: HostFacts
+    running: bool
+    findings: list[Finding] = field(default_factory=list)
+    resources: dict[str, Resolution] = field(default_factory=dict)
+    devices: list[DevicePlan] = field(default_factory=list)
+    unresolved: list[Unresolved] = field(default_factory=list)
+
+    @property
+    def misfit(self) -> Severity:
+        """A running domain may have lost a device that its policy names; in a definition that is a mistake."""
+        return Severity.WARNING if self.running else Severity.ERROR
+
+    def say(self, severity: Severity, said: DevicePolicy | None, label: str, message: str, remedy: str) -> None:
+        line = said.line if said and said.line else self.policy.line
+        self.findings.append(Finding(severity, Kind.FIT, message, remedy, label, line))
+
+
+def choose(policy: Policy, devices: Sequence[DeviceFacts], host: HostFacts,
+           running: bool = True) -> tuple[Plan, tuple[Finding, ...]]:
+    """The plan for a VM with this policy, and all findings; what an error or a warning is about is not in the plan."""
+    chooser = _Chooser(policy, host, running)
+    _check_targets(chooser, devices)
+    for device in devices:
+        _device(chooser, device)
+    resources = tuple(_resource(chooser, name) for name in sorted(chooser.resources))
+    return Plan(resources, tuple(chooser.devices), tuple(chooser.unresolved)), tuple(chooser.findings)
+
+
+def _check_targets(chooser: _Chooser, devices: Sequence[DeviceFacts]) -> None:
+    for kind, said in ((DISK, chooser.policy.disks), (INTERFACE, chooser.policy.interfaces)):
+        there = [device for device in devices if device.kind == kind]
+        for one in said:
+            if one.target is not None and not any(_is(device, one) for device in there):
+                known = ", ".join(device.target for device in there) or "none"
+                chooser.say(chooser.misfit, one, f"{kind} target='{one.target}'", f"the domain has no such {kind}",
+                            f"use one of its targets ({known}), or remove the element")
+
+
+def _is(device: DeviceFacts, said: DevicePolicy) -> bool:
+    return said.target is not None and (said.target in device.names or said.target.lower() == device.target)
+
+
+def said_of(policy: Policy, device: DeviceFacts) -> tuple[DevicePolicy, bool]:
+    """What the policy says of a device, and whether it names it."""
+    said = policy.disks if device.kind == DISK else policy.interfaces
+    for one in said:
+        if _is(device, one):
+            return one, True
+    return next((one for one in said if one.target is None), DevicePolicy()), False
+
+
+def _device(chooser: _Chooser, device: DeviceFacts) -> None:
+    said, named = said_of(chooser.policy, device)
+    if said.resource == NONE or not _has_queues(chooser, device, said):
+        return
+    class_ = said.class_ or chooser.policy.class_
+    name = _name(chooser, device, said, named or class_ is not Class.FOREGROUND)
+    if name is not None:
+        chooser.devices.append(DevicePlan(device.kind, device.target, device.alias, ID_PREFIX + name, class_,
+                                          said.queues or "", said.dscp))
+
+
+def _has_queues(chooser: _Chooser, device: DeviceFacts, said: DevicePolicy) -> bool:
+    last = max(numbers_of(said.queues)) if said.queues else 0
+    if device.queues is None or last < device.queues:
+        return True
+    has = f"the queues 0 to {device.queues - 1}" if device.queues > 1 else "one queue, 0"
+    chooser.say(chooser.misfit, said, device.label, f"left out: queues='{said.queues}': the {device.kind} has {has}",
+                f"correct the list, or give it more: <driver name='qemu' queues='{last + 1}'/>")
+    return False
+
+
+def _name(chooser: _Chooser, device: DeviceFacts, said: DevicePolicy, matters: bool) -> str | None:
+    """Name of the resource that a device joins; None, with a finding, if it joins none."""
+    if device.unserved:
+        chooser.say(Severity.WARNING if matters else Severity.NOTE, said, device.label, f"left out: {device.unserved}",
+                    f"{_serve(device)}, or write <{device.kind} target='{device.target}' resource='none'/>")
+        return None
+    resolution = Resolution(said.resource) if said.resource != AUTO else chooser.host.resolutions.get(
+        device.source, Resolution(None, problem="its source was not resolved", remedy="run this on the host of the domain"))
+    if resolution.none:
+        chooser.say(Severity.NOTE, said, device.label, f"left out: {resolution.none}", "")
+        return None
+    if resolution.name is None:
+        _unresolved(chooser, device, said, resolution)
+        return None
+    for note in resolution.notes:
+        chooser.say(Severity.NOTE, said, device.label, note, "")
+    chooser.resources.setdefault(resolution.name, resolution)
+    return resolution.name
+
+
+def _unresolved(chooser: _Chooser, device: DeviceFacts, said: DevicePolicy, resolution: Resolution) -> None:
+    """Left out and said: what is behind it may come back, or an operator may name it."""
+    remedy = (resolution.remedy + ", or " if resolution.remedy else "") + \
+        f"name one: in /etc/idletime/resources.d, or <{device.kind} target='{device.target}' resource='NAME'/> " \
+        "('none' leaves it out)"
+    chooser.say(Severity.WARNING, said, device.label, f"not resolved, so left out: {resolution.problem}", remedy)
+    chooser.unresolved.append(Unresolved(device.kind, device.target, device.alias, resolution.problem, remedy))
+
+
+def _serve(device: DeviceFacts) -> str:
+    if "past QEMU" in device.unserved:
+        return "use a source that QEMU serves itself"
+    return "use <target bus='virtio'/>" if device.kind == DISK else "use <model type='virtio'/>"
+
+
+# ---- resources
+
+def _resource(chooser: _Chooser, name: str) -> ResourcePlan:
+    return ResourcePlan(ID_PREFIX + name, name, f"{chooser.host.run_dir}/{name}", _settings(chooser, name),
+                        chooser.resources[name].trail)
+
+
+def _settings(chooser: _Chooser, name: str) -> dict[str, int | bool]:
+    """What policy and host say of a resource, without what changes nothing there."""
+    mine = [device for device in chooser.devices if device.resource == ID_PREFIX + name]
+    settings = _merged(chooser.host.settings.get(name, {}), chooser.policy.settings_of(name))
+    if not settings.keys() & {"interval-us", "auto"}:
+        settings = {**LEARNED, **settings}
+    idle = {switch for switch in SWITCHES if not settings.get(switch)}
+    if "auto" in idle:
+        idle.add("budget-percent")
+        if "interval-us" not in settings:
+            idle.remove("auto")  # said, since QEMU learns where nobody says anything
+    if not any(device.kind == INTERFACE for device in mine):
+        idle.add("rate-bps")
+    return {key: settings[key] for key in SETTINGS.values() if key in settings and key not in idle}
+
+
+def _merged(host: Mapping[str, int | bool], policy: Mapping[str, int | bool]) -> dict[str, int | bool]:
+    """The host's settings of a resource under the policy's: who says anything of the interval says all of it."""
+    if policy.keys() & set(_INTERVAL):
+        host = {key: value for key, value in host.items() if key not in _INTERVAL}
+    return {**host, **policy}
+
+
+# ---- lists of queues
+
+def numbers_of(text: str) -> list[int]:
+    """0-2,5 -> 0, 1, 2, 5."""
+    pairs = [part.partition("-") for part in text.split(",")] if text else []
+    return [number for first, _, last in pairs for number in range(int(first), int(last or first) + 1)]
+
+
+def queue_list(numbers: Iterable[int]) -> str:
+    """The shortest list of these numbers, as QEMU prints it."""
+    parts: list[list[int]] = []
+    for number in sorted(numbers):
+        if parts and parts[-1][1] == number - 1:
+            parts[-1][1] = number
+        else:
+            parts.append([number, number])
+    return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in parts)

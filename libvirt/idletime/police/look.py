@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Reads the files that facts.py knows, below one root. What cannot be read is None or empty, and no failure.
+
+Bounded: at most MOST bytes of a file, and no file that is not a regular one. Context: any thread; nothing is kept open.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from pathlib import PurePosixPath
+
+from . import facts
+
+MOST = 1 << 20
+"""Bytes. /proc/stat of a host with 1,000 processors is 100 KB; /proc/diskstats with 1,000 disks 120 KB."""
+
+
+class Look:
+    """Facts of the host whose files are below root."""
+
+    def __init__(self, root: str = "/") -> None:
+        self._root = root.rstrip("/")
+
+    def text(self, path: str) -> str | None:
+        """A file's text, of MOST bytes at most; None where there is none, or where it cannot be read."""
+        if ".." in PurePosixPath(path).parts or "\0" in path:
+            return None
+        try:
+            descriptor = os.open(self._root + path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:
+            return None
+        try:
+            return _all(descriptor).decode(errors="replace") if stat.S_ISREG(os.fstat(descriptor).st_mode) else None
+        except OSError:
+            return None  # a process that has just ended
+        finally:
+            os.close(descriptor)
+
+    def cpus(self) -> facts.Cpus | None:
+        return facts.cpus(self.text("/proc/stat") or "")
+
+    def process(self, pid: int) -> facts.Process | None:
+        return facts.process(self.text(f"/proc/{pid}/stat") or "")
+
+    def scheduled(self, pid: int, thread: int | None = None) -> facts.Scheduled | None:
+        """Of one thread; of the main one where none is named."""
+        return facts.scheduled(self.text(f"/proc/{pid}/task/{thread or pid}/schedstat") or "")
+
+    def disks(self) -> dict[str, facts.Disk]:
+        return facts.disks(self.text("/proc/diskstats") or "")
+
+    def sent_packets(self, interface: str) -> int | None:
+        """Packets that an interface has sent: what suspension counts of the network (004, 4.1: inbound is left out)."""
+        return facts.number(self._of_interface(interface, "tx_packets"))
+
+    def sent_bytes(self, interface: str) -> int | None:
+        return facts.number(self._of_interface(interface, "tx_bytes"))
+
+    def _of_interface(self, interface: str, name: str) -> str | None:
+        return None if "/" in interface else self.text(f"/sys/class/net/{interface}/statistics/{name}")
+
+    def pressure(self, resource: str = "memory", cgroup: str | None = None) -> dict[str, facts.Pressure]:
+        """PSI of cpu, io or memory: the host's, or that of a cgroup of version 2. Empty where there is none."""
+        where = f"/proc/pressure/{resource}" if cgroup is None else f"/sys/fs/cgroup{cgroup}/{resource}.pressure"
+        return facts.pressure(self.text(where) or "")
+
+    def meminfo(self) -> dict[str, int]:
+        return facts.meminfo(self.text("/proc/meminfo") or "")
+
+    def unified(self) -> bool:
+        """Whether the host has cgroup v2 alone."""
+        return self.text("/sys/fs/cgroup/cgroup.controllers") is not None
+
+    def cgroup_of(self, pid: int, controller: str) -> str | None:
+        """The folder of a domain's own group of "cpu" or "memory" below the root, of either version, by its QEMU's process."""
+        paths = facts.cgroups(self.text(f"/proc/{pid}/cgroup") or "")
+        if self.unified():
+            return f"/sys/fs/cgroup{_of_domain(paths[''])}" if "" in paths else None
+        return f"/sys/fs/cgroup/{controller}{_of_domain(paths[controller])}" if controller in paths else None
+
+    def cpu_seconds(self, folder: str) -> float | None:
+        """Processor seconds of a cgroup: usage_usec of version 2, cpuacct.usage in nanoseconds of version 1."""
+        of_two = facts.keyed(self.text(f"{folder}/cpu.stat") or "").get("usage_usec")
+        if of_two is not None:
+            return of_two / 1e6
+        of_one = facts.number(self.text(f"{folder}/cpuacct.usage"))
+        return None if of_one is None else of_one / 1e9
+
+    def memory_bytes(self, folder: str) -> int | None:
+        """What a cgroup has now, page cache included."""
+        of_two = facts.number(self.text(f"{folder}/memory.current"))
+        return facts.number(self.text(f"{folder}/memory.usage_in_bytes")) if of_two is None else of_two
+
+    def memory_stat(self, folder: str) -> dict[str, int]:
+        return facts.keyed(self.text(f"{folder}/memory.stat") or "")
+
+
+def _of_domain(path: str) -> str:
+    """Without the groups that libvirt makes for a domain's threads."""
+    return re.sub(r"(/libvirt)?/(emulator|vcpu[0-9]+|iothread[0-9]+)$", "", path).rstrip("/")
+
+
+def _all(descriptor: int) -> bytes:
+    """Files of /proc may come in parts."""
+    parts, left = [], MOST
+    while left > 0 and (part := os.read(descriptor, left)):
+        parts.append(part)
+        left -= len(part)
+    return b"".join(parts)

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Disk space of background VMs' scratch disks (<idletime:space reclaim='yes'/>): the foreground never meets ENOSPC. Pure.
+
+    free space          act
+    above low water     none
+    below low water     scratch disks are trimmed by their guests (fstrim through the guest agent)
+    still below         the VM is stopped and its scratch overlay dropped; the largest first, one at a look
+
+Sizes are bytes, times seconds of one monotonic clock. Only VMs that the operator has marked are here, and of those only the
+overlay: what is below it, and all other disks, stay.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+LOW_WATER = 0.05
+"""Of the file system: ext4 keeps 5 % for root, btrfs and xfs slow down near there."""
+
+TRIM_S = 30.0
+"""fstrim of a disk of 100 GB takes some seconds; what it has not freed by then it will not."""
+
+AGAIN_S = 300.0
+"""Who was trimmed is not trimmed anew before: a guest that writes as fast as it trims would be kept busy by us."""
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """A background VM's thin overlay on this file system. allocated: its blocks. agent: its guest can trim it."""
+
+    name: str
+    allocated: int
+    agent: bool = False
+    trimmed_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Filesystem:
+    """fill_rate: bytes a second by which free space falls, 0 where it does not."""
+
+    free: int
+    size: int
+    fill_rate: float = 0.0
+
+    @property
+    def low_water(self) -> int:
+        return int(self.size * LOW_WATER)
+
+
+class How(str, enum.Enum):
+    TRIM = "trim"
+    DROP = "drop"
+
+
+@dataclass(frozen=True)
+class Act:
+    name: str
+    how: How
+    why: str
+
+
+@dataclass(frozen=True)
+class State:
+    """below_since_s: since when free space is below low water. leaving: VMs that were told to go."""
+
+    below_since_s: float | None = None
+    leaving: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Decision:
+    state: State
+    acts: tuple[Act, ...] = ()
+
+
+def decide(state: State, there: Filesystem, disks: Sequence[Scratch], now_s: float) -> Decision:
+    """What is done about one file system at this look, every few seconds. At most one VM goes at a look: what it frees is seen
+    at the next."""
+    leaving = state.leaving & {disk.name for disk in disks}
+    missing = there.low_water - there.free
+    if missing <= 0:
+        return Decision(State(None, leaving))
+    since = now_s if state.below_since_s is None else state.below_since_s
+    state = State(since, leaving)
+    disks = [disk for disk in disks if disk.name not in leaving]
+    waits = [disk for disk in disks if disk.agent and (disk.trimmed_s is None or now_s - disk.trimmed_s < TRIM_S)]
+    # Trimming is given its time only where the space lasts that long.
+    if waits and now_s - since < TRIM_S and _lasts(there, since + TRIM_S - now_s):
+        return Decision(state, tuple(_trim(disk, there) for disk in waits if _due(disk, now_s)))
+    goes = max(disks, key=lambda disk: (disk.allocated, disk.name), default=None)
+    if goes is None or goes.allocated <= 0 or leaving:
+        return Decision(state)
+    return Decision(replace(state, leaving=leaving | {goes.name}), (Act(goes.name, How.DROP, _words(there)),))
+
+
+def may_start(there: Filesystem) -> bool:
+    """Whether a VM with a scratch disk may start: half of the low-water mark beyond it, so that it is not dropped at once."""
+    return there.free > there.low_water * 1.5
+
+
+def _lasts(there: Filesystem, seconds: float) -> bool:
+    return there.free > there.fill_rate * seconds
+
+
+def _due(disk: Scratch, now_s: float) -> bool:
+    return disk.trimmed_s is None or now_s - disk.trimmed_s >= AGAIN_S
+
+
+def _trim(disk: Scratch, there: Filesystem) -> Act:
+    return Act(disk.name, How.TRIM, _words(there))
+
+
+def _words(there: Filesystem) -> str:
+    return f"{there.free >> 20} MiB are free, below the low-water mark of {there.low_water >> 20}"

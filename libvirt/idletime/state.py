@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What idletimed says of this host, for everyone to read: small JSON files below RUN_DIR/.state.
+
+    daemon.json   idletimed itself: its process, and what is wrong below /etc/idletime
+    UUID.json     one running domain as it was looked at last: who it is and why, what it should have, what it has
+    observers.json what observes this host's resources (observed.py)
+    qmp-*.json    the same of a VM that no libvirt has started, by the path of its QMP socket
+
+idletimed writes, the command reads. A file is replaced as a whole, so a reader waits for nobody. The folder begins with
+a dot, which no resource's name does. Nothing here is needed to go on: who finds no file knows less, that is all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any, TypeVar
+
+from lxml import etree
+
+from .conf.rules import Decision
+from .facts import DevicePlan, Plan, ResourcePlan, Unresolved
+from .policy.model import Class
+from .steps import Have, steps
+
+FOLDER = ".state"
+VERSION = 1
+_QMP = "qmp-"
+
+_T = TypeVar("_T", "DaemonState", "DomainState")
+
+
+@dataclass(frozen=True)
+class DaemonState:
+    """idletimed. started: of its process, in the kernel's ticks since boot. problems: of files that were left out."""
+
+    pid: int
+    started: int
+    uri: str
+    version: str
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class DomainState:
+    """One running domain.
+
+    run: libvirt's id of this run. policy: digest() of its own policy as it was carried out, "" if it has none. class_, by,
+    place, why: the decision (conf.rules.Decision). resources, devices, unresolved: what it should have, each as a table
+    with the plan's fields ("class" for class_). in_force: whether QEMU has that; problems say why not. query: what
+    query-idletime returned then, None if QEMU does not know it. looked: when, in seconds since 1970. asked: what its guest
+    asks for and is granted. socket: of QMP, where no libvirt has started it; then run is 0 and policy "".
+    """
+
+    uuid: str
+    name: str
+    run: int
+    policy: str
+    class_: str
+    by: str
+    why: str
+    place: str
+    in_force: bool
+    looked: float
+    problems: tuple[str, ...] = ()
+    resources: tuple[Mapping[str, Any], ...] = ()
+    devices: tuple[Mapping[str, Any], ...] = ()
+    unresolved: tuple[Mapping[str, Any], ...] = ()
+    query: tuple[Mapping[str, Any], ...] | None = None
+    asked: str = ""
+    socket: str = ""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A run of a domain. policy: digest() of its own."""
+
+    uuid: str
+    name: str
+    run: int
+    policy: str
+
+
+def digest(policy: etree._Element | None) -> str:
+    """A policy element in a word: the same for what means the same XML; "" without one. Pure."""
+    if policy is None:
+        return ""
+    alone = etree.fromstring(etree.tostring(policy, with_tail=False))
+    for element in alone.iter():
+        element.tail = None
+        if isinstance(element.tag, str) and not (element.text or "").strip():
+            element.text = None
+        if isinstance(element.tag, str):  # a prefix means nothing
+            element.tag = etree.QName(element).localname
+    etree.cleanup_namespaces(alone)
+    return hashlib.sha256(etree.tostring(alone, method="c14n", with_comments=False)).hexdigest()[:16]
+
+
+def described(subject: Subject, decision: Decision, plan: Plan, query: Have | None, problems: Sequence[str],
+              now: float, asked: str = "") -> DomainState:
+    """What is to be said of a look at a domain. plan: with the guest's wish laid over it. query: what QEMU answered after
+    the act, None where it was not asked or knows nothing of Idletime. Pure."""
+    reached = not plan.devices if query is None else steps(plan, query).nothing
+    return DomainState(
+        subject.uuid, subject.name, subject.run, subject.policy, decision.class_, decision.by, decision.why, decision.place,
+        reached and not problems, now, tuple(problems), _tables(plan.resources), _tables(plan.devices),
+        _tables(plan.unresolved),
+        None if query is None else tuple(query), asked)
+
+
+def _tables(found: Sequence[ResourcePlan | DevicePlan | Unresolved]) -> tuple[dict[str, Any], ...]:
+    return tuple({key.rstrip("_"): value for key, value in asdict(one).items()} for one in found)
+
+
+def plan_of(said: DomainState) -> Plan:
+    """What a domain should have, the wish of its guest included. Raises KeyError, TypeError, ValueError for what is no plan."""
+    return Plan(
+        tuple(ResourcePlan(**{**one, "trail": tuple(one["trail"])}) for one in said.resources),
+        tuple(DevicePlan(**{**{key: value for key, value in one.items() if key != "class"}, "class_": Class(one["class"])})
+              for one in said.devices),
+        tuple(Unresolved(**one) for one in said.unresolved))
+
+
+# ---- writing: idletimed
+
+def write_daemon(run_dir: str, problems: tuple[str, ...], uri: str, version: str) -> None:
+    """Say that this process is idletimed. Makes the folder. Raises OSError."""
+    folder = os.path.join(run_dir, FOLDER)
+    os.makedirs(folder, 0o755, exist_ok=True)
+    os.chmod(folder, 0o755)
+    _write(folder, "daemon", DaemonState(os.getpid(), _started(os.getpid()) or 0, uri, version, problems))
+
+
+def write_domain(run_dir: str, state: DomainState) -> None:
+    """Replace what is said of a domain. Raises OSError."""
+    _write(os.path.join(run_dir, FOLDER), _key(state.socket) if state.socket else state.uuid, state)
+
+
+def remove_domain(run_dir: str, uuid: str) -> None:
+    """It does not run any more."""
+    with contextlib.suppress(OSError):
+        os.unlink(os.path.join(run_dir, FOLDER, f"{uuid}.json"))
+
+
+def keep_domains(run_dir: str, uuids: Iterable[str]) -> None:
+    """Of libvirt's, only these run."""
+    kept = {f"{uuid}.json" for uuid in uuids} | {"daemon.json", "observers.json"}
+    with contextlib.suppress(OSError):
+        for name in os.listdir(os.path.join(run_dir, FOLDER)):
+            if name not in kept and not name.startswith(_QMP):
+                os.unlink(os.path.join(run_dir, FOLDER, name))
+
+
+def keep_vms(run_dir: str, sockets: Iterable[str]) -> None:
+    """Of those without libvirt, only the VMs of these sockets are there."""
+    kept = {f"{_key(socket)}.json" for socket in sockets}
+    with contextlib.suppress(OSError):
+        for name in os.listdir(os.path.join(run_dir, FOLDER)):
+            if name.startswith(_QMP) and name not in kept:
+                os.unlink(os.path.join(run_dir, FOLDER, name))
+
+
+def _key(socket: str) -> str:
+    return _QMP + hashlib.sha256(os.fsencode(socket)).hexdigest()[:16]
+
+
+def remove_daemon(run_dir: str) -> None:
+    """idletimed ends. What is said of domains stays: they keep what they have."""
+    with contextlib.suppress(OSError):
+        os.unlink(os.path.join(run_dir, FOLDER, "daemon.json"))
+
+
+def _write(folder: str, name: str, state: DaemonState | DomainState) -> None:
+    replace_file(folder, name, asdict(state))
+
+
+def replace_file(folder: str, name: str, values: Mapping[str, Any]) -> None:
+    """Write folder/name.json as a whole. Raises OSError."""
+    descriptor, temporary = tempfile.mkstemp(prefix=".", dir=folder)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        os.fchmod(descriptor, 0o644)
+        json.dump({"state-version": VERSION, **values}, file)
+    os.replace(temporary, os.path.join(folder, f"{name}.json"))
+
+
+# ---- reading: the command
+
+def daemon(run_dir: str) -> DaemonState | None:
+    """idletimed, if it runs."""
+    state = _read(DaemonState, run_dir, "daemon")
+    return state if state is not None and _started(state.pid) == state.started else None
+
+
+def domain(run_dir: str, uuid: str) -> DomainState | None:
+    """What is said of a domain; None where nothing is, or nothing that this version understands."""
+    return _read(DomainState, run_dir, uuid)
+
+
+def vm(run_dir: str, socket: str) -> DomainState | None:
+    """What is said of the VM behind a QMP socket."""
+    return _read(DomainState, run_dir, _key(socket))
+
+
+def vms(run_dir: str) -> list[DomainState]:
+    """All VMs that no libvirt has started, by name."""
+    found: list[DomainState | None] = []
+    with contextlib.suppress(OSError):
+        found = [_read(DomainState, run_dir, name.removesuffix(".json"))
+                 for name in os.listdir(os.path.join(run_dir, FOLDER)) if name.startswith(_QMP)]
+    return sorted((one for one in found if one is not None and one.socket), key=lambda one: (one.name, one.socket))
+
+
+def _read(kind: type[_T], run_dir: str, name: str) -> _T | None:
+    try:
+        with open(os.path.join(run_dir, FOLDER, f"{name}.json"), encoding="utf-8") as file:
+            data = json.load(file)
+        if data.pop("state-version", None) != VERSION:
+            return None
+        known = {field.name for field in fields(kind)}
+        values = {key: tuple(value) if isinstance(value, list) else value for key, value in data.items() if key in known}
+        return kind(**values)  # type: ignore[arg-type]
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
+        return None
+
+
+def _started(pid: int) -> int | None:
+    """When a process started, in ticks since boot; None if there is no such process."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
+            return int(file.read().rpartition(")")[2].split()[19])
+    except (OSError, ValueError, IndexError):
+        return None

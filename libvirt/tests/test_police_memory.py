@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Low and High of 003, section 4, and the give-back: within its time, never below a minimum, as few VMs lost as possible."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import hypothesis_profile  # noqa: F401
+from idletime.police import memory, space
+from idletime.police.memory import MIB, Host, How, Protection, State, Victim, Vm
+from idletime.police.space import Filesystem, Scratch
+
+GIB = 1 << 30
+
+
+def test_slices_of_figure_5():
+    """179 MB, Low 50, High 70."""
+    assert memory.protection(179 * MIB, 50 * MIB, 70 * MIB) == Protection(109 * MIB, 50 * MIB)
+
+
+def test_plateaus_of_figure_5():
+    """The background has 128 of 179 MB. The foreground asks for 150 and gets all but Low; when it is idle (the background is
+    the stronger one), the background rises to High, and no further."""
+    low, high, background = 50, 70, 128
+    for _ in range(200):  # the foreground asks for a page: between Low and High it is the stronger one
+        background -= memory.victim(background, low, high) is not Victim.FOREGROUND
+    assert background in (low - 1, low)
+    for _ in range(200):  # the background asks
+        background += memory.victim(background, low, high) is not Victim.BACKGROUND
+    assert background in (high, high + 1)
+
+
+@given(st.integers(0, 1 << 40), st.integers(0, 1 << 41), st.integers(0, 1 << 41))
+def test_protections_fit_the_host(total, low, high):
+    found = memory.protection(total, low, high)
+    assert found.foreground >= 0 and found.background >= 0
+    assert found.foreground + found.background <= total
+
+
+vms_ = st.lists(st.builds(
+    lambda number, low, more, high, balloon, reclaim:
+    Vm(f"v{number}", low + more, low, high, low + more + GIB, balloon, reclaim),
+    st.integers(0, 1 << 30), st.integers(0, 4 * GIB), st.integers(0, 4 * GIB), st.none() | st.integers(0, 8 * GIB),
+    st.booleans(), st.booleans()), max_size=6, unique_by=lambda vm: vm.name)
+hosts = st.builds(Host, st.integers(0, 8 * GIB), st.integers(0, 2 * GIB), st.integers(0, 8 * GIB),
+                  st.none() | st.floats(0, 100))
+
+
+@given(vms_, hosts, st.floats(0, 30))
+def test_never_below_a_minimum(vms, host, age):
+    decision = memory.decide(State(0.0, None), host, vms, age)
+    by_name = {vm.name: vm for vm in vms}
+    assert len({act.name for act in decision.acts}) == len(decision.acts)
+    for act in decision.acts:
+        vm = by_name[act.name]
+        if act.how is How.BALLOON:
+            assert min(vm.low, vm.largest) <= act.bytes_ <= vm.largest
+        elif act.how is How.RECLAIM:
+            assert vm.resident - act.bytes_ >= vm.low and not vm.balloon
+        assert act.why
+    assert sum(act.how in (How.SAVE, How.SHUT_DOWN) for act in decision.acts) <= 1
+    asked = sum(by_name[act.name].resident - act.bytes_ if act.how is How.BALLOON else act.bytes_ for act in decision.acts
+                if act.how in (How.BALLOON, How.RECLAIM))
+    if memory.shortage(host):
+        assert asked <= memory.shortage(host)
+
+
+@given(vms_, hosts)
+def test_who_lacks_nothing_takes_nothing(vms, host):
+    host = replace(host, available=host.reserve + host.starting, pressure=0.5)
+    assert memory.decide(State(), host, vms, 0).acts == ()
+
+
+def live(vms, host, seconds, obeys):
+    """Balloons that move obeys MiB a second; what is saved is gone after two looks. -> time until nothing is missing, acts."""
+    state, acts, going, targets = State(), [], {}, {}
+    for now in range(seconds):
+        if not memory.shortage(host):
+            return now, acts, vms
+        decision = memory.decide(state, host, vms, now)
+        state = decision.state
+        for act in decision.acts:
+            acts.append(act)
+            if act.how is How.BALLOON:
+                targets[act.name] = act.bytes_
+            else:
+                going[act.name] = now + 2
+        after = []
+        for vm in vms:
+            gone = going.get(vm.name) == now
+            target = max(targets.get(vm.name, vm.resident), vm.resident - obeys * MIB)
+            host = replace(host, available=host.available + (vm.resident if gone else vm.resident - target))
+            after += [] if gone else [replace(vm, resident=target)]
+        vms = after
+    return seconds, acts, vms
+
+
+def two():
+    return [Vm("a", 2 * GIB, GIB // 2, None, 2 * GIB), Vm("b", 2 * GIB, GIB // 2, None, 2 * GIB)]
+
+
+def test_given_back_within_the_time():
+    took, acts, vms = live(two(), Host(GIB // 4, GIB // 4, 2 * GIB), 60, 1024)
+    assert took <= memory.WITHIN_S
+    assert {act.how for act in acts} == {How.BALLOON}
+    assert all(vm.resident >= vm.low for vm in vms)
+
+
+def test_who_does_not_obey_is_saved_after_the_time_and_only_one_where_one_suffices():
+    took, acts, vms = live(two(), Host(GIB // 4, GIB // 4, GIB), 60, 0)
+    saved = [act for act in acts if act.how is How.SAVE]
+    assert len(saved) == 1 and "10 s were not enough" in saved[0].why
+    assert took <= memory.WITHIN_S + 4 and len(vms) == 1
+
+
+def test_where_minima_leave_too_little_one_goes_at_once():
+    _, acts, _ = live(two(), Host(GIB // 4, GIB // 4, 7 * GIB // 2), 60, 1024)
+    assert acts[0].how is How.SAVE and "minima" in acts[0].why
+    assert memory.decide(State(), Host(0, 0, 4 * GIB), [replace(one, can_save=False) for one in two()], 0).acts[0].how \
+        is How.SHUT_DOWN
+
+
+def test_who_is_above_high_gives_first():
+    vms = [replace(two()[0], high=2 * GIB), replace(two()[1], high=GIB)]
+    (act,) = memory.decide(State(), Host(0, 100 * MIB), vms, 0).acts
+    assert (act.name, act.how) == ("b", How.BALLOON)
+
+
+def test_pressure_alone_saves_nobody():
+    vms = [Vm("a", GIB, GIB, None, GIB)]
+    assert memory.decide(State(0.0), Host(GIB, 0, 0, 50.0), vms, 100).acts == ()
+
+
+def test_memory_comes_back_after_a_minute():
+    vms, host = [replace(two()[0], resident=GIB)], Host(3 * GIB, GIB // 4)
+    first = memory.decide(State(0.0), host, vms, 5)
+    assert first.acts == () and first.state.short_since_s is None
+    assert memory.decide(first.state, host, vms, 64).acts == ()
+    (act,) = memory.decide(first.state, host, vms, 65).acts
+    assert act.bytes_ == GIB + memory.LARGEST_STEP
+
+
+# ---- space
+
+def test_space_is_trimmed_then_dropped():
+    full = Filesystem(4 * GIB, 100 * GIB)
+    disks = [Scratch("a", 5 * GIB, agent=True), Scratch("b", 9 * GIB)]
+    first = space.decide(space.State(), full, disks, 0)
+    assert [(act.name, act.how) for act in first.acts] == [("a", space.How.TRIM)]
+    disks[0] = replace(disks[0], trimmed_s=0)
+    assert space.decide(first.state, full, disks, 29).acts == ()
+    late = space.decide(first.state, full, disks, 30)
+    assert [(act.name, act.how) for act in late.acts] == [("b", space.How.DROP)]
+    assert space.decide(late.state, full, disks, 31).acts == ()  # it is going
+    assert space.decide(late.state, Filesystem(13 * GIB, 100 * GIB), disks[:1], 32) == space.Decision(space.State())
+
+
+def test_space_that_does_not_last_is_not_trimmed_for():
+    (act,) = space.decide(space.State(), Filesystem(2 * GIB, 100 * GIB, GIB / 5), [Scratch("a", GIB, agent=True)], 0).acts
+    assert act.how is space.How.DROP
+
+
+@pytest.mark.parametrize("free, may", [(5, False), (7, False), (8, True)])
+def test_a_scratch_disk_starts_above_its_mark(free, may):
+    assert space.may_start(Filesystem(free * GIB, 100 * GIB)) == may
+
+
+@given(st.integers(0, 1 << 40), st.integers(1, 1 << 40), st.floats(0, 1e9), st.floats(0, 1000),
+       st.lists(st.builds(Scratch, st.text(max_size=2), st.integers(0, 1 << 40), st.booleans(), st.none() | st.floats(0, 1000)),
+                unique_by=lambda disk: disk.name, max_size=5))
+def test_space_touches_nobody_above_the_mark(free, size, rate, now, disks):
+    there = Filesystem(free, size, rate)
+    acts = space.decide(space.State(0.0), there, disks, now).acts
+    assert not (acts and free >= there.low_water)
+    assert sum(act.how is space.How.DROP for act in acts) <= 1
