@@ -1,4 +1,3 @@
-#!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Measures the two benchmark tenants of this host: each alone, together, and with intervals.
 

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Draws benchmark.png: for each host, what each tenant had of what it has alone.
 
