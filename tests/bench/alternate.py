@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -64,6 +65,12 @@ def parse(program: str, description: str, repeats: int = 7, rounds: int = 1, sec
 def order(number: int) -> tuple[str, ...]:
     """The variants of round `number`: every second one runs backwards, so that no variant is always the first."""
     return VARIANTS if number % 2 == 0 else VARIANTS[::-1]
+
+
+def cpu_seconds(pid: int) -> float:
+    """Processor time that a process has used: less noisy than throughput where processors are shared."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _runs(comparison: Comparison, boots: dict[str, Boot], arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:

@@ -17,7 +17,7 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Callable, TextIO
 
 import numpy as np
 
@@ -79,7 +79,10 @@ def _collect(loads: dict[str, Load], folder: Path, stem: str) -> dict[str, Any]:
 class Demo:
     """One demo: where its results go, and how long it measures."""
 
-    def __init__(self, folder: Path, length: Length, quantum_ms: int, make_pair: type[pair.Pair] = pair.Pair) -> None:
+    loads = plan.OUTSTANDING
+    """Requests that the background keeps outstanding."""
+
+    def __init__(self, folder: Path, length: Length, quantum_ms: int, make_pair: Callable[..., pair.Pair] = pair.Pair) -> None:
         self.folder, self.length, self.quantum_ms, self.make_pair = folder, length, quantum_ms, make_pair
         self.results = folder / "results.jsonl"
         self.finished = 0
@@ -105,12 +108,12 @@ class Demo:
 
     def _conditions(self, machines: pair.Pair) -> dict[str, Any]:
         return {
-            "disk": DISK.parameters(), "seconds": self.length.seconds, "repeats": self.length.repeats,
+            "disk": machines.disk.parameters(), "seconds": self.length.seconds, "repeats": self.length.repeats,
             "foreground_load": machines.foreground_load, "background_load": pair.BACKGROUND_LOAD,
         }
 
     def _run_phases(self, machines: pair.Pair, results: TextIO) -> None:
-        schedule = list(plan.schedule(machines.patched, self.length.repeats))
+        schedule = list(plan.schedule(machines.patched, self.length.repeats, self.loads))
         each = self.length.seconds + OVERHEAD_SECONDS
         with Progress(each * len(schedule)) as progress:
             for number, (repeat, phase) in enumerate(schedule):
@@ -144,7 +147,7 @@ def _arguments(name: str) -> argparse.Namespace:
     return parser.parse_args()
 
 
-def main(name: str = "demo", make_pair: type[pair.Pair] = pair.Pair) -> int:
+def main(name: str = "demo", make_pair: Callable[..., pair.Pair] = pair.Pair) -> int:
     """Exit status: see `tests.framework.interrupt`."""
     arguments = _arguments(name)
     demo = Demo(arguments.output, QUICK if arguments.quick else FULL, arguments.quantum_ms, make_pair)

@@ -10,17 +10,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import statistics
 import sys
 import time
 import uuid
 from typing import Any
 
-import libvirt
-
 from tests.framework import accel, host
-from tests.framework.domain import Domain, disk_xml, policy
+from tests.framework.domain import AGENT_CHANNEL, Domain, disk_xml, policy
 from tests.framework.idletimed import Idletimed, virt_idletime, wait_until
 from tests.framework.libvirtd import Libvirtd, quiet_libvirt
 from tests.testbed.disk import Disk, Model
@@ -31,6 +28,10 @@ START_SECONDS = 120.0
 
 class Bare(Domain):
     """A domain without a kernel."""
+
+    def uuid(self) -> str:
+        """As xml() has it."""
+        return str(uuid.uuid5(uuid.NAMESPACE_OID, self.name))
 
     def xml(self) -> str:
         lines = super().xml().splitlines()
@@ -62,16 +63,13 @@ def measure(domains: int, seconds: float) -> dict[str, Any]:
 
 
 def start(libvirtd: Libvirtd, disk: Disk, domains: int) -> None:
-    """Define, compile and start one; the others are its copies. Without the hook, which would be most of the time."""
-    first = Bare(libvirtd, "tenant-0000", policy("background", "<idletime:guest control='demote'/>"),
-                 [disk_xml(disk, "tenant-0000")], memory_mib=16)
-    first.define()
-    virt_idletime(libvirtd, "apply", first.name, "--config")
-    xml = first.dom.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE)
-    libvirtd.call("install", "-d", "-o", libvirtd.user, re.findall(r"idletime-resource,.*path=([^,']+)", xml)[0])
+    """Define and start one; the others are its copies."""
+    its_policy = policy("background", "<idletime:disk resource='slow'/><idletime:guest control='demote'/>")
+    first = Bare(libvirtd, "tenant-0000", its_policy, [disk_xml(disk, "tenant-0000"), AGENT_CHANNEL], memory_mib=16)
+    xml = first.xml()
     for number in range(domains):
-        copy = xml.replace("tenant-0000", f"tenant-{number:04}").replace(first.dom.UUIDString(), str(uuid.uuid4()))
-        (libvirtd.connection.defineXML(copy) if number else first.dom).create()
+        copy = xml.replace("tenant-0000", f"tenant-{number:04}").replace(first.uuid(), str(uuid.uuid4()))
+        libvirtd.connection.defineXML(copy).create()
         print(f"\r{number + 1} domains run ", end="", file=sys.stderr, flush=True)
 
 

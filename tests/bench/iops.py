@@ -3,15 +3,15 @@
     python3 -m tests.bench.iops [--output build/bench/iops.jsonl] [--unpatched PATH] [--qemu PATH]
 
 Compares the unpatched QEMU, the patched one with the property unset, and the
-patched one as a foreground participant; in alternating order, each run in a new
-process, on null-co, which answers at once.
+patched one as a foreground participant, on null-co, which answers at once. Three
+guests are up, and one of them reads, each in its turn; each repeat starts them anew.
 """
 
 from __future__ import annotations
 
 import sys
 import tempfile
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, Iterator
 
 from tests.bench import alternate
@@ -32,29 +32,41 @@ def _device(variant: str, arena: str) -> list[str]:
     return ["-object", f"idletime-resource,id=disk0,path={arena}", "-device", f"{device},idletime=disk0"]
 
 
-def measure(boot: Boot, variant: str, seconds: float) -> dict[str, Any]:
-    """idleload's report of one run in a new process."""
-    with tempfile.TemporaryDirectory(prefix="idletime-") as folder:
-        arguments = ["-blockdev", BLOCKDEV, *_device(variant, f"{folder}/arena")]
-        with Machine(boot, variant, arguments) as machine:
-            machine.guest.load(seconds=WARM_UP_SECONDS).result()
-            return machine.guest.load(**LOAD, seconds=seconds).result()
-
-
 @contextmanager
 def opened(boots: dict[str, Boot]) -> Iterator[alternate.Measure]:
-    """Nothing lives longer than a run."""
-    yield lambda variant, seconds: measure(boots[variant], variant, seconds)
+    """A guest of each variant, warmed up."""
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="idletime-"))
+        machines = {variant: _machine(stack, boot, variant, folder) for variant, boot in boots.items()}
+        yield lambda variant, seconds: measure(machines[variant], seconds)
+
+
+def _machine(stack: ExitStack, boot: Boot, variant: str, folder: str) -> Machine:
+    arguments = ["-blockdev", BLOCKDEV, *_device(variant, f"{folder}/arena")]
+    machine: Machine = stack.enter_context(Machine(boot, variant, arguments))
+    machine.guest.load(**LOAD, seconds=WARM_UP_SECONDS).result()
+    return machine
+
+
+def measure(machine: Machine, seconds: float) -> dict[str, Any]:
+    """idleload's report of one run, and the processor time of the QEMU."""
+    before = alternate.cpu_seconds(machine.process.pid)
+    report: dict[str, Any] = machine.guest.load(**LOAD, seconds=seconds).result()
+    used = alternate.cpu_seconds(machine.process.pid) - before
+    return report | {"cpu_seconds": used, "cpu_us_per_operation": used * 1e6 / (report["operations_per_second"] * seconds)}
 
 
 COMPARISON = alternate.Comparison(
-    "iops", opened, {"load": LOAD}, (alternate.Figure("operations", "op/s", lambda report: report["operations_per_second"]),),
+    "iops", opened, {"load": LOAD}, (
+        alternate.Figure("operations", "op/s", lambda report: report["operations_per_second"]),
+        alternate.Figure("processor time an operation", "us", lambda report: report["cpu_us_per_operation"]),
+    ),
 )
 
 
 def main() -> int:
     """Exit status: see `tests.framework.interrupt`."""
-    arguments = alternate.parse("iops", "Cost of the foreground path.")
+    arguments = alternate.parse("iops", "Cost of the foreground path.", repeats=6, rounds=12, seconds=1)
     return exit_status(lambda: alternate.run(COMPARISON, accel.prepare(arguments.qemu), arguments))
 
 

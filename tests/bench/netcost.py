@@ -10,7 +10,6 @@ sends, each in its turn. TCP, one stream, from the guest to the sink.
 from __future__ import annotations
 
 import json
-import os
 import sys
 import tempfile
 from contextlib import ExitStack, contextmanager
@@ -62,18 +61,12 @@ def _machine(stack: ExitStack, link: Link, boot: Boot, variant: str, folder: Pat
 def measure(machine: Machine, seconds: float) -> dict[str, Any]:
     """iperf3's own summary of one run, and the processor time of the QEMU."""
     command = f"iperf3 --client {SINK_ADDRESS} --time {seconds:g} --omit {WARM_UP_SECONDS} --json --connect-timeout 5000"
-    before = cpu_seconds(machine.process.pid)
+    before = alternate.cpu_seconds(machine.process.pid)
     report = json.loads(machine.guest.run(command, seconds + WARM_UP_SECONDS + EXTRA_SECONDS).text)
-    used = cpu_seconds(machine.process.pid) - before
+    used = alternate.cpu_seconds(machine.process.pid) - before
     sent_bytes = sum(each["sum"]["bytes"] for each in report["intervals"])  # with those of the warm-up
     return {"received": report["end"]["sum_received"], "sent": report["end"]["sum_sent"],
             "cpu_seconds": used, "cpu_ns_per_kib": used * 1e9 / (sent_bytes / 1024)}
-
-
-def cpu_seconds(pid: int) -> float:
-    """Processor time that a process has used: less noisy than throughput where processors are shared."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 COMPARISON = alternate.Comparison(

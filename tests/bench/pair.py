@@ -1,4 +1,4 @@
-"""A foreground and a background guest, in two QEMU processes, on one slow disk."""
+"""A foreground and a background guest, in two QEMU processes, on one disk."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Mapping
+from typing import Any, ContextManager, Mapping
 
 from tests.bench.plan import Phase
 from tests.framework.guest import Load
 from tests.framework.qemu import Boot, Machine, has_idletime
 from tests.testbed.attach import DEVICE, RESOURCE, attach
 from tests.testbed.disk import Disk, Model
-from tests.testbed.requests import most_at_once, of_client
 
 COMMON_LOAD = {"pattern": "random", "operation": "read", "block_bytes": 4096}
 FOREGROUND_LOAD = {**COMMON_LOAD, "intensity": 30, "seed": 1}
@@ -42,13 +41,17 @@ class Pair:
         with ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="idletime-")))
             arena = folder / "arena" if self.patched else None
-            self.disk = stack.enter_context(Disk(self._model))
+            self.disk = stack.enter_context(self._shared())
             self.foreground, self.background = (
-                stack.enter_context(Machine(self._boot, name, attach(self.disk, name, arena, name)))
+                stack.enter_context(Machine(self._boot, name, attach(self.disk, name, arena, name), self.disk.fds))
                 for name in ("foreground", "background")
             )
             self._stack = stack.pop_all()
         return self
+
+    def _shared(self) -> ContextManager[Any]:
+        """What the two guests read."""
+        return Disk(self._model)
 
     def __exit__(self, kind: type | None, value: BaseException | None, trace: TracebackType | None) -> None:
         self._stack.close()
@@ -91,13 +94,8 @@ class Pair:
         return loads
 
     def at_disk(self) -> dict[str, Any]:
-        """What the disk saw since begin(): requests, and how many background ones at the same time."""
-        requests = self.disk.read(self._mark)
-        background = of_client(requests, "background")
-        return {
-            "foreground_requests": len(of_client(requests, "foreground")),
-            "background_requests": len(background), "background_most_at_once": most_at_once(background),
-        }
+        """What the disk saw since begin()."""
+        return self.disk.account(self._mark)
 
     def counters(self) -> Any:
         """The background's query-idletime, or None without our patches."""

@@ -67,10 +67,10 @@ def _controlled(outstanding: int, pauses: str, intervals_us: tuple[int, ...]) ->
     return fixed + [Phase(True, outstanding, START_US, budget, pauses) for budget in BUDGETS_PERCENT]
 
 
-def phases(patched: bool) -> list[Phase]:
-    """All phases; without our patches only those that need none."""
+def phases(patched: bool, loads: tuple[int, ...] = OUTSTANDING) -> list[Phase]:
+    """All phases, with background loads of so many outstanding requests; without our patches only those that need none."""
     result = [Phase(True, 0)]
-    for outstanding in OUTSTANDING:
+    for outstanding in loads:
         result += [Phase(False, outstanding), Phase(True, outstanding)]
         result += _controlled(outstanding, "even", INTERVALS_US) if patched else []
     return result + irregular_phases(patched)
@@ -82,9 +82,9 @@ def irregular_phases(patched: bool) -> list[Phase]:
     return result + (_controlled(1, "exponential", INTERVALS_US[1:]) if patched else [])
 
 
-def schedule(patched: bool, repeats: int) -> Iterator[tuple[int, Phase]]:
+def schedule(patched: bool, repeats: int, loads: tuple[int, ...] = OUTSTANDING) -> Iterator[tuple[int, Phase]]:
     """(repeat, phase); every other repeat runs backwards, so that a drift of the host hits all phases alike."""
     for repeat in range(repeats):
-        order = phases(patched)
+        order = phases(patched, loads)
         for phase in order if repeat % 2 == 0 else reversed(order):
             yield repeat, phase

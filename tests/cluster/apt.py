@@ -18,14 +18,19 @@ class Source:
     suite: str
 
 
+def suite() -> str:
+    """The release that this machine runs, and that the nodes have, too."""
+    return run(["sh", "-c", ". /etc/os-release; echo $VERSION_CODENAME"]).strip()
+
+
 def main_source() -> Source:
     """The archive of the running release itself: not its updates, not another vendor's."""
-    suite = run(["sh", "-c", ". /etc/os-release; echo $VERSION_CODENAME"]).strip()
+    release = suite()
     lines = run(["apt-get", "indextargets", "--format", FORMAT, "Created-By: Packages"]).splitlines()
     for uri, codename, component, origin, _ in (line.split("|") for line in lines):
-        if (codename, component, origin) == (suite, "main", "Debian"):
-            return Source(uri, suite)
-    raise ClusterError(f"apt has no source for Debian {suite} main: add one, run `apt-get update`, and try again")
+        if (codename, component, origin) == (release, "main", "Debian"):
+            return Source(uri, release)
+    raise ClusterError(f"apt has no source for Debian {release} main: add one, run `apt-get update`, and try again")
 
 
 def environment() -> dict[str, str]:

@@ -12,6 +12,7 @@ from tests.cluster.base import get_base
 from tests.cluster.node import BITS, BRIDGE, STORAGE, Node
 from tests.cluster.packages import get_repository
 from tests.cluster.place import HERE, RUN, SOCKETS, ClusterError, need_root
+from tests.cluster.repository import get_own
 from tests.cluster.state import State
 
 FABRIC = "fabric"
@@ -30,6 +31,7 @@ def _up(count: int, disks: dict[str, str]) -> State:
     if state.load():
         raise ClusterError(f"a cluster is up already ({place.STATE}): `make cluster-down` ends it")
     base = get_base()
+    get_own()
     packages = get_repository(base)
     shutil.rmtree(RUN, ignore_errors=True)
     RUN.mkdir(parents=True)

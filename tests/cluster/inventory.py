@@ -12,6 +12,7 @@ import yaml
 from tests.cluster.guest import get_images
 from tests.cluster.node import Node
 from tests.cluster.place import COLLECTIONS, CONTROLLER, INVENTORY, RESULTS, ROLES, RUN, SOCKETS, TOOLS
+from tests.cluster.repository import REPOSITORY
 from tests.cluster.space import Space
 from tests.framework.paths import BUILD, ROOT
 
@@ -73,7 +74,7 @@ def _hosts(nodes: list[Node]) -> dict[str, object]:
 def _variables() -> dict[str, str]:
     """Where things are on the controller."""
     return {
-        "idletime_packages": str(BUILD / "deb"), "idletime_guest": str(get_images()),
+        "idletime_repository": str(REPOSITORY), "idletime_guest": str(get_images()),
         "idletime_results": str(RESULTS), "idletime_plot_python": str(BUILD / "venv" / "bin" / "python3"),
     }
 

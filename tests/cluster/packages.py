@@ -1,4 +1,4 @@
-"""The nodes' package source: a local repository of exactly what the roles install, fetched by this machine's apt."""
+"""The nodes' Debian: a local repository of exactly what the roles install of it, fetched by this machine's apt."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import yaml
 
-from tests.cluster import apt
+from tests.cluster import repository
 from tests.cluster.place import CACHE, ROLES, ClusterError, run
 
 REPOSITORY = CACHE / "packages"
@@ -25,13 +25,8 @@ def role_packages() -> list[str]:
     return sorted(names)
 
 
-def own_packages() -> list[Path]:
-    """The Debian packages of this project that are built, which `make deb` puts into build/deb."""
-    return sorted((CACHE.parent / "deb").glob("*.deb"))
-
-
-def _download(base: Path, archives: Path) -> None:
-    """All packages that the base lacks for the roles' lists and for our own packages' dependencies."""
+def _download(base: Path, archives: Path, wanted: list[str]) -> None:
+    """All packages that the base lacks for these."""
     (archives / "partial").mkdir(parents=True, exist_ok=True)
     options = {
         "Dir::State::status": base / "var/lib/dpkg/status", "Dir::Cache::archives": archives,
@@ -39,7 +34,7 @@ def _download(base: Path, archives: Path) -> None:
     }
     argv = ["apt-get", "--quiet", "--yes", "--download-only"]
     argv += [f"--option={name}={value}" for name, value in options.items()]
-    run([*argv, "install", *role_packages(), *own_packages()], DOWNLOAD_SECONDS)
+    run([*argv, "install", *wanted], DOWNLOAD_SECONDS)
 
 
 def _index(folder: Path) -> None:
@@ -47,24 +42,27 @@ def _index(folder: Path) -> None:
     (folder / "Packages.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
 
 
-def _wanted() -> str:
-    """What the repository is made for; another text means that it is made again."""
-    return "\n".join([*role_packages(), *(path.name for path in own_packages())]) + "\n"
+def _wanted() -> list[list[str]]:
+    """What is fetched, each list for itself: what the roles install, with the distribution's QEMU; what ours depend on."""
+    return [role_packages(), [str(path) for path in repository.packages()]]
 
 
 def get_repository(base: Path) -> Path:
     """The repository's folder; made again when a role or one of our packages has changed."""
     archives = REPOSITORY / base.name
     stamp = archives / "made-for"
-    if stamp.exists() and stamp.read_text() == _wanted():
+    wanted = _wanted()
+    text = "".join(f"{Path(name).name}\n" for names in wanted for name in names)
+    if stamp.exists() and stamp.read_text() == text:
         return archives
     try:
-        _download(base, archives)
+        for names in wanted:
+            _download(base, archives, names)
     except ClusterError as error:
         raise ClusterError(f"apt could not fetch the nodes' packages: run `apt-get update` first?\n{error}") from None
     for stray in ("partial", "lock"):
         path = archives / stray
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
     _index(archives)
-    stamp.write_text(_wanted())
+    stamp.write_text(text)
     return archives

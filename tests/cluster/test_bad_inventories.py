@@ -23,12 +23,12 @@ CASES: dict[str, tuple[dict[str, Any], list[str]]] = {
     "no KVM": (
         {"host_allow_tcg": False},
         ["node1", "host_allow_tcg is false", "set host_allow_tcg to true"]),
-    "no package": (
-        {"qemu_package": "/srv/idletime-qemu_0_amd64.deb"},
-        ["node1", "/srv/idletime-qemu_0_amd64.deb", "make it with `make deb`"]),
-    "wrong checksum": (
-        {"qemu_package_sha256": "0" * 64},
-        ["node1", "expected is 0000", "fetch the file again"]),
+    "no repository": (
+        {"repository_source": "/srv/nowhere"},
+        ["node1", "/srv/nowhere/idletime.gpg does not exist", "make the packages for", "with `make packages`"]),
+    "a repository without a key": (
+        {"repository_source": "https://packages.test/idletime"},
+        ["node1", "repository_source is https://packages.test/idletime and repository_key is empty", "set it to the key"]),
     "a variable of another type": (
         {"host_resources": "sda"},
         ["host_resources", "dictionary requested"]),
@@ -44,4 +44,4 @@ def test_a_wrong_inventory_changes_nothing(raised: None, case: str) -> None:
     message = play.failures.get("node1", play.text)
     assert [text for text in expected if text not in message] == [], message
     assert play.changed() == 0, play.stats
-    assert on_node("node1", "ls -d /var/cache/idletime /etc/idletime 2>/dev/null || true") == ""
+    assert on_node("node1", "ls -d /var/lib/idletime* /etc/idletime /etc/apt/sources.list.d/idletime.sources 2>/dev/null || true") == ""

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import statistics
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
-from tests.cluster import cluster, inventory, place
+from tests.cluster import cluster, inventory, place, repository
 from tests.cluster.conftest import good_play, on_node, query, run_play
 from tests.framework import hardware
-from tests.framework.paths import BUILD
 
 FIGURES: dict[str, Any] = {}
 CONSOLE = "/var/log/libvirt/qemu/{}-console.log"
@@ -70,12 +71,18 @@ def machines(node: str) -> dict[str, int]:
     return {name: int(on_node(node, f"cat /run/libvirt/qemu/{name}.pid")) for name in names}
 
 
+def devices(node: str, domain: str) -> list[str]:
+    """The devices of a domain that are on a resource."""
+    answer = json.loads(on_node(node, f"virsh qemu-monitor-command {domain} query-idletime"))["return"]
+    return [device["device"] for resource in answer for device in resource["devices"]]
+
+
 def test_check_mode_tells_and_does_nothing() -> None:
     """On bare hosts, check mode says that much would change, needs nothing that is not there, and changes nothing."""
     play = good_play("site", "--check")
     FIGURES["check_of_bare_hosts_seconds"] = round(play.seconds, 1)
     assert all(host["changed"] > 0 for host in play.stats.values()), play.stats
-    assert on_node("node1", "ls -d /var/cache/idletime /etc/idletime /usr/sbin/libvirtd 2>/dev/null || true") == ""
+    assert on_node("node1", "ls -d /var/lib/idletime* /etc/idletime /usr/sbin/libvirtd 2>/dev/null || true") == ""
 
 
 def test_site_from_nothing() -> None:
@@ -96,11 +103,8 @@ def test_second_run_changes_nothing() -> None:
 
 def test_a_held_request_is_held() -> None:
     """With an interval of an hour, the background's request stays held while the foreground goes on."""
-    batch = query("node1", "batch")
-    assert batch["devices"][0]["class"] == "background"
-    order = {"resource": batch["id"], "interval-us": 3600_000_000, "max-hold-ms": 600_000}
-    command = json.dumps({"execute": "idletime-set", "arguments": order})
-    on_node("node1", f"virsh qemu-monitor-command batch '{command}'")
+    assert query("node1", "batch")["devices"][0]["class"] == "background"
+    on_node("node1", "virt-idletime mark batch --set interval-us=3600000000 --set max-hold-ms=600000")
     end = time.monotonic() + WAIT_SECONDS
     while (held := query("node1", "batch"))["held"] != 1 or held["devices"][0]["in-service"]:
         assert time.monotonic() < end, held
@@ -108,7 +112,8 @@ def test_a_held_request_is_held() -> None:
     later = query("node1", "batch")
     assert later["held"] == 1
     assert later["background"]["requests"] == held["background"]["requests"], "a held request was issued"
-    on_node("node1", "virt-idletime apply batch --live")
+    play = good_play("tenants")
+    assert play.changed() > 0, "the inventory's policy is not what is in force"
     assert query("node1", "batch")["interval-us"] == 20000, "the policy is in force again"
     end = time.monotonic() + WAIT_SECONDS
     while query("node1", "batch")["background"]["requests"] <= later["background"]["requests"] + 10:
@@ -116,49 +121,57 @@ def test_a_held_request_is_held() -> None:
 
 
 def test_a_policy_rolls_out_live() -> None:
-    """A changed interval comes into force in running machines; none is restarted."""
+    """A changed interval of the host comes into force in running machines; none is restarted."""
     before = machines("node1")
-    changed = {"host_resources": [{"name": "disk0", "interval": "40ms"}]}
-    play = good_play("tenants", variables=changed)
+    model = yaml.safe_load(inventory.MODEL.read_text())["host_resources"]
+    changed = {"host_resources": [{**model[0], "interval": "40ms"}]}
+    play = good_play("site", variables=changed)
     FIGURES["policy_seconds"] = round(play.seconds, 1)
     assert play.changed() > 0
-    assert query("node1", "batch")["interval-us"] == 40000
-    assert good_play("tenants", variables=changed).changed() == 0
-    good_play("tenants")
-    assert query("node1", "batch")["interval-us"] == 20000
+    wait_for_interval("node1", "batch", 40000)
+    assert good_play("site", variables=changed).changed() == 0
+    good_play("site", "--tags", "host")
+    wait_for_interval("node1", "batch", 20000)
     assert machines("node1") == before, "a machine was restarted"
 
 
-def newer_package(folder: Path) -> Path:
-    """The package of QEMU again, with a higher version."""
-    package = next((BUILD / "deb").glob("idletime-qemu_*.deb"))
+def wait_for_interval(node: str, domain: str, interval_us: int) -> None:
+    """idletimed reads its files when they change, in a moment of its own."""
+    end = time.monotonic() + WAIT_SECONDS
+    while (found := query(node, domain)["interval-us"]) != interval_us:
+        assert time.monotonic() < end, f"{domain} has an interval of {found} us, not {interval_us}"
+        time.sleep(0.2)
+
+
+def newer_repository(folder: Path) -> Path:
+    """Our repository with the package of QEMU in a higher version."""
+    package = next((repository.REPOSITORY / "out" / "qemu").glob("*.deb"))
     place.run(["dpkg-deb", "-R", package, folder / "tree"])
     control = folder / "tree" / "DEBIAN" / "control"
     lines = [f"{line}+1" if line.startswith("Version:") else line for line in control.read_text().splitlines()]
     control.write_text("\n".join(lines) + "\n")
-    result = folder / package.name.replace("_amd64", "+1_amd64")
-    place.run(["dpkg-deb", "--root-owner-group", "-Zxz", "-z1", "--build", folder / "tree", result])
-    total = place.run(["sha256sum", result.name], cwd=folder)
-    (folder / "SHA256SUMS").write_text(total)
+    place.run(["dpkg-deb", "--root-owner-group", "-Zxz", "-z1", "--build", folder / "tree", folder])
+    result = folder / "repository"
+    shutil.copytree(repository.REPOSITORY / "key", result / "key")
+    others = [path for path in repository.packages() if not path.name.startswith("qemu")]
+    repository.publish([*others, *folder.glob("qemu*.deb")], result)
     return result
 
 
 def installed(node: str) -> str:
-    """The version of the patched QEMU's package on a node."""
-    return on_node(node, "dpkg-query -W -f '${Version}' idletime-qemu")
+    """The version of QEMU's package on a node."""
+    return on_node(node, "dpkg-query -W -f '${Version}' qemu-system-x86")
 
 
 def test_a_rolling_update_drains_nothing(tmp_path: Path) -> None:
-    """A new QEMU package comes to one host after the other, under machines that keep running; so does the old one."""
-    before = {node: machines(node) for node in ("node1", "node2")}
-    package = newer_package(tmp_path)
-    play = good_play("update", variables={"qemu_package": str(package)})
+    """A new QEMU package comes to one host after the other, under machines that keep running."""
+    nodes = ("node1", "node2")
+    before = {node: machines(node) for node in nodes}
+    assert not any(installed(node).endswith("+1") for node in nodes)
+    play = good_play("update", variables={"repository_source": str(newer_repository(tmp_path))})
     FIGURES["rolling_update_seconds"] = round(play.seconds, 1)
-    assert {node: installed(node).endswith("+1") for node in before} == {"node1": True, "node2": True}
-    assert {node: machines(node) for node in before} == before, "a machine was restarted"
-    assert good_play("site", "--tags", "qemu").changed() > 0
-    assert {node: installed(node).endswith("+1") for node in before} == {"node1": False, "node2": False}
-    assert {node: machines(node) for node in before} == before, "a machine was restarted"
+    assert all(installed(node).endswith("+1") for node in nodes)
+    assert {node: machines(node) for node in nodes} == before, "a machine was restarted"
 
 
 def test_a_background_tenant_migrates_under_load() -> None:
@@ -221,14 +234,14 @@ def test_rollback_holds_nothing_from_then_on() -> None:
     play = good_play("rollback", variables=moved())
     FIGURES["rollback_live_seconds"] = round(play.seconds, 1)
     assert machines("node2") == before
-    assert query("node2", "batch")["devices"][0]["class"] == "foreground"
+    assert devices("node2", "batch") == [], "it is not stock"
     play = good_play("rollback", variables={**moved(), "restart": True})
     FIGURES["rollback_restart_seconds"] = round(play.seconds, 1)
     for node in ("node1", "node2"):
         for pid in machines(node).values():
             assert on_node(node, f"readlink /proc/{pid}/exe").strip() == "/usr/bin/qemu-system-x86_64"
-        left = on_node(node, "dpkg -l | grep idletime || true; ls -d /usr/lib/idletime /etc/init.d/idletime* "
-                             "/etc/libvirt/hooks/qemu.d/idletime /etc/tmpfiles.d/idletime* /etc/rc?.d/*idletime* 2>/dev/null || true")
+        left = on_node(node, "dpkg -l | grep idletime || true; ls -d /usr/lib/idletime* /etc/init.d/idletime* /etc/apt/*/idletime* "
+                             "/etc/libvirt/hooks/qemu.d/idletime /etc/rc?.d/*idletime* 2>/dev/null || true")
         assert left == ""
     again = good_play("rollback", variables={**moved(), "restart": True})
     assert again.changed() == 0, again.stats

@@ -43,11 +43,11 @@ def foreground(inner: str = "") -> str:
     return policy("foreground", f"<idletime:interval us='{INTERVAL_US}'/>{resource('vda')}{inner}")
 
 
-def set_policy(domain: Domain, its_policy: str) -> None:
-    """Write the policy of a running domain past our command, as `virsh metadata` does: libvirt adds the prefix."""
-    bare = its_policy.replace(f" xmlns:idletime='{POLICY}'", "").replace("idletime:", "")
-    domain.dom.setMetadata(libvirt.VIR_DOMAIN_METADATA_ELEMENT, bare, "idletime", POLICY,
-                           libvirt.VIR_DOMAIN_AFFECT_LIVE)
+def set_policy(domain: Domain, its_policy: str | None, flags: int = libvirt.VIR_DOMAIN_AFFECT_LIVE) -> None:
+    """Write the policy of a running domain past our command, as `virsh metadata` does: libvirt adds the prefix. None: remove
+    it."""
+    bare = its_policy and its_policy.replace(f" xmlns:idletime='{POLICY}'", "").replace("idletime:", "")
+    domain.dom.setMetadata(libvirt.VIR_DOMAIN_METADATA_ELEMENT, bare, "idletime" if bare else None, POLICY, flags)
 
 
 def targets(domain: Domain) -> dict[str, str]:
@@ -85,17 +85,18 @@ def expect(domain: Domain, **devices: tuple[str, str, int]) -> None:
         raise AssertionError(f"scheduler: {seen}, policy: {devices}") from None
 
 
-def compiled(domain: Domain) -> None:
-    """Return when the domain's persistent XML has been compiled."""
-    wait_until(lambda: "idletime-resource" in domain.dom.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE), "compiled")
-
-
 def start(make: Make, name: str, its_policy: str, *more: str) -> Domain:
-    """Define, have idletimed compile, start, boot."""
+    """Define, start, boot."""
     result = make(name, its_policy, more)
     result.define()
-    compiled(result)
     return result.start().booted()
+
+
+def untouched(domain: Domain) -> None:
+    """Nobody has spoken to the domain's monitor, and its XML has nothing of ours but the policy."""
+    assert domain.dom.messages(libvirt.VIR_DOMAIN_MESSAGE_TAINTING) == []
+    xml = domain.dom.XMLDesc(0)
+    assert "idletime-resource" not in xml and "qemu:" not in xml
 
 
 def served(disk: Disk, client: str, count: int = 10) -> None:
@@ -104,7 +105,7 @@ def served(disk: Disk, client: str, count: int = 10) -> None:
 
 
 def nic(number: int) -> str:
-    """A NIC on the host's bridge br0; without vhost, which no class but foreground allows."""
+    """A NIC on the host's bridge br0, without vhost."""
     return (f"<interface type='bridge'><mac address='52:54:00:00:00:0{number}'/><source bridge='br0'/>"
             "<model type='virtio'/><driver name='qemu'/></interface>")
 

@@ -122,9 +122,10 @@ def folder(stack: ExitStack, scratch: Path) -> Path:
 
 
 def test_daemonize(stack: ExitStack, folder: Path) -> None:
-    """A relative path: a daemon works in the root directory."""
+    """A relative path: a daemon works in the root directory, in which others may have folders of any name."""
+    before = set(Path("/").iterdir())
     check(stack, folder, "arena", [])
-    assert not Path("/arena").exists()
+    assert set(Path("/").iterdir()) <= before
 
 
 def test_chroot(stack: ExitStack, folder: Path) -> None:

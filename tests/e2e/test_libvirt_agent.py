@@ -10,11 +10,11 @@ from typing import Callable
 import pytest
 
 from tests.e2e.libvirt_fixtures import (  # noqa: F401  (fixtures)
-    INTERVAL_US, compiled, domain, expect, foreground, host, idletimed, module_stack, set_policy, shared_disk,
+    INTERVAL_US, domain, expect, foreground, host, idletimed, module_stack, set_policy, shared_disk,
 )
 from tests.framework.agent import AgentGuest, boot_with_agent
 from tests.framework.agent_port import AgentPort
-from tests.framework.domain import Domain
+from tests.framework.domain import AGENT_CHANNEL, Domain
 from tests.framework.idletimed import Idletimed, virt_idletime, wait_until
 from tests.framework.kernel import get_kernel
 from tests.framework.libvirtd import Libvirtd
@@ -30,13 +30,11 @@ NONE = "<idletime:guest control='none'/>"
 
 @pytest.fixture(scope="module")
 def tenant(host: Libvirtd, idletimed: Idletimed, module_stack: object, shared_disk: object) -> Callable[..., AgentPort]:
-    """Define, compile, start and boot a domain, and open its agent's port."""
+    """Define, start and boot a domain, and open its agent's port."""
 
     def start(make: Make, name: str, control: str = DEMOTE) -> AgentPort:
-        result = make(name, foreground(control))
+        result = make(name, foreground(control), (AGENT_CHANNEL,))
         result.define()
-        if control == DEMOTE:
-            compiled(result)
         return AgentPort(result.start().booted()).open()
 
     return start
@@ -91,10 +89,9 @@ def test_a_guest_demotes_itself(idletimed: Idletimed, host: Libvirtd, domain: Ma
 
 def test_the_agent_itself(idletimed: Idletimed, host: Libvirtd, domain: Make) -> None:
     """idletime-agent in the guest, idletimed on the host, a person at each end; one of the two restarts at a time."""
-    tenant = domain("agent", foreground(DEMOTE))
+    tenant = domain("agent", foreground(DEMOTE), (AGENT_CHANNEL,))
     tenant.boot = boot_with_agent(host.boot, get_kernel())
     tenant.define()
-    compiled(tenant)
     tenant.start().booted()
     assert tenant.guest is not None
     agent = AgentGuest(tenant.guest)

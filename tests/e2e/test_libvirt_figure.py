@@ -18,8 +18,8 @@ import pytest
 
 from tests.bench.pair import BACKGROUND_LOAD, FOREGROUND_LOAD, QUANTUM_MS
 from tests.e2e.libvirt_fixtures import (  # noqa: F401  (fixtures)
-    INTERVAL_US, Make, background, compiled, domain, expect, foreground, host, idletimed, migrate, module_stack, nic,
-    other, remove, resource, second_disk, shared_disk, shared_folder, snapshot, start,
+    INTERVAL_US, Make, background, domain, expect, foreground, host, idletimed, migrate, module_stack, nic,
+    other, remove, resource, second_disk, set_policy, shared_disk, shared_folder, snapshot, start,
 )
 from tests.framework.domain import Domain, disk_xml
 from tests.framework.idletimed import Idletimed, virt_idletime
@@ -41,7 +41,8 @@ host stretches a burst beyond the interval now and then; so a little less is eno
 LOST = 0.5
 """Uncontrolled, beside four outstanding requests, the demo keeps 33 %."""
 
-POLICY = background(resource("vdb") + "<idletime:interface resource='uplink'/>")
+POLICY = background(resource("vdb") + "<idletime:disk resource='slow'/><idletime:interface resource='uplink'/>")
+"""Disks and interfaces that it does not name have the resources of the last two."""
 
 
 @dataclass
@@ -103,7 +104,6 @@ def test_after_each_step(host: Libvirtd, other: Libvirtd, idletimed: Idletimed, 
     life.background.dom.undefine()
     life.holds("undefine: it runs on, transient")
     life.background.define()
-    compiled(life.background)
     moved(other, life, shared_folder)
 
 
@@ -117,13 +117,13 @@ def looked_at(host: Libvirtd, life: Life) -> None:
 def changed_live(host: Libvirtd, life: Life) -> None:
     """The class and the interval. Unmarked, the figure shows what it would be without us: it can fail."""
     virt_idletime(host, "unmark", "bg")
-    expect(life.background, **{name: ("foreground", *rest) for name, (_, *rest) in life.devices.items()})
+    expect(life.background)
     lost = life.figure()
     print(f"unmarked: {100 * lost:.1f} % kept")
     assert lost < LOST
-    virt_idletime(host, "mark", "bg")
+    set_policy(life.background, POLICY, libvirt.VIR_DOMAIN_AFFECT_LIVE | libvirt.VIR_DOMAIN_AFFECT_CONFIG)
     life.holds("live change of the class")
-    virt_idletime(host, "set", "bg", "interval-us=20000")
+    virt_idletime(host, "mark", "bg", "--set", "interval-us=20000")
     life.devices = {name: (*rest, 20000) for name, (*rest, _) in life.devices.items()}
     life.holds("live change of the interval")
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+
+import pytest
 
 from tests.e2e.libvirt_fixtures import (  # noqa: F401  (fixtures)
     Make, background, domain, expect, host, idletimed, migrate, module_stack, other, remove, served, set_policy,
     shared_disk, shared_folder, start,
 )
+from tests.framework import paths
 from tests.framework.idletimed import Idletimed
 from tests.framework.libvirtd import Libvirtd
 from tests.testbed.disk import Disk
@@ -33,3 +37,23 @@ def test_there_and_back(host: Libvirtd, idletimed: Idletimed, other: Libvirtd, d
         remove(there)
     expect(back, vda=("background", "slow", 50000))
     assert back.qmp("query-idletime")[0]["path"] == "/run/idletime/slow"
+
+
+def test_to_a_host_without_idletime_and_back(host: Libvirtd, idletimed: Idletimed, domain: Make, shared_disk: Disk,
+                                             shared_folder: Path) -> None:
+    """The same emulator path, a stock QEMU, no daemon: it runs there as any VM, and is background again when it is back."""
+    stock = paths.BUILD / "unpatched" / "stage" / "bin" / host.boot.qemu.name
+    if not stock.exists():
+        pytest.skip("no QEMU without our changes was built: make qemu-unpatched")
+    bg = start(domain, "bg", background())
+    bg.guest.load(outstanding=4, seconds=300)
+    expect(bg, vda=("background", "slow", 30000))
+    with Libvirtd(replace(host.boot, qemu=stock), "host3") as plain:
+        there = migrate(bg, plain, shared_folder)
+        try:
+            served(shared_disk, "bg", 50)
+            back = migrate(there, host, shared_folder)
+        finally:
+            remove(there)
+    expect(back, vda=("background", "slow", 30000))
+    served(shared_disk, "bg")

@@ -113,7 +113,7 @@ def test_savevm_and_loadvm(disk: Start, stack: ExitStack, boot: Boot, arena: Pat
                    check=True)
     arguments = [
         "-blockdev", f"driver=qcow2,node-name=disk,file.driver=file,file.filename={image}",
-        "-object", f"idletime-resource,id=disk0,path={arena},max-hold-ms={MAX_HOLD_MS}",
+        "-object", f"idletime-resource,id=disk0,path={arena},auto=off,max-hold-ms={MAX_HOLD_MS}",
         "-device", "virtio-blk-pci,drive=disk,id=vd0,idletime=disk0,idletime-class=background",
     ]
     bg = stack.enter_context(Machine(boot, "background", arguments))

@@ -88,15 +88,16 @@ def test_a_run_that_is_missing_leaves_a_hole(tmp_path: Path, without: str, holes
 
 
 def test_the_picture_names_pairs_axes_and_conditions(tmp_path: Path) -> None:
-    """A row a pair, foreground left and background right, intervals in milliseconds upwards."""
+    """A panel a pair, with what the foreground keeps in words: 80 and 85 % are below 97, the two places of 100 % are not."""
     data = netresults.load(_ledger(tmp_path, "tcp-udp", "udp-udp"))
     figure = netcontour.picture(netcontour.grids(data), data.conditions)
     panels = [axes for axes in figure.axes if axes.get_title(loc="left")]
     assert [axes.get_title(loc="left") for axes in panels] == [
-        "Foreground TCP beside UDP, % of alone (80 to 100)", "Background UDP beside TCP, % of alone (0 to 100)",
-        "Foreground UDP beside UDP, % of alone (80 to 100)", "Background UDP beside UDP, % of alone (0 to 100)",
+        f"Background UDP beside foreground {foreground}, which keeps\n80 to 100 % of alone, 97 % or more in 2 of 6 places"
+        for foreground in ("TCP", "UDP")
     ]
-    assert {axes.get_xlabel() for axes in panels} == {"foreground intensity, %"}
+    assert {axes.get_xlabel() for axes in panels} == {"foreground intensity: busy for so many % of each 100 ms"}
+    assert {axes.get_ylabel() for axes in panels} == {"preemption interval, ms"}
     assert [label.get_text() for label in panels[0].get_yticklabels()] == ["0", "5", "20"]
     assert "10 ms of delay each way" in figure.texts[-1].get_text()
 

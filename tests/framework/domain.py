@@ -21,6 +21,8 @@ CONNECT_SECONDS = 10.0
 
 POLICY = "urn:idletime:policy:1"
 
+AGENT_CHANNEL = "<channel type='unix'><target type='virtio' name='org.idletime.agent.0'/></channel>"
+
 
 def policy(device_class: str, inner: str = "") -> str:
     """A policy element."""
@@ -50,10 +52,12 @@ class Domain:
     boot: Boot | None = None
     """Another kernel and initramfs than the host's."""
     wait_seconds: float = BOOT_SECONDS
+    emulator: str = ""
+    """Another than the tested QEMU."""
     guest: Guest | None = field(init=False, default=None)
 
     def xml(self) -> str:
-        """Domain XML as an operator would write it, with a policy and nothing compiled."""
+        """Domain XML as an operator would write it."""
         boot = self.boot or self.host.boot
         metadata = f"<metadata>{self.policy}</metadata>" if self.policy else ""
         kind = "kvm" if boot.accel == "kvm" else "qemu"
@@ -71,7 +75,7 @@ class Domain:
   </os>
   <features><acpi/></features>
   <devices>
-    <emulator>{self.host.emulator}</emulator>
+    <emulator>{self.emulator or self.host.emulator}</emulator>
     <controller type='usb' model='none'/>
     <controller type='pci' model='pcie-root'/>
     <controller type='pci' model='pcie-root-port'/>

@@ -1,6 +1,7 @@
 """A private libvirtd: its own mounts, processes, network and host name; the machine's own libvirt is not touched.
 
     folder/run    is /run             sockets, state, arenas
+    folder/rules  is /etc/idletime    rules.d, resources.d
     folder/etc    is /etc/libvirt     configuration and hooks
     folder/lib    is /var/lib/libvirt
     folder/cache  is /var/cache/libvirt
@@ -28,7 +29,7 @@ import libvirt
 
 from tests.framework import paths
 from tests.framework.process import Process, tail
-from tests.framework.qemu import Boot
+from tests.framework.qemu import Boot, stock_qemu
 
 START_SECONDS = 60.0
 """libvirtd answers within a second; its first look at a QEMU takes another; the rest is for a busy host."""
@@ -41,17 +42,24 @@ MOUNTS = {
 }
 
 CONFIG = "idletimed.toml"
-STAGE, GUEST = "/run/stage", "/run/guest"
-"""Where QEMU and the guest's kernel are seen from inside: places that the user of QEMU may reach."""
+STAGE, GUEST, STOCK = "/run/stage", "/run/guest", "/run/stock"
+"""Where QEMU, the guest's kernel and a QEMU without our changes are seen from inside: places that the user of QEMU may reach."""
 
 # SIGCHLD ignored: the kernel reaps what is orphaned, so that libvirtd sees an ended QEMU as gone.
 INIT = """
 set -e
-folder=$1 name=$2 stage=$3 guest=$4 accel=$5
-mkdir -p "$folder/run/stage" "$folder/run/guest" "$folder/run/channel" "$folder/run/lock"
+folder=$1 name=$2 stage=$3 guest=$4 accel=$5 stock=$6
+mkdir -p "$folder/run/stage" "$folder/run/stock" "$folder/run/guest" "$folder/run/channel" "$folder/run/lock"
 mount --bind "$stage" "$folder/run/stage"
+[ ! -d "$stock" ] || mount --bind "$stock" "$folder/run/stock"
+# Our folder need not be in this machine's /etc, and shall not be made there.
+mkdir "$folder/over"
+mount -t tmpfs over "$folder/over"
+mkdir "$folder/over/upper" "$folder/over/work"
+mount -t overlay over -o "lowerdir=/etc,upperdir=$folder/over/upper,workdir=$folder/over/work" /etc
+mkdir -p /etc/idletime
 mount --bind "$guest" "$folder/run/guest"
-for pair in run:/run etc:/etc/libvirt lib:/var/lib/libvirt cache:/var/cache/libvirt log:/var/log/libvirt; do
+for pair in run:/run rules:/etc/idletime etc:/etc/libvirt lib:/var/lib/libvirt cache:/var/cache/libvirt log:/var/log/libvirt; do
     mount --rbind "$folder/${pair%%:*}" "${pair#*:}"
 done
 # A KVM that does not work (see accel.py) can hang the QEMU that libvirt asks for its capabilities.
@@ -166,6 +174,19 @@ class Libvirtd:
         """The path of the tested QEMU, seen from inside."""
         return f"{STAGE}/bin/{self.boot.qemu.name}"
 
+    @property
+    def rules(self) -> Path:
+        """The instance's /etc/idletime, seen from outside."""
+        return self.folder / "rules"
+
+    @property
+    def stock_emulator(self) -> str | None:
+        """The path of a QEMU without our changes, seen from inside; None where there is none."""
+        path = stock_qemu()
+        if path is None or paths.BUILD not in path.parents:
+            return path and str(path)
+        return f"{STOCK}/bin/{path.name}"
+
     def inside_argv(self, argv: Sequence[str]) -> list[str]:
         """The command line that runs `argv` in the namespaces."""
         target = str(self._init_pid)
@@ -240,7 +261,8 @@ class Libvirtd:
         self._configure()
         argv = ["unshare", "--mount", "--pid", "--net", "--uts", "--ipc", "--fork", "--mount-proc", "--kill-child",
                 "sh", "-c", INIT, "init", str(self.folder), self.name,
-                str(self.boot.qemu.parents[1].resolve()), str(self._guest_folder()), self.boot.accel]
+                str(self.boot.qemu.parents[1].resolve()), str(self._guest_folder()), self.boot.accel,
+                str(paths.BUILD / "unpatched" / "stage")]
         self._namespaces = Process(argv, self.folder / "init.log")
         self._closers.append(self._end_namespaces)
         end = time.monotonic() + START_SECONDS
@@ -270,7 +292,7 @@ class Libvirtd:
         return f"{GUEST}/{path.resolve().relative_to(self._guest_folder())}"
 
     def _configure(self) -> None:
-        for name in MOUNTS:
+        for name in (*MOUNTS, "rules"):
             (self.folder / name).mkdir()
         # What the package installs there, without its network and its users' guests.
         for part in ("images", "qemu", "boot"):

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Sequence
 
+from tests.framework import paths
 from tests.framework.guest import Guest
 from tests.framework.process import Process, tail
 from tests.framework.qmp import Qmp
@@ -138,6 +139,14 @@ def has_idletime(qemu: Path) -> bool:
 def has_idletime_net(qemu: Path) -> bool:
     """The same of its virtio-net."""
     return _knows_idletime(qemu, "virtio-net-pci")
+
+
+@lru_cache
+def stock_qemu() -> Path | None:
+    """A QEMU without our changes: that of `make qemu-unpatched`, else the distribution's (`make deps`); None: neither is there."""
+    ours = paths.STAGED_QEMU.name
+    places = (paths.BUILD / "unpatched" / "stage" / "bin" / ours, Path("/usr/bin") / ours)
+    return next((place for place in places if place.exists() and not has_idletime(place)), None)
 
 
 @lru_cache

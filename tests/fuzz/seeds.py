@@ -69,6 +69,30 @@ TYPE_IPV4, TYPE_IPV6, TYPE_VLAN, TYPE_ARP = 0x0800, 0x86dd, 0x8100, 0x0806
 TCP, UDP, ICMPV6 = 6, 17, 58
 
 
+def observed_step(at, data, later_us=1000, sane=True):
+    return struct.pack("<HBBI", at, len(data), sane, later_us) + data
+
+
+def observed_line(in_service, last, started, ring_head, service):
+    return struct.pack("<IIqQQQq", in_service, 0, last, started, 0, ring_head, service)
+
+
+OBSERVED_LINE, OBSERVED_RING = 128, 256
+
+
+def observed_seeds():
+    at = 10**9
+    yield "empty", observed_step(0, b"")
+    yield "strange", observed_step(0, b"\0", sane=False)
+    yield "busy", observed_step(OBSERVED_RING, struct.pack("<Q", at << 1 | 1)) + observed_step(
+        OBSERVED_LINE, observed_line(1, at, 1, 1, -at))
+    yield "burst", observed_step(OBSERVED_RING, struct.pack("<QQ", at << 1 | 1, at + 5000 << 1)) + observed_step(
+        OBSERVED_LINE, observed_line(0, at + 5000, 1, 2, 5000)) + observed_step(0, b"", 50000)
+    yield "late", observed_step(OBSERVED_LINE, observed_line(1, at, 1, 3, -at)) + observed_step(
+        OBSERVED_RING + 8, struct.pack("<Q", at << 1)) + observed_step(0, b"")
+    yield "negative", observed_step(OBSERVED_LINE, observed_line(2**32 - 1, at, 1, 2**63, 2**62))
+
+
 def packet_head(vnet=VNET_12, split=20, limit=1514, more=0):
     return struct.pack("<BHHH", vnet, split, limit, more)
 
@@ -125,7 +149,7 @@ def packet_seeds():
 
 def main():
     root = pathlib.Path(sys.argv[1])
-    for target, seeds in (("core", core_seeds), ("arena", arena_seeds),
+    for target, seeds in (("core", core_seeds), ("arena", arena_seeds), ("observed", observed_seeds),
                           ("packet", packet_seeds)):
         folder = root / target
         folder.mkdir(parents=True, exist_ok=True)

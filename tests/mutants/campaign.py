@@ -16,7 +16,7 @@ from tests.framework import paths
 from tests.mutants import confine, record
 from tests.mutants.record import EQUIVALENT, GOLDEN, INVALID, JUDGED, KILLED, SURVIVED, VALID, Record
 from tests.mutants.source import Mutant, flatten, mutants_of, mutated
-from tests.mutants.trial import GOLDEN as GOLDEN_STAGE, SANITIZED, STAGES, Bench, Trial, digest
+from tests.mutants.trial import GOLDEN as GOLDEN_STAGE, SANITIZED, STAGES, Bench, SetupError, Trial, digest
 
 OVERLAY = paths.ROOT / "qemu-patches" / "overlay"
 
@@ -150,7 +150,7 @@ class Campaign:
             of_stage = sorted((t for t in trials if t.stage == stage),
                               key=lambda t: -self._kills[(mutant.file, t.stage, t.name)] / (t.seconds + 0.1))
             if of_stage and not self.bench.link(mutant.file, text, place, stage):
-                return Trial(stage, "linking", (), "")
+                raise SetupError(f"{mutant.file}:{mutant.line}: compiles, but cannot be linked ({stage}): no test can judge it")
             for trial in of_stage:
                 # Twice: a test that once fails on a busy machine has noticed nothing.
                 if self._noticed(trial, place) and self._noticed(trial, place):

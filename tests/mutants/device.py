@@ -100,7 +100,10 @@ class Device:
 
     def compile(self, file: str, text: str, target: Path) -> bool:
         command, _ = self._commands[file]
-        argv = [*command, "-w", "-x", "c", "-iquote", str((OVERLAY / file).parent), "-c", "-o", str(target), "-"]
+        # The file's own folder: that of the tree, which has trace.h as well.
+        folder = (QEMU / "src" / file).parent
+        argv = [*command, "-w", "-Werror=implicit-function-declaration", "-x", "c", "-iquote", str(folder), "-c",
+                "-o", str(target), "-"]
         return subprocess.run(argv, input=text.encode(), cwd=OBJ, capture_output=True).returncode == 0
 
     def link(self, file: str, text: str, place: Path, stage: str) -> bool:

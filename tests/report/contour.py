@@ -1,7 +1,8 @@
 """The contour runs as pictures: python3 -m tests.report.contour build/bench/contour/random.jsonl
 
 Axes as in the dissertation's figures 6.4 and 6.6: intensity of the foreground
-to the right, interval upwards; colour is what is kept or reached.
+to the right, interval upwards; colour is what is kept or reached. Two pictures,
+throughput and latency; a third, of the model's errors, where there is a model.
 """
 
 from __future__ import annotations
@@ -22,6 +23,17 @@ from tests.bench import prediction  # noqa: E402
 
 RATE = "operations_per_second"
 QUANTUM_SECONDS = 0.1
+INTENSITY_LABEL = "foreground intensity: busy for so many % of each 100 ms"
+INTERVAL_LABEL = "preemption interval, ms"
+
+MESSAGES = {
+    "fixed": ("With an interval of 0 the foreground keeps {none} % at worst, from 1 ms on {worst} %;\n"
+              "above the foreground's pauses the background gets nothing",
+              "A fixed interval brings the foreground's mean latency down; its p99 is the one collision that each burst still pays for"),
+    "seek": ("On a disk with seeks a fixed interval saves long bursts; of short ones the foreground keeps {worst} % at worst",
+             "On a disk with seeks the background moves the arm away before each burst: several times the latency of alone"),
+}
+"""By the disk's model: what the picture of throughput says, and that of latency. Figures are the foreground's least share of alone."""
 
 
 class Results:
@@ -80,37 +92,54 @@ def panel(figure: Any, axes: Any, grid: Plane, values: np.ndarray, title: str, t
     if np.any((levels > np.nanmin(shown)) & (levels < np.nanmax(shown))):  # else matplotlib warns that it finds no line
         axes.contour(grid.intensities, places, shown, levels=levels, colors="white", linewidths=0.4)
     axes.set_yticks(places, [f"{us / 1000:g}" for us in grid.intervals_us], fontsize=7)
-    axes.set_xlabel("foreground intensity, %", fontsize=8)
-    axes.set_ylabel("preemption interval, ms", fontsize=8)
+    label_axes(axes, title)
+    bar = figure.colorbar(filled, ax=axes)
+    bar.ax.tick_params(labelsize=7)
+    bar.set_label("% of alone", fontsize=8)
+
+
+def label_axes(axes: Any, title: str) -> None:
+    """The axes that all these pictures have."""
+    axes.set_xlabel(INTENSITY_LABEL, fontsize=8)
+    axes.set_ylabel(INTERVAL_LABEL, fontsize=8)
     axes.set_title(title, fontsize=9, loc="left")
     axes.tick_params(labelsize=7)
-    figure.colorbar(filled, ax=axes).ax.tick_params(labelsize=7)
 
 
 def footer(figure: Any, measured: str, about: dict[str, Any]) -> None:
     """What was measured, then where: QEMU and commit of the conditions."""
-    figure.text(0.01, 0.005, f"{measured} {about['qemu']}, {about['accel'].upper()}, commit {about['commit']}.",
+    figure.text(0.01, 0.005, f"{measured}{about['qemu']}, {about['accel'].upper()}, commit {about['commit']}.",
                 fontsize=6, color="#555555")
 
 
 def _footer(figure: Any, results: Results) -> None:
-    about = results.conditions
-    footer(figure, f"Disk {about['disk']}, quantum 100 ms, runs of {about['seconds']} s, background: 1 outstanding.", about)
+    about, load = results.conditions, results.conditions["foreground_load"]
+    footer(figure, f"Disk: {_disk(about['disk'])}. Foreground and background: {load['pattern']} {load['block_bytes'] // 1024} KiB reads, "
+                   f"one outstanding; the background never pauses. Single runs of {about['seconds']:g} s.\n", about)
 
 
-def draw(results: Results, target: Path) -> None:
-    """Throughput and latency of both classes."""
-    figure, axes = pyplot.subplots(2, 2, figsize=(10, 7.5))
-    panel(figure, axes[0, 0], results, results.surface("foreground", RATE), "Foreground throughput, % of alone", 100, "viridis")
-    panel(figure, axes[0, 1], results, results.surface("background", RATE), "Background throughput, % of alone", 100, "viridis")
-    panel(figure, axes[1, 0], results, results.surface("foreground", "mean_us"), "Foreground mean latency, % of alone", 250, "magma_r")
-    panel(figure, axes[1, 1], results, results.surface("foreground", "p99_us"), "Foreground p99 latency, % of alone", 300, "magma_r")
-    figure.suptitle("A longer interval protects the foreground; above its pauses it leaves the background nothing",
-                    fontsize=11, fontweight="bold", x=0.01, ha="left")
+def _disk(model: dict[str, Any]) -> str:
+    return f"{model['service_us'] / 1000:g} ms a request" if model["model"] == "fixed" else "an arm that seeks, and a platter that turns"
+
+
+Panel = tuple[str, str, str, float]
+"""Role, figure, title and the top of the scale."""
+
+THROUGHPUT: tuple[Panel, ...] = (("foreground", RATE, "Foreground throughput", 100), ("background", RATE, "Background throughput", 100))
+LATENCY: tuple[Panel, ...] = (("foreground", "mean_us", "Foreground mean latency", 250), ("foreground", "p99_us", "Foreground p99 latency", 300))
+
+
+def _draw(results: Results, panels: tuple[Panel, ...], message: str, colours: str, target: Path) -> None:
+    """A row of panels under one sentence."""
+    figure, axes = pyplot.subplots(1, len(panels), figsize=(10, 4.5))
+    for place, (role, value, title, top) in zip(axes, panels):
+        panel(figure, place, results, results.surface(role, value), f"{title}, % of alone{' (darkest: that and more)' if top > 100 else ''}", top, colours)
+    figure.suptitle(message, fontsize=10, fontweight="bold", x=0.01, ha="left")
     _footer(figure, results)
-    figure.tight_layout(rect=(0, 0.02, 1, 0.97))
+    figure.tight_layout(rect=(0, 0.05, 1, 0.98))
     figure.savefig(target, dpi=150)
     pyplot.close(figure)
+    print(f"  {target}")
 
 
 def errors(results: Results) -> dict[str, np.ndarray]:
@@ -120,18 +149,20 @@ def errors(results: Results) -> dict[str, np.ndarray]:
 
 def draw_errors(results: Results, target: Path) -> None:
     """Where the prediction is wrong, as the dissertation's figures 7.1 and 7.2."""
-    figure, axes = pyplot.subplots(1, 2, figsize=(10, 4))
+    figure, axes = pyplot.subplots(1, 2, figsize=(10, 4.5))
     for place, (role, values) in zip(axes, errors(results).items()):
         mesh = place.pcolormesh(values, cmap="RdBu_r", vmin=-25, vmax=25)
         place.set_xticks(np.arange(len(results.intensities)) + 0.5, results.intensities, fontsize=7)
         place.set_yticks(np.arange(len(results.intervals_us)) + 0.5, [f"{us / 1000:g}" for us in results.intervals_us], fontsize=7)
-        place.set_xlabel("foreground intensity, %", fontsize=8)
-        place.set_ylabel("preemption interval, ms", fontsize=8)
         mean, worst = np.mean(np.abs(values)), np.max(np.abs(values))
-        place.set_title(f"{role.capitalize()}: predicted less measured, points\n(mean error {mean:.1f}, worst {worst:.1f})", fontsize=9, loc="left")
-        figure.colorbar(mesh, ax=place).ax.tick_params(labelsize=7)
+        label_axes(place, f"{role.capitalize()}: mean error {mean:.1f}, worst {worst:.1f}")
+        bar = figure.colorbar(mesh, ax=place)
+        bar.ax.tick_params(labelsize=7)
+        bar.set_label("predicted less measured, points of % of alone", fontsize=8)
+    figure.suptitle("A model from first principles predicts the throughput; it is worst where the foreground makes few requests",
+                    fontsize=10, fontweight="bold", x=0.01, ha="left")
     _footer(figure, results)
-    figure.tight_layout(rect=(0, 0.04, 1, 1))
+    figure.tight_layout(rect=(0, 0.05, 1, 0.98))
     figure.savefig(target, dpi=150)
     pyplot.close(figure)
 
@@ -139,11 +170,14 @@ def draw_errors(results: Results, target: Path) -> None:
 def report(path: Path) -> None:
     """Draw the pictures of a results file beside it, and say how well the model predicts."""
     results = Results(path)
-    target = path.with_name(f"contour-{path.stem}.png")
-    draw(results, target)
-    print(f"  {target}")
+    name = path.stem.removeprefix("contour-")
+    kept = results.surface("foreground", RATE)
+    throughput, latency = (text.format(none=f"{kept[0].min():.0f}", worst=f"{kept[1:].min():.0f}")
+                           for text in MESSAGES[results.conditions["disk"]["model"]])
+    _draw(results, THROUGHPUT, throughput, "viridis", path.with_name(f"contour-{name}.png"))
+    _draw(results, LATENCY, latency, "magma_r", path.with_name(f"contour-{name}-latency.png"))
     if results.conditions["disk"]["model"] == "fixed":
-        target = path.with_name(f"prediction-{path.stem}.png")
+        target = path.with_name(f"prediction-{name}.png")
         draw_errors(results, target)
         for role, values in errors(results).items():
             print(f"  {role}: mean error {np.mean(np.abs(values)):.1f} points, worst {np.max(np.abs(values)):.1f}")

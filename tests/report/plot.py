@@ -17,6 +17,8 @@ from tests.report import results  # noqa: E402
 # Colours that people with any colour vision tell apart (Okabe and Ito).
 FOREGROUND, BACKGROUND, WARNING, NEUTRAL, SECOND = "#0072B2", "#E69F00", "#D55E00", "#555555", "#56B4E9"
 RATE = "operations_per_second"
+SHOWN = 0.99
+"""Of the latencies: the few longest would make the axis so long that nothing else is seen. Table and data have them."""
 HEADLINE_US = 20000
 """The fixed interval that title and distribution show: the default of the product."""
 
@@ -31,16 +33,18 @@ def _bars(
     axes: Axes, data: results.Results, role: str, base: dict[int, results.Phase | None], colors: list[str]
 ) -> None:
     """One group per interval, one bar per background load: a role's op/s in percent of alone."""
-    loads = data.outstanding()
+    loads, top = data.outstanding(), 100.0
     width = 0.8 / len(loads)
     for number, outstanding in enumerate(loads):
         phases = data.contended(outstanding)
         shares = [100 * (results.ratio(getattr(p, role), base[outstanding], role, RATE) or 0) for p in phases]
+        top = max(top, *shares)
         places = np.arange(len(phases)) + (number - (len(loads) - 1) / 2) * width
         bars = axes.bar(places, shares, width * 0.92, color=colors[number], label=f"{outstanding} outstanding")
         axes.bar_label(bars, fmt="%.0f", fontsize=8, padding=1, color=NEUTRAL)
         axes.set_xticks(range(len(phases)), [_label(phase) for phase in phases])
-    axes.set_ylim(0, 135)
+    axes.set_ylim(0, 1.35 * top)
+    axes.set_ylabel("percent of alone")
     axes.axhline(100, color=NEUTRAL, linewidth=0.8, linestyle=":")
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_xlabel("preemption interval")
@@ -69,7 +73,7 @@ def _latency(axes: Axes, data: results.Results) -> None:
 
 def _distribution(axes: Axes, data: results.Results) -> None:
     """Distribution of the foreground's latencies: alone, uncontrolled, with the headline interval."""
-    outstanding = data.outstanding()[0]
+    outstanding = data.headline
     chosen = [(data.alone(), "alone", NEUTRAL)]
     for phase in data.contended(outstanding):
         if phase.interval_us is None:
@@ -78,13 +82,15 @@ def _distribution(axes: Axes, data: results.Results) -> None:
             chosen.append((phase, phase.control, BACKGROUND))
         elif phase.interval_us == HEADLINE_US:
             chosen.append((phase, f"interval {_label(phase)}", FOREGROUND))
+    right = 0.0
     for phase, name, color in chosen:
         values = phase.latencies_ms() if phase else np.empty(0)
         if len(values):
+            right = max(right, 1.4 * float(np.quantile(values, SHOWN)))
             percent = np.arange(1, len(values) + 1) / len(values) * 100
             axes.step(values, percent, color=color, label=name, linewidth=1.4)
     axes.set_ylim(0, 101)
-    axes.set_xlim(left=0)
+    axes.set_xlim(0, right or None)
     axes.set_xlabel("latency of a foreground request, milliseconds")
     axes.set_ylabel("percent of requests")
     axes.set_title(f"Foreground latency distribution ({outstanding} outstanding)", fontsize=10, loc="left")
@@ -100,12 +106,15 @@ def _headline(phases: list[results.Phase]) -> results.Phase | None:
 
 
 def _title(data: results.Results) -> str:
-    """The result in one sentence, from the first background load."""
-    outstanding, alone = data.outstanding()[0], data.alone()
+    """The result in one sentence."""
+    outstanding, alone = data.headline, data.alone()
     phases = data.contended(outstanding)
     best, free = _headline(phases), next((phase for phase in phases if phase.interval_us is None), None)
     if best is None or free is None or not alone or not data.background_alone(outstanding):
         return "A foreground VM beside a greedy background VM on one disk"
+    if (data.others_percent or 0) >= results.MANY_PERCENT:
+        return (f"A foreground VM beside a greedy background VM on one disk,\n"
+                f"and beside others, who had {data.others_percent:.0f} % of its requests: no figure of these VMs alone")
     before, after = (results.ratio(phase.foreground, alone, "foreground", RATE) or 0 for phase in (free, best))
     used = results.ratio(best.background, data.background_alone(outstanding), "background", RATE) or 0
     how = "that sets itself" if best.budget_percent is not None else f"of {HEADLINE_US / 1000:g} ms"

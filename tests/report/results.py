@@ -10,6 +10,9 @@ from typing import Any
 
 import numpy as np
 
+MANY_PERCENT = 5.0
+"""Of a disk's requests, by others: more than that is seen in the figures."""
+
 FIGURES = ("operations_per_second", "mean_us", "p50_us", "p99_us", "p999_us", "max_us")
 
 
@@ -47,6 +50,8 @@ class Results:
 
     conditions: dict[str, Any]
     phases: list[Phase]
+    others_percent: float | None = None
+    """Of the requests of an own disk: those that were not the guests'. None: not known, or a disk that nobody else has."""
 
     def alone(self, pauses: str = "even") -> Phase | None:
         """The foreground without any background."""
@@ -61,6 +66,11 @@ class Results:
         both = [p for p in self.phases if p.foreground and p.background]
         found = [p for p in both if p.outstanding == outstanding and p.pauses == pauses]
         return sorted(found, key=lambda phase: (phase.budget_percent or 0, -1 if phase.interval_us is None else phase.interval_us))
+
+    @property
+    def headline(self) -> int:
+        """The background load that one sentence tells of: one request at a time; on a disk of one's own the greediest."""
+        return self.outstanding()[-1 if self.conditions.get("disk", {}).get("model") == "own" else 0]
 
     def outstanding(self) -> list[int]:
         """The background loads that were measured."""
@@ -84,6 +94,29 @@ def _phase(runs: list[dict[str, Any]], folder: Path) -> Phase:
     )
 
 
+def _others_percent(runs: list[dict[str, Any]]) -> float | None:
+    """From the block device's own count, which has everybody's."""
+    counted = [run for run in runs if (run.get("disk_log") or {}).get("device_reads") is not None]
+    seen = sum(run["disk_log"]["device_reads"] + run["disk_log"]["device_writes"] for run in counted)
+    ours = sum(run[role]["operations"] for run in counted for role in ("foreground", "background") if run[role])
+    return 100 * max(0, seen - ours) / seen if seen else None
+
+
+def remarks(data: Results) -> list[str]:
+    """What a reader of figures of his own disk has to know."""
+    if data.conditions.get("disk", {}).get("model") != "own":
+        return []
+    said = []
+    if data.others_percent is not None:
+        said.append(f"Others had {data.others_percent:.0f} % of the disk's requests meanwhile" +
+                    ("." if data.others_percent < MANY_PERCENT else ": repeat it when they are quiet, their changes are in these figures."))
+    if data.conditions.get("accel") == "tcg":
+        said.append("KVM does not work here, so the guests were emulated: a request takes them longer than it takes a VM under KVM.")
+    if data.conditions.get("repeats") == 1:
+        said.append("One run of each: single runs differ by 10 points and more.")
+    return said
+
+
 def load(path: Path) -> Results:
     """Read a results file; an unfinished one gives the phases that it has."""
     try:
@@ -91,11 +124,11 @@ def load(path: Path) -> Results:
     except OSError as error:
         raise FileNotFoundError(f"{path}: {error.strerror}; `make demo` writes it") from None
     conditions: dict[str, Any] = next((line for line in lines if line["kind"] == "conditions"), {})
+    runs = [line for line in lines if line["kind"] == "run"]
     groups: dict[str, list[dict[str, Any]]] = {}
-    for line in lines:
-        if line["kind"] == "run":
-            groups.setdefault(line["phase"]["name"], []).append(line)
-    return Results(conditions, [_phase(runs, path.parent) for runs in groups.values()])
+    for line in runs:
+        groups.setdefault(line["phase"]["name"], []).append(line)
+    return Results(conditions, [_phase(each, path.parent) for each in groups.values()], _others_percent(runs))
 
 
 def ratio(value: dict[str, float] | None, base: Phase | None, role: str, figure: str) -> float | None:
@@ -106,12 +139,21 @@ def ratio(value: dict[str, float] | None, base: Phase | None, role: str, figure:
     return value[figure] / reference[figure]
 
 
+def _disk(about: dict[str, Any]) -> str:
+    """The modelled disk, or the operator's own."""
+    if about.get("model") != "own":
+        return f"{about.get('service_us', 0) / 1000:g} ms a request, one at a time"
+    kind = "" if about["rotational"] is None else "rotating, " if about["rotational"] else "not rotating, "
+    device = f", {about['device']} ({kind}scheduler {about['scheduler'] or 'unknown'})" if about["device"] else ""
+    return f"own, a file of {int(about['size']) / (1 << 30):.3g} GiB on {about['filesystem']}{device}, direct I/O"
+
+
 def caption(conditions: dict[str, Any]) -> str:
     """The conditions in two lines for people."""
-    disk, load_ = conditions.get("disk", {}), conditions.get("foreground_load", {})
+    load_ = conditions.get("foreground_load", {})
     runs = f"Medians of {conditions.get('repeats')} runs of {conditions.get('seconds')} s."
     return (
-        f"Disk: {disk.get('service_us', 0) / 1000:g} ms a request, one at a time. Foreground: {load_.get('pattern')} "
+        f"Disk: {_disk(conditions.get('disk', {}))}. Foreground: {load_.get('pattern')} "
         f"{load_.get('block_bytes', 0) // 1024} KiB {load_.get('operation')}s, busy {load_.get('intensity')} % of each "
         f"{load_.get('quantum_ms')} ms; irregular: exponential\npauses of the same mean. Background: the same without pause. {runs}\n"
         f"{conditions.get('qemu')}, {str(conditions.get('accel')).upper()}, guests Linux "

@@ -80,7 +80,7 @@ def _draw(workloads: dict[str, list[Point]], target: Path) -> None:
         name: [(style, [point for point in points if _family(point.scheduler) == family]) for family, style in STYLES.items()]
         for name, points in workloads.items()
     }
-    multiples.draw(target, "Simulation: up and to the left is better", panels)
+    multiples.draw(target, "Simulated: what the background gets (upwards) for what the foreground pays (to the right); up and to the left is better", panels)
 
 
 def report(path: Path) -> None:

@@ -69,7 +69,7 @@ def _add_irregular(table: Table, data: results.Results) -> None:
 def text(path: Path, terminal: bool = False) -> str:
     """The table with its conditions, as text; for a terminal as wide as that, with its colours."""
     data = results.load(path)
-    return grid.text(build(data), ("(n): background requests outstanding", results.caption(data.conditions)), FILE_COLUMNS, terminal)
+    return grid.text(build(data), ("(n): background requests outstanding", results.caption(data.conditions), *results.remarks(data)), FILE_COLUMNS, terminal)
 
 
 def main() -> None:

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Mapping
-
-from tests.testbed.disk import Disk
+from typing import Mapping, Protocol, Sequence
 
 DEVICE, RESOURCE = "vd0", "disk0"
 """Ids of the device and of the resource object in every machine."""
+
+
+class Shared(Protocol):
+    """What several machines can have as a disk."""
+
+    @property
+    def fds(self) -> Sequence[int]:
+        """Descriptors that the options name."""
+
+    def options(self, node: str, client: str) -> list[str]:
+        """QEMU's options for a block node of this name, for a machine that comes as `client`."""
 
 
 def options(values: Mapping[str, object]) -> str:
@@ -16,8 +25,13 @@ def options(values: Mapping[str, object]) -> str:
     return "".join(f",{name.replace('_', '-')}={value}" for name, value in values.items())
 
 
+def settings(resource: Mapping[str, object]) -> dict[str, object]:
+    """With the standard interval, not a learned one, unless an interval or auto is named: tests know it in advance."""
+    return {**({} if resource.keys() & {"auto", "interval_us"} else {"auto": "off"}), **resource}
+
+
 def attach(
-    disk: Disk, client: str, arena: Path | None, device_class: str = "foreground",
+    disk: Shared, client: str, arena: Path | None, device_class: str = "foreground",
     device: Mapping[str, object] | None = None, **resource: object,
 ) -> list[str]:
     """A virtio disk of this class on the shared disk, known there as `client`; without an arena, a stock one.
@@ -26,10 +40,10 @@ def attach(
     `device` those of the device, e.g. {"num_queues": 2}.
     """
     virtio = f"virtio-blk-pci,drive=disk,id={DEVICE}{options(device or {})}"
-    result = ["-blockdev", disk.blockdev("disk", client)]
+    result = disk.options("disk", client)
     if arena is None:
         return [*result, "-device", virtio]
     return [
-        *result, "-object", f"idletime-resource,id={RESOURCE},path={arena}{options(resource)}",
+        *result, "-object", f"idletime-resource,id={RESOURCE},path={arena}{options(settings(resource))}",
         "-device", f"{virtio},idletime={RESOURCE},idletime-class={device_class}",
     ]

@@ -17,7 +17,7 @@ import numpy as np
 
 from tests.framework import paths
 from tests.framework.process import Process
-from tests.testbed.requests import REQUESTS
+from tests.testbed.requests import REQUESTS, most_at_once, of_client
 
 START_SECONDS = 10.0
 """nbdkit answers within milliseconds; the rest is for a busy host."""
@@ -67,6 +67,8 @@ class Disk:
     """nbdkit's filters, each with its arguments: {"error": ["error-rate=10%"]}."""
     reconnect_seconds: int = 0
     """How long a client's requests wait for a disk that went away."""
+    fds: tuple[int, ...] = field(init=False, default=())
+    """None: machines come through the socket."""
     process: Process = field(init=False)
     folder: Path = field(init=False)
 
@@ -115,6 +117,23 @@ class Disk:
             f"driver=nbd,node-name={node},server.type=unix,server.path={self.socket},"
             f"export={client},cache.direct=on,reconnect-delay={self.reconnect_seconds}"
         )
+
+    def options(self, node: str, client: str) -> list[str]:
+        """QEMU's options for a block node, for a machine that comes as `client`."""
+        return ["-blockdev", self.blockdev(node, client)]
+
+    def parameters(self) -> dict[str, Any]:
+        """For reports."""
+        return self.model.parameters()
+
+    def account(self, mark: int) -> dict[str, Any]:
+        """What a foreground and a background have asked for since mark(), and how many background requests at a time."""
+        requests = self.read(mark)
+        background = of_client(requests, "background")
+        return {
+            "foreground_requests": len(of_client(requests, "foreground")),
+            "background_requests": len(background), "background_most_at_once": most_at_once(background),
+        }
 
     def kill(self) -> None:
         """End the disk as a crash of its server does; revive() starts it again on the same image."""

@@ -8,7 +8,7 @@ from typing import Any, Mapping
 
 from tests.framework.guest import Guest
 from tests.framework.qemu import Machine
-from tests.testbed.attach import options
+from tests.testbed.attach import options, settings
 from tests.testbed.link import PREFIX, Tap
 
 NIC, NETDEV, RESOURCE = "nic0", "net0", "uplink"
@@ -38,7 +38,7 @@ def attach_nic(
     if arena is None:
         return [*result, "-device", virtio]
     return [
-        *result, "-object", f"idletime-resource,id={RESOURCE},path={arena}{options(resource)}",
+        *result, "-object", f"idletime-resource,id={RESOURCE},path={arena}{options(settings(resource))}",
         "-device", f"{virtio},idletime={RESOURCE},idletime-class={device_class}",
     ]
 

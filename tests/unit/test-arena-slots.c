@@ -4,9 +4,7 @@
  * SPDX-License-Identifier: GPL-2.0-or-later
  */
 #include "test.h"
-#include <sched.h>
 #include <signal.h>
-#include <sys/mount.h>
 
 static const IdletimeRule rule = { 20 * MS, 5 * SEC, 1 };
 
@@ -313,98 +311,6 @@ static void test_two_openings(void)
     arena_remove(&arena);
 }
 
-/* ---- a full filesystem */
-
-/* In a mount namespace of its own, on a tmpfs of 64 KiB. */
-static int claim_until_full(ChildEnd *end, void *data)
-{
-    const Arena *arena = data;
-    IdletimeError err = { "" };
-    IdletimeArena open;
-    IdletimeBoard fg;
-    IdletimeSlot slot, last;
-    int slots = 0;
-
-    (void)end;
-    if (unshare(CLONE_NEWNS) != 0 ||
-        mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
-        mount("arena", arena->root, "tmpfs", 0, "size=64k,mode=755") != 0) {
-        return 77;
-    }
-    open = must_enter(arena);
-    fg = must_open(&open, IDLETIME_BOARD_FOREGROUND, true);
-    while (idletime_slot_claim(&fg, &slot, "x", &err)) {
-        last = slot;
-        slots++;
-    }
-    /* 16 pages; 2 of headers, 1 of tokens, 1 of lines: 12 slots at most. */
-    if (slots < 4 || slots > 12 || slot.claimed ||
-        !strstr(err.text, "no space") || !strstr(err.text, "No space left") ||
-        idletime_slot_alive(&fg, slots)) {
-        g_printerr("%d slots: %s\n", slots, err.text);
-        return 1;
-    }
-    /* What did not fit holds nothing: one leaves, one fits. */
-    idletime_slot_release(&fg, &last);
-    return idletime_slot_claim(&fg, &slot, "x", &err) &&
-           slot.index == last.index ? 0 : 2;
-}
-
-/* No room for a board: said, and no temporary file is left. */
-static int create_when_full(ChildEnd *end, void *data)
-{
-    const Arena *arena = data;
-    IdletimeError err = { "" };
-    IdletimeArena open;
-    GDir *dir;
-    int files = 0;
-
-    (void)end;
-    if (unshare(CLONE_NEWNS) != 0 ||
-        mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
-        mount("arena", arena->root, "tmpfs", 0, "size=4k,mode=755") != 0) {
-        return 77;
-    }
-    if (idletime_arena_open(&open, arena->dir, &err) ||
-        !strstr(err.text, "is its filesystem full?")) {
-        g_printerr("%s\n", err.text);
-        return 1;
-    }
-    dir = g_dir_open(arena->dir, 0, NULL);
-    for (const char *name; (name = g_dir_read_name(dir)); files++) {
-        if (!strstr(name, "ground")) {
-            return 2;
-        }
-    }
-    g_dir_close(dir);
-    /* The foreground's board and its locks fitted, the background's locks. */
-    return files == 5 ? 0 : 3;
-}
-
-static void assert_on_tmpfs(ChildBody *body)
-{
-    Arena arena = arena_directory_only();
-    Child child = child_start(body, &arena);
-    int status = child_exit_status(&child);
-
-    if (status == 77) {
-        g_test_skip("mounting a tmpfs needs root and CAP_SYS_ADMIN");
-    } else {
-        g_assert_cmpint(status, ==, 0);
-    }
-    arena_remove(&arena);
-}
-
-static void test_no_space_for_a_slot(void)
-{
-    assert_on_tmpfs(claim_until_full);
-}
-
-static void test_no_space_for_a_board(void)
-{
-    assert_on_tmpfs(create_when_full);
-}
-
 static int claim_slots(ChildEnd *end, void *data)
 {
     IdletimeArena open = must_enter(data);
@@ -465,8 +371,6 @@ int main(int argc, char **argv)
     g_test_add_func("/slots/in-and-out", test_in_and_out);
     g_test_add_func("/slots/high-water", test_high_water);
     g_test_add_func("/slots/two-openings", test_two_openings);
-    g_test_add_func("/slots/no-space-for-a-slot", test_no_space_for_a_slot);
-    g_test_add_func("/slots/no-space-for-a-board", test_no_space_for_a_board);
     g_test_add_func("/slots/claim-at-once", test_claim_at_once);
     return g_test_run();
 }

@@ -1,9 +1,9 @@
 /*
- * The core's table and its decisions, one by one.
+ * The core's state machine: its table, and which events it makes of views.
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  */
-#include "test.h"
+#include "core-ask.h"
 #include "reference.h"
 #include "idletime/core/time.h"
 
@@ -15,34 +15,6 @@
 #define b IDLETIME_EVENT_BACKGROUND
 #define t IDLETIME_EVENT_TIMER
 #define i IDLETIME_EVENT_EMPTY
-
-static const IdletimeView quiet = { .fg_last_ns = INT64_MIN };
-static const IdletimeRule rule20 = {
-    .interval_ns = 20 * MS, .max_hold_ns = 5 * SEC, .max_inflight = 1,
-};
-
-static IdletimeCore core_new(void)
-{
-    IdletimeCore core;
-
-    idletime_core_init(&core, &quiet);
-    return core;
-}
-
-static IdletimeVerdict ask(const IdletimeRule *rule, const IdletimeView *view,
-                           int64_t now_ns, int64_t held_ns)
-{
-    IdletimeCore core = core_new();
-
-    return idletime_core_ask(&core, rule, view, now_ns, held_ns);
-}
-
-static void assert_wait(IdletimeVerdict verdict, IdletimeVerdictKind kind,
-                        int64_t again_ns)
-{
-    g_assert_cmpint(verdict.kind, ==, kind);
-    g_assert_cmpint(verdict.again_ns, ==, again_ns);
-}
 
 static uint64_t count_all(const IdletimeCore *core)
 {
@@ -81,121 +53,10 @@ static void test_names(void)
 {
     g_assert_cmpstr(idletime_state_name(P), ==, "preemption");
     g_assert_cmpstr(idletime_event_name(i), ==, "empty");
+    g_assert_cmpstr(idletime_state_name(IDLETIME_STATE__MAX), ==, "unknown");
+    g_assert_cmpstr(idletime_event_name(IDLETIME_EVENT__MAX), ==, "unknown");
     g_assert_cmpstr(idletime_state_name(99), ==, "unknown");
     g_assert_cmpstr(idletime_event_name(99), ==, "unknown");
-}
-
-static void test_verdicts(void)
-{
-    IdletimeView view = quiet;
-    int64_t now = 1000 * MS;
-
-    g_assert_cmpint(ask(&rule20, &view, now, now).kind, ==, IDLETIME_START);
-
-    /* Last event at 990 ms, interval 20 ms: allowed at 1010 ms. */
-    view.fg_last_ns = 990 * MS;
-    assert_wait(ask(&rule20, &view, now, now), IDLETIME_WAIT_INTERVAL,
-                1010 * MS);
-    assert_wait(ask(&rule20, &view, 1010 * MS - 1, now),
-                IDLETIME_WAIT_INTERVAL, 1010 * MS);
-    g_assert_cmpint(ask(&rule20, &view, 1010 * MS, now).kind, ==,
-                    IDLETIME_START);
-
-    /* In service: look again after one interval, 1000 + 20 ms. */
-    view.fg_in_service = 1;
-    assert_wait(ask(&rule20, &view, now, now), IDLETIME_WAIT_FOREGROUND,
-                1020 * MS);
-
-    /* Blind: 1000 + 100 ms, whatever else the view says. */
-    view.blind = true;
-    assert_wait(ask(&rule20, &view, now, now), IDLETIME_WAIT_ARENA, 1100 * MS);
-}
-
-static void test_cap_and_turn(void)
-{
-    IdletimeView view = { .fg_last_ns = INT64_MIN, .bg_in_service = 1,
-                          .others_first = true };
-    IdletimeRule two = rule20;
-    int64_t now = 1000 * MS;
-
-    /* The cap comes before the turn: 1000 + 10 ms. */
-    assert_wait(ask(&rule20, &view, now, now), IDLETIME_WAIT_INFLIGHT,
-                1010 * MS);
-    /* Room for a second one, but it is another's turn: 1000 + 5 ms. */
-    two.max_inflight = 2;
-    assert_wait(ask(&two, &view, now, now), IDLETIME_WAIT_TURN, 1005 * MS);
-    view.others_first = false;
-    g_assert_cmpint(ask(&two, &view, now, now).kind, ==, IDLETIME_START);
-}
-
-/* The budget: no start before a time, whatever else is free. */
-static void test_budget(void)
-{
-    IdletimeView view = quiet;
-    int64_t now = 1000 * MS;
-
-    view.closed_until_ns = 1003 * MS;
-    assert_wait(ask(&rule20, &view, now, now), IDLETIME_WAIT_BUDGET,
-                1003 * MS);
-    assert_wait(ask(&rule20, &view, 1003 * MS - 1, now),
-                IDLETIME_WAIT_BUDGET, 1003 * MS);
-    g_assert_cmpint(ask(&rule20, &view, 1003 * MS, now).kind, ==,
-                    IDLETIME_START);
-    /* It comes before the cap and the turn, after the interval. */
-    view.bg_in_service = 1;
-    view.others_first = true;
-    assert_wait(ask(&rule20, &view, now, now), IDLETIME_WAIT_BUDGET,
-                1003 * MS);
-    view.fg_last_ns = now - 1;
-    assert_wait(ask(&rule20, &view, now, now), IDLETIME_WAIT_INTERVAL,
-                1020 * MS - 1);
-    /* The deadline is before it: held at 1 s, 5 s at most. */
-    view = quiet;
-    view.closed_until_ns = 7 * SEC;
-    assert_wait(ask(&rule20, &view, now, now), IDLETIME_WAIT_BUDGET, 6 * SEC);
-    g_assert_cmpint(ask(&rule20, &view, 6 * SEC, now).kind, ==,
-                    IDLETIME_PROMOTE);
-    /* 0 is open, also in a time before zero. */
-    view.closed_until_ns = 0;
-    g_assert_cmpint(ask(&rule20, &view, -SEC, -SEC).kind, ==, IDLETIME_START);
-}
-
-/* The foreground leaves room: neither it nor the interval is in the way. */
-static void test_beside(void)
-{
-    IdletimeView view = { .fg_last_ns = SEC, .fg_in_service = 2,
-                          .beside = true };
-
-    g_assert_cmpint(ask(&rule20, &view, SEC, SEC).kind, ==, IDLETIME_START);
-    view.fg_in_service = 0;
-    g_assert_cmpint(ask(&rule20, &view, SEC, SEC).kind, ==, IDLETIME_START);
-    /* All else is. */
-    view.bg_in_service = 1;
-    assert_wait(ask(&rule20, &view, SEC, SEC), IDLETIME_WAIT_INFLIGHT,
-                SEC + 10 * MS);
-    view.blind = true;
-    assert_wait(ask(&rule20, &view, SEC, SEC), IDLETIME_WAIT_ARENA,
-                SEC + 100 * MS);
-}
-
-/* Blind, the cap counts what is known to be in service: our own. */
-static void test_blind_cap(void)
-{
-    IdletimeView view = { .fg_last_ns = INT64_MIN, .blind = true };
-    IdletimeRule two = rule20;
-    IdletimeCore core = core_new();
-
-    two.max_inflight = 2;
-    for (int n = 0; n < 2; n++) {
-        g_assert_cmpint(idletime_core_ask(&core, &two, &view, 6 * SEC, SEC).
-                        kind, ==, IDLETIME_PROMOTE);
-        idletime_core_started(&core);
-    }
-    assert_wait(idletime_core_ask(&core, &two, &view, 6 * SEC, SEC),
-                IDLETIME_WAIT_INFLIGHT, 6010 * MS);
-    idletime_core_done(&core, &two, &view, 6 * SEC, true);
-    g_assert_cmpint(idletime_core_ask(&core, &two, &view, 6 * SEC, SEC).kind,
-                    ==, IDLETIME_PROMOTE);
 }
 
 /* Sight comes back: totals that grew meanwhile are no events. */
@@ -284,17 +145,6 @@ static void test_promoted_is_no_event(void)
     g_assert_cmpint(count_all(&core), ==, 1);
 }
 
-static void test_due(void)
-{
-    IdletimeRule never = rule20;
-
-    g_assert_cmpint(idletime_core_due_ns(&rule20, SEC), ==, 6 * SEC);
-    g_assert_cmpint(idletime_core_due_ns(&rule20, INT64_MAX - 1), ==,
-                    INT64_MAX);
-    never.max_hold_ns = 0;
-    g_assert_cmpint(idletime_core_due_ns(&never, SEC), ==, INT64_MAX);
-}
-
 /* Sums and differences of times end at the ends of time. */
 static void test_time(void)
 {
@@ -308,115 +158,6 @@ static void test_time(void)
     g_assert_cmpint(idletime_time_sub(0, INT64_MIN), ==, INT64_MAX);
     g_assert_cmpint(idletime_time_sub(INT64_MIN, 1), ==, INT64_MIN);
     g_assert_cmpint(idletime_time_sub(-1, INT64_MAX), ==, INT64_MIN);
-}
-
-static void test_deadlines(void)
-{
-    IdletimeView view = { .fg_last_ns = INT64_MIN, .fg_in_service = 3 };
-    IdletimeRule never = rule20;
-    int64_t held = 1000 * MS;
-
-    /* Held at 1 s for at most 5 s: deadline 6 s; 1 ns before it the next look
-     * (6 s - 1 ns + 20 ms) is cut down to the deadline. */
-    assert_wait(ask(&rule20, &view, 6 * SEC - 1, held),
-                IDLETIME_WAIT_FOREGROUND, 6 * SEC);
-    g_assert_cmpint(ask(&rule20, &view, 6 * SEC, held).kind, ==,
-                    IDLETIME_PROMOTE);
-
-    /* The cap holds for a promoted one too: 6000 + 10 ms. */
-    view.bg_in_service = 1;
-    assert_wait(ask(&rule20, &view, 6 * SEC, held), IDLETIME_WAIT_INFLIGHT,
-                6010 * MS);
-
-    /* Another one is overdue for longer, it goes first: 6000 + 5 ms. */
-    view.bg_in_service = 0;
-    view.overdue_first = true;
-    assert_wait(ask(&rule20, &view, 6 * SEC, held), IDLETIME_WAIT_TURN,
-                6005 * MS);
-    view.overdue_first = false;
-
-    /* Blind, nothing is known, the cap neither. */
-    view.bg_in_service = 1;
-    view.blind = true;
-    g_assert_cmpint(ask(&rule20, &view, 6 * SEC, held).kind, ==,
-                    IDLETIME_PROMOTE);
-    never.max_hold_ns = 0;
-    assert_wait(ask(&never, &view, 6 * SEC, 0), IDLETIME_WAIT_ARENA, 6100 * MS);
-}
-
-static void test_interval_zero(void)
-{
-    IdletimeRule plain = rule20;
-    IdletimeView view = { .fg_last_ns = 1000 * MS };
-
-    plain.interval_ns = 0;
-    g_assert_cmpint(ask(&plain, &view, 1000 * MS, 0).kind, ==, IDLETIME_START);
-    /* Looking every 0 ns would burn the processor: the floor is 0.2 ms. */
-    view.fg_in_service = 1;
-    assert_wait(ask(&plain, &view, 1000 * MS, 1000 * MS),
-                IDLETIME_WAIT_FOREGROUND, 1000 * MS + 200 * 1000);
-}
-
-static void test_saturation(void)
-{
-    IdletimeRule huge = { INT64_MAX, 0, 1 };
-    IdletimeView view = { .fg_last_ns = 1 };
-
-    /* 1 + INT64_MAX saturates: wait for the end of time, not for its begin. */
-    assert_wait(ask(&huge, &view, 5, 0), IDLETIME_WAIT_INTERVAL, INT64_MAX);
-    view.fg_in_service = 1;
-    assert_wait(ask(&huge, &view, INT64_MAX - 1, 0), IDLETIME_WAIT_FOREGROUND,
-                INT64_MAX);
-    /* No deadline (hold 0) is not a deadline at the end of time. */
-    assert_wait(ask(&huge, &view, INT64_MAX, 0), IDLETIME_WAIT_FOREGROUND,
-                INT64_MAX);
-    /* No foreground ever: INT64_MIN + INT64_MAX is -1, long past. */
-    g_assert_cmpint(ask(&huge, &quiet, 0, 0).kind, ==, IDLETIME_START);
-    /* INT64_MIN + 20 ms, asked at INT64_MIN: 20 ms after the begin of time. */
-    g_assert_cmpint(ask(&rule20, &quiet, INT64_MIN + 20 * MS, INT64_MIN).kind,
-                    ==, IDLETIME_START);
-    assert_wait(ask(&rule20, &quiet, INT64_MIN + 1, INT64_MIN),
-                IDLETIME_WAIT_INTERVAL, INT64_MIN + 20 * MS);
-    /* A deadline beyond the end of time: held + hold saturates. */
-    huge.max_hold_ns = INT64_MAX;
-    assert_wait(ask(&huge, &view, INT64_MAX - 2, 7), IDLETIME_WAIT_FOREGROUND,
-                INT64_MAX);
-}
-
-/* A host that was suspended: between two looks the clock jumps by an hour. */
-static void test_jump(void)
-{
-    const int64_t hour = 3600 * SEC;
-    IdletimeView view = { .fg_started = 1, .fg_last_ns = SEC };
-
-    /* Idle since before the jump: the interval of 20 ms is over. */
-    assert_wait(ask(&rule20, &view, SEC + 1 * MS, SEC),
-                IDLETIME_WAIT_INTERVAL, SEC + 20 * MS);
-    g_assert_cmpint(ask(&rule20, &view, SEC + hour, SEC).kind, ==,
-                    IDLETIME_START);
-    /* In service across it: past its deadline of 5 s, so it is promoted. */
-    view.fg_in_service = 1;
-    g_assert_cmpint(ask(&rule20, &view, SEC + hour, SEC).kind, ==,
-                    IDLETIME_PROMOTE);
-    /* But within the cap: all deadlines are over, and one leaves at a time. */
-    view.bg_in_service = 1;
-    g_assert_cmpint(ask(&rule20, &view, SEC + hour, SEC).kind, ==,
-                    IDLETIME_WAIT_INFLIGHT);
-    /* Back by an hour: an event in the future counts as now. */
-    view = (IdletimeView) { .fg_started = 1, .fg_last_ns = SEC + hour };
-    assert_wait(ask(&rule20, &view, SEC, SEC), IDLETIME_WAIT_INTERVAL,
-                SEC + 20 * MS);
-}
-
-static void test_future(void)
-{
-    IdletimeView view = { .fg_last_ns = 10 * SEC };
-    IdletimeCore core = core_new();
-
-    /* "Last event at 10 s", said at 1 s, is taken as 1 s: allowed at 1.02 s. */
-    assert_wait(idletime_core_ask(&core, &rule20, &view, SEC, SEC),
-                IDLETIME_WAIT_INTERVAL, 1020 * MS);
-    g_assert_cmpint(core.fg_last_ns, ==, SEC);
 }
 
 static void test_arrivals(void)
@@ -493,30 +234,42 @@ static void test_blind(void)
     g_assert_cmpint(core.fg_started, ==, 0);
 }
 
+/*
+ * The observer is gone: what its arena's sums do meanwhile are no events, nor
+ * what they have grown by when it is back.
+ */
+static void test_unseen(void)
+{
+    IdletimeView view = { .fg_last_ns = INT64_MIN, .unseen = true,
+                          .fg_started = 77, .fg_in_service = 5 };
+    IdletimeCore core = core_new();
+
+    idletime_core_observe(&core, &rule20, &view, SEC);
+    g_assert_cmpint(count_all(&core), ==, 0);
+    g_assert_cmpint(core.fg_started, ==, 0);
+    view = (IdletimeView) { .fg_started = 500, .fg_last_ns = SEC };
+    idletime_core_observe(&core, &rule20, &view, 2 * SEC);
+    g_assert_cmpint(count_all(&core), ==, 0);
+    g_assert_cmpint(core.fg_started, ==, 500);
+    view.fg_started = 501;
+    idletime_core_observe(&core, &rule20, &view, 2 * SEC);
+    g_assert_cmpint(core.count[I][f], ==, 1);
+}
+
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
     g_test_add_func("/core/table", test_table);
     g_test_add_func("/core/names", test_names);
-    g_test_add_func("/core/verdicts", test_verdicts);
-    g_test_add_func("/core/cap-and-turn", test_cap_and_turn);
-    g_test_add_func("/core/budget", test_budget);
-    g_test_add_func("/core/beside", test_beside);
-    g_test_add_func("/core/blind-cap", test_blind_cap);
     g_test_add_func("/core/sees-again", test_sees_again);
     g_test_add_func("/core/in-service-at-first", test_in_service_at_first);
     g_test_add_func("/core/waits-after-own", test_waits_after_own);
     g_test_add_func("/core/promoted-is-no-event", test_promoted_is_no_event);
-    g_test_add_func("/core/due", test_due);
     g_test_add_func("/core/time", test_time);
-    g_test_add_func("/core/deadlines", test_deadlines);
-    g_test_add_func("/core/interval-zero", test_interval_zero);
-    g_test_add_func("/core/saturation", test_saturation);
-    g_test_add_func("/core/jump", test_jump);
-    g_test_add_func("/core/future", test_future);
     g_test_add_func("/core/arrivals", test_arrivals);
     g_test_add_func("/core/collision", test_collision);
     g_test_add_func("/core/done-without-more", test_done_without_more);
     g_test_add_func("/core/blind", test_blind);
+    g_test_add_func("/core/unseen/counters", test_unseen);
     return g_test_run();
 }

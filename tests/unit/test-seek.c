@@ -154,11 +154,12 @@ static void test_single(void)
 
     g_assert_cmpfloat(r.paid_ns, <, 1000 * 0.02 * SERVICE);
     g_assert_cmpint(r.alone, <, 1000 / 10);
+    /* 1,000 say 0.86 with a standard deviation of 0.05. */
     d.back_ns = 9 * MS;
-    r = run(&d, 1000);
+    r = run(&d, 4000);
     g_assert_cmpfloat(r.paid_ns / r.true_ns, >, 0.7);
     g_assert_cmpfloat(r.paid_ns / r.true_ns, <, 1.1);
-    g_assert_cmpint(r.alone, <, 1000 / 10);
+    g_assert_cmpint(r.alone, <, 4000 / 10);
 }
 
 /* Collisions are paid where they are seen. */

@@ -1,5 +1,5 @@
 /*
- * Uplink: the interval from the time of packets.
+ * Uplink: the interval from the time of packets, and its exact bounds.
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  */
@@ -68,6 +68,81 @@ static void test_hostile(void)
     assert_interval(after(16, UINT32_MAX, UINT32_MAX, SEC), LEAST_NS);
 }
 
+/* ---- exact values */
+
+static int64_t interval(const IdletimeUplinkPackets *u)
+{
+    return idletime_uplink_interval(u, SAFE_NS);
+}
+
+static void note(IdletimeUplinkPackets *u, int packets, int64_t took_ns)
+{
+    for (int i = 0; i < packets; i++) {
+        idletime_uplink_note(u, FULL, 1, took_ns);
+    }
+}
+
+/* The mean of 64 packets; of those before, each new one takes 1/64. */
+static void test_memory(void)
+{
+    IdletimeUplinkPackets u = { 0 };
+
+    note(&u, 63, MS);
+    g_assert_cmpint(u.count, ==, 63);
+    note(&u, 1, MS);
+    g_assert_cmpint(u.count, ==, 64);
+    note(&u, 1, 65 * MS);
+    g_assert_cmpint(u.count, ==, 64);
+    /* 63 of 1 ms and one of 65 ms: 2 ms in the mean, four packets 8 ms. */
+    g_assert_cmpint(ABS(interval(&u) - 8 * MS), <=, 1);
+}
+
+/* 16 packets are a mean; 1000 bytes are a packet, 1024 of 1538 on the wire. */
+static void test_known_bytes(void)
+{
+    IdletimeUplinkPackets u = { 0 };
+
+    for (int i = 0; i < 16; i++) {
+        g_assert_cmpint(interval(&u), ==, SAFE_NS);
+        idletime_uplink_note(&u, 999, 1, 1024 * 1000);
+        idletime_uplink_note(&u, 1000, 1, 1024 * 1000);
+    }
+    g_assert_cmpint(ABS(interval(&u) - 4 * 1538 * 1000), <=, 1);
+}
+
+static void test_beside(void)
+{
+    IdletimeUplinkPackets u = { 0 };
+
+    /* Four at a time took 4 ms: each 1 ms. */
+    for (int i = 0; i < 16; i++) {
+        idletime_uplink_note(&u, FULL, 4, 4 * MS);
+    }
+    g_assert_cmpint(ABS(interval(&u) - 4 * MS), <=, 1);
+}
+
+/* A packet of longer than 1 s is taken for one of 1 s. */
+static void test_bounds(void)
+{
+    IdletimeUplinkPackets u = { 0 };
+
+    note(&u, 16, SEC);
+    g_assert_cmpint(ABS(interval(&u) - 4 * SEC), <=, 4);
+    u = (IdletimeUplinkPackets) { 0 };
+    note(&u, 16, SEC + MS);
+    g_assert_cmpint(ABS(interval(&u) - 4 * SEC), <=, 4);
+    u = (IdletimeUplinkPackets) { 0 };
+    note(&u, 16, -1);
+    g_assert_cmpint(u.sum_ns, ==, 0);
+    /* 2 ms at least: four packets of 500 us, and of a little more. */
+    u = (IdletimeUplinkPackets) { 0 };
+    note(&u, 16, 499 * 1000);
+    g_assert_cmpint(interval(&u), ==, 2 * MS);
+    u = (IdletimeUplinkPackets) { 0 };
+    note(&u, 16, 501 * 1000);
+    g_assert_cmpint(ABS(interval(&u) - 2004 * 1000), <=, 1);
+}
+
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
@@ -75,5 +150,9 @@ int main(int argc, char **argv)
     g_test_add_func("/uplink-interval/unknown", test_unknown);
     g_test_add_func("/uplink-interval/change", test_change);
     g_test_add_func("/uplink-interval/hostile", test_hostile);
+    g_test_add_func("/uplink-interval/memory", test_memory);
+    g_test_add_func("/uplink-interval/known-bytes", test_known_bytes);
+    g_test_add_func("/uplink-interval/beside", test_beside);
+    g_test_add_func("/uplink-interval/bounds", test_bounds);
     return g_test_run();
 }

@@ -83,6 +83,14 @@ void end_tell(ChildEnd *end, char word);
 char end_hear(ChildEnd *end);
 int child_exit_status(Child *child);        /* waits; -signal if killed */
 void child_kill(Child *child);              /* SIGKILL, and waits */
+/*
+ * In a child: mount a tmpfs with these options, for itself alone.  False where
+ * that is not allowed; it exits with CHILD_MAY_NOT_MOUNT then, and
+ * child_assert_mounted() skips the test instead of asserting status 0.
+ */
+#define CHILD_MAY_NOT_MOUNT 77
+bool child_own_mount(const char *place, const char *options);
+void child_assert_mounted(Child *child);
 
 /* Nobody in particular: in no group, may open what others may. */
 #define NOBODY 65534

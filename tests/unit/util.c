@@ -6,7 +6,9 @@
 #include "test.h"
 #include <ftw.h>
 #include <grp.h>
+#include <sched.h>
 #include <signal.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
@@ -201,6 +203,24 @@ void child_kill(Child *child)
 {
     g_assert_cmpint(kill(child->pid, SIGKILL), ==, 0);
     g_assert_cmpint(child_exit_status(child), ==, -SIGKILL);
+}
+
+bool child_own_mount(const char *place, const char *options)
+{
+    return unshare(CLONE_NEWNS) == 0 &&
+           mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
+           mount("none", place, "tmpfs", 0, options) == 0;
+}
+
+void child_assert_mounted(Child *child)
+{
+    int status = child_exit_status(child);
+
+    if (status == CHILD_MAY_NOT_MOUNT) {
+        g_test_skip("mounting a tmpfs needs root and CAP_SYS_ADMIN");
+    } else {
+        g_assert_cmpint(status, ==, 0);
+    }
 }
 
 /* ---- users */

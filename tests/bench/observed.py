@@ -1,0 +1,202 @@
+"""A foreground that passes by our QEMU, seen by the observer, against one that is patched: what it keeps, what the background gets.
+
+    python3 -m tests.bench.observed [--repeats 3] [--seconds 10] [--output build/bench/observed] [--qemu PATH] [--unpatched PATH]
+
+All are on one loop device over the disk of 5 ms, with the demo's loads. The foreground is a VM of ours with a slot, a VM on stock
+QEMU, or a process of the host; the background is a VM of ours. The observer runs all the time and leaves out who has a slot.
+One JSON line a run, raw latencies beside it; what is there is not run again. `python3 -m tests.report.observed FILE` is the table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.bench import pair
+from tests.bench.alternate import UNPATCHED
+from tests.bench.resume import ResultsFile, work_off
+from tests.framework import accel, host, paths, run_folder
+from tests.framework.guest import SAMPLES
+from tests.framework.interrupt import exit_status
+from tests.framework.qemu import Machine
+from tests.report import observed as report
+from tests.testbed import observer
+from tests.testbed.attach import RESOURCE
+
+WAYS = ("slot", "stock", "process")
+"""Of the foreground: both VMs patched, stock QEMU with the observer, a process of the host with the observer."""
+CONTROLS: dict[str, dict[str, object]] = {
+    "5 ms": {"interval-us": 5000, "auto": False},
+    "20 ms": {"interval-us": 20000, "auto": False},
+    "auto 3 %": {"interval-us": 20000, "auto": True, "budget-percent": 3},
+}
+OUTSTANDING = (1, 4)
+OVERHEAD_SECONDS = 2.0
+PAUSE_SECONDS = 0.5
+"""After settings changed."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run. `way` "": the background alone; `outstanding` 0: the foreground alone."""
+
+    way: str
+    outstanding: int
+    control: str
+    repeat: int
+
+    @property
+    def key(self) -> str:
+        """Unique in the plan."""
+        return f"{self.way or 'none'}-{self.outstanding}-{self.control or 'none'}-{self.repeat}"
+
+    @property
+    def title(self) -> str:
+        """What a person reads while it runs."""
+        if not self.outstanding:
+            return f"foreground ({self.way}) alone"
+        beside = f"foreground ({self.way}), {self.control}" if self.way else "alone"
+        return f"background ({self.outstanding} outstanding), {beside}"
+
+
+def plan(repeats: int) -> list[Cell]:
+    """The ways follow each other directly, in turn the other way round, so that what the host does meanwhile hits all alike."""
+    cells = []
+    for repeat in range(repeats):
+        ways = WAYS if repeat % 2 == 0 else WAYS[::-1]
+        cells += [Cell(way, 0, "", repeat) for way in ways]
+        for outstanding in OUTSTANDING:
+            cells.append(Cell("", outstanding, "", repeat))
+            cells += [Cell(way, outstanding, control, repeat) for control in CONTROLS for way in ways]
+    return cells
+
+
+class HostLoad:
+    """The guests' load generator as a process of the host."""
+
+    def __init__(self, folder: Path, device: str, **parameters: object) -> None:
+        self._latencies = folder / "latencies"
+        values = {**parameters, "device": device, "latency_file": self._latencies}
+        options = [word for name, value in values.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+        self._limit = float(str(parameters["seconds"])) + pair.LATE_SECONDS
+        self._process = subprocess.Popen([str(paths.find_tool("idleload", "loadgen")), *options], stdout=subprocess.PIPE, text=True)
+
+    def result(self) -> dict[str, Any]:
+        """Its report, at its end."""
+        try:
+            output, _ = self._process.communicate(timeout=self._limit)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+            raise
+        return dict(json.loads(output.splitlines()[-1]))
+
+    def samples(self) -> np.ndarray:
+        """As those of guests."""
+        return np.frombuffer(self._latencies.read_bytes(), SAMPLES)
+
+
+class Rig:
+    """The VMs and the observer."""
+
+    def __init__(self, stack: ExitStack, arguments: argparse.Namespace) -> None:
+        boot = accel.prepare(arguments.qemu)
+        self.facts = host.facts(boot)
+        self.folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="idletime-")))
+        self.host = observer.Host(stack, boot, Path(arguments.unpatched), self.folder / "arena")
+        self.background = self.host.background()
+        self.foreground = {"slot": self.host.patched(), "stock": self.host.stock()}
+        self.host.observer()
+        self._await_observer()
+        for machine in (self.background, *self.foreground.values()):
+            machine.guest.load(seconds=pair.WARM_UP_SECONDS).result()
+
+    def _await_observer(self) -> None:
+        end = time.monotonic() + observer.START_SECONDS
+        while self.counters()[0]["observer"]["state"] != "seen":
+            if time.monotonic() > end:
+                raise RuntimeError(f"the background VM does not find its observer: {self.counters()[0]['observer']}")
+            time.sleep(0.1)
+
+    def counters(self) -> Any:
+        """The background's query-idletime."""
+        return self.background.qmp.execute("query-idletime")
+
+    def control(self, name: str) -> None:
+        """What holds the background back; alone, nothing does."""
+        for key, value in CONTROLS.get(name, {"interval-us": 0, "auto": False}).items():
+            self.background.qmp.execute("qom-set", path=f"/objects/{RESOURCE}", property=key, value=value)
+        time.sleep(PAUSE_SECONDS)
+
+    def run(self, cell: Cell, seconds: float) -> dict[str, Any]:
+        """The loads by role, as they ended."""
+        self.control(cell.control)
+        loads: dict[str, Any] = {}
+        if cell.outstanding:
+            loads["background"] = self.background.guest.load(**pair.BACKGROUND_LOAD, outstanding=cell.outstanding, seconds=seconds)
+        if cell.way:
+            load = {**pair.FOREGROUND_LOAD, "quantum_ms": pair.QUANTUM_MS, "outstanding": 1, "seconds": seconds}
+            loads["foreground"] = self._foreground(cell.way, load)
+        return {role: (load.result(), load.samples()) for role, load in loads.items()}
+
+    def _foreground(self, way: str, load: dict[str, Any]) -> Any:
+        machine: Machine | None = self.foreground.get(way)
+        return machine.guest.load(**load) if machine else HostLoad(self.folder, self.host.loop.device, **load)
+
+
+def _measure(rig: Rig, results: ResultsFile, cell: Cell, seconds: float) -> None:
+    line: dict[str, Any] = {"foreground": None, "background": None}
+    for role, (result, samples) in rig.run(cell, seconds).items():
+        name = f"latencies/{cell.key.replace(' ', '')}-{role}.npy"
+        np.save(results.path.parent / name, samples)
+        line[role] = {**result, "latencies": name}
+    results.write("run", key=cell.key, cell=asdict(cell), query_idletime=rig.counters(), **line)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python3 -m tests.bench.observed", description="What a foreground keeps that an observer sees.")
+    parser.add_argument("--output", type=Path, default=paths.BUILD / "bench" / "observed", help="folder of the results")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=10, help="of a run")
+    parser.add_argument("--limit-seconds", type=float, default=float("inf"), help="begin no run that would end later")
+    parser.add_argument("--qemu", metavar="PATH", help="the patched QEMU (the staged one)")
+    parser.add_argument("--unpatched", default=str(UNPATCHED), help="QEMU of `make qemu-unpatched`, or Debian's")
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Exit status: see `tests.framework.interrupt`."""
+    arguments = _arguments()
+    lacking = observer.missing()
+    if lacking:
+        print(f"error: {lacking}", file=sys.stderr)
+        return 1
+    results = ResultsFile(arguments.output / "results.jsonl")
+    (arguments.output / "latencies").mkdir(parents=True, exist_ok=True)
+
+    def work() -> None:
+        run_folder.guard()
+        cells = results.missing(plan(arguments.repeats))
+        if cells:
+            with ExitStack() as stack:
+                rig = Rig(stack, arguments)
+                results.write("conditions", seconds=arguments.seconds, disk=rig.host.disk.parameters(), **rig.facts)
+                work_off(cells, lambda _: arguments.seconds + OVERHEAD_SECONDS,
+                         lambda cell: _measure(rig, results, cell, arguments.seconds), arguments.limit_seconds)
+        print(report.text(results.path))
+
+    return exit_status(work, lambda: f"the finished runs are in {results.path}; the same command goes on")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

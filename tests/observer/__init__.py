@@ -1,0 +1,1 @@
+"""Tests of idletime-observer on this machine's own kernel, as root: `make observer-check`."""

@@ -1,0 +1,197 @@
+"""idletime-observer on a block device, cgroups for who is background, and a host with VMs that are seen and not counted."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import tempfile
+import time
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Iterator, Sequence
+
+from tests.framework import paths
+from tests.framework.process import Process
+from tests.framework.qemu import Boot, Machine
+from tests.testbed import loop
+from tests.testbed.attach import attach
+from tests.testbed.disk import Disk, Model
+
+BLKIO, UNIFIED = Path("/sys/fs/cgroup/blkio"), Path("/sys/fs/cgroup")
+"""Cgroups of block requests: version 1; where there is only version 2, its root."""
+START_SECONDS = 20.0
+"""The verifier takes a second; the rest is for busy hosts."""
+PROGRAM = "idletime-observer"
+
+
+def program() -> Path:
+    """The staged one, or that which IDLETIME_OBSERVER names."""
+    return Path(os.environ.get("IDLETIME_OBSERVER") or paths.BUILD / "stage" / "bin" / PROGRAM)
+
+
+def missing() -> str | None:
+    """What this machine lacks for an observer, with the remedy; None: nothing."""
+    if os.geteuid() != 0:
+        return "only root may load programs into the kernel"
+    if not program().exists():
+        return f"{program()} is not there: run `make observer`"
+    if not block_controller():
+        return f"neither {BLKIO} nor a cgroup2 at {UNIFIED} with the io controller is mounted: who is background cannot be told"
+    return loop.missing()
+
+
+def block_controller() -> Path | None:
+    """Where the cgroups of block requests are made."""
+    if (BLKIO / "cgroup.procs").exists():
+        return BLKIO
+    controllers = UNIFIED / "cgroup.controllers"
+    if not controllers.exists() or "io" not in controllers.read_text().split():
+        return None
+    (UNIFIED / "cgroup.subtree_control").write_text("+io")
+    return UNIFIED
+
+
+@contextmanager
+def cgroup(*names: str) -> Iterator[Path]:
+    """A cgroup of ours, and those above it; processes that are left in them go back to the root's."""
+    root = block_controller()
+    assert root
+    made = [root]
+    try:
+        for name in (f"idletime-{os.getpid()}-{names[0]}", *names[1:]):
+            if len(made) > 1 and root == UNIFIED:
+                (made[-1] / "cgroup.subtree_control").write_text("+io")
+            (made[-1] / name).mkdir()
+            made.append(made[-1] / name)
+        yield made[-1]
+    finally:
+        for each in reversed(made[1:]):
+            for pid in (each / "cgroup.procs").read_text().split():
+                (root / "cgroup.procs").write_text(pid)
+            each.rmdir()
+
+
+def enter(group: Path, pid: int) -> None:
+    """A process with all its threads; what it asks of a disk from now on is this cgroup's."""
+    (group / "cgroup.procs").write_text(str(pid))
+
+
+class Observer:
+    """A context manager: enter returns when it observes, leave ends it."""
+
+    def __init__(self, arena: Path, device: str, background: Sequence[Path] = ()) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="idletime-")
+        groups = [argument for group in background for argument in ("--background-cgroup", str(group))]
+        argv = [str(program()), "--arena", str(arena), "--disk", device, *groups]
+        self.process = Process(argv, Path(self._folder.name) / "log")
+
+    def __enter__(self) -> Observer:
+        end = time.monotonic() + START_SECONDS
+        while "ready" not in self.process.log.read_text().splitlines():
+            if time.monotonic() > end or not self.process.running():
+                error = self.process.error("it does not observe")
+                self.stop()
+                raise error
+            time.sleep(0.02)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def kill(self) -> None:
+        """SIGKILL; returns when it is gone."""
+        self.process.kill()
+        self.process.wait(START_SECONDS)
+
+    def stop(self) -> None:
+        """May be called twice."""
+        self.process.stop()
+        self._folder.cleanup()
+
+
+class Ends:
+    """A context manager: the kernel's record of the ends of a device's requests (tracefs), beside what programs are told of them.
+
+    There are kernels that run no program on what is done on top of process 1, and do not count that as a miss: of these ends an
+    observer knows nothing, and heals. Linux as it is released is none of them.
+    """
+
+    def __init__(self, device: str) -> None:
+        number = os.stat(device).st_rdev
+        self._filter = f"dev == {os.major(number) << 20 | os.minor(number)} && nr_sector > 0"
+        self._root = Path(tempfile.mkdtemp(prefix="idletime-"))
+        self._trace = self._root / "instances" / f"idletime-{os.getpid()}"
+
+    def __enter__(self) -> Ends:
+        subprocess.run(["mount", "-t", "tracefs", "idletime", str(self._root)], check=True)
+        self._trace.mkdir()
+        (self._trace / "buffer_size_kb").write_text("16384")
+        event = self._trace / "events" / "block" / "block_rq_complete"
+        (event / "filter").write_text(self._filter)
+        (event / "enable").write_text("1")
+        self._threads = _threads_of_process_1()
+        return self
+
+    def on_process_1(self) -> int:
+        """How many came while a thread of process 1 had the processor."""
+        threads = self._threads | _threads_of_process_1()
+        found = re.findall(r"-(\d+) +\[\d+\].* block_rq_complete: ", (self._trace / "trace").read_text())
+        return sum(int(pid) in threads for pid in found)
+
+    def __exit__(self, *_: object) -> None:
+        (self._trace / "events" / "enable").write_text("0")
+        self._trace.rmdir()
+        subprocess.run(["umount", str(self._root)], check=True)
+        self._root.rmdir()
+
+
+def _threads_of_process_1() -> set[int]:
+    return {int(path.name) for path in Path("/proc/1/task").iterdir()}
+
+
+class Device:
+    """A block device as what several machines share (tests.testbed.attach.Shared)."""
+
+    fds: Sequence[int] = ()
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def options(self, node: str, client: str) -> list[str]:
+        """Linux AIO: requests are submitted by QEMU's own threads, and so are of its cgroup."""
+        return ["-blockdev", f"driver=host_device,node-name={node},filename={self.path},cache.direct=on,aio=native,locking=off"]
+
+
+class Host:
+    """A disk of 5 ms as a block device, a cgroup of those that the observer leaves out, and machines; all ends with the stack."""
+
+    def __init__(self, stack: ExitStack, boot: Boot, unpatched: Path, arena: Path) -> None:
+        self._stack, self._boot, self._unpatched, self.arena = stack, boot, unpatched, arena
+        self.group = stack.enter_context(cgroup("background"))
+        self.disk = stack.enter_context(Disk(Model(service_us=5000)))
+        self.loop = stack.enter_context(loop.LoopDisk(self.disk, "loop"))
+        self._device = Device(self.loop.device)
+
+    def background(self, **resource: object) -> Machine:
+        """Patched; an interval of 20 ms unless another is said."""
+        return self._start("background", attach(self._device, "background", self.arena, "background", **{"interval_us": 20000, **resource}))
+
+    def stock(self) -> Machine:
+        """A foreground on a QEMU without our patches, in no cgroup of ours."""
+        boot = replace(self._boot, qemu=self._unpatched)
+        return self._stack.enter_context(Machine(boot, "stock", attach(self._device, "stock", None)))
+
+    def patched(self) -> Machine:
+        """A foreground that has a slot, so the observer must leave it out."""
+        return self._start("foreground", attach(self._device, "foreground", self.arena))
+
+    def observer(self) -> Observer:
+        """Of the block device. One at a time."""
+        return self._stack.enter_context(Observer(self.arena, self.loop.device, [self.group]))
+
+    def _start(self, name: str, options: list[str]) -> Machine:
+        machine = self._stack.enter_context(Machine(self._boot, name, options))
+        enter(self.group, machine.process.pid)
+        return machine

@@ -1,0 +1,298 @@
+/*
+ * Cost of a return: exact values at the bounds.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ */
+#include "test.h"
+#include "idletime/learner/seek.h"
+#include <math.h>
+
+#define SERVICE         (4.0 * MS)
+
+static void near(double got, double want)
+{
+    g_assert_cmpfloat(ABS(got - want), <=, 1e-6 * MAX(ABS(want), 1));
+}
+
+static IdletimeSpan span(double done, double request_ns, double busy_ns,
+                         bool background, bool quiet)
+{
+    return (IdletimeSpan) { done, request_ns, busy_ns, background, quiet };
+}
+
+static double seek_look(IdletimeSeek *s, IdletimeSpan span, IdletimeTurn turn)
+{
+    return idletime_seek_look(s, &span, &turn, SERVICE);
+}
+
+/* After foreground @done requests of @each. */
+static void seek_near(IdletimeSeek *s, double done, double each_ns)
+{
+    seek_look(s, span(done, done * each_ns, 0, false, true),
+              (IdletimeTurn) { 0 });
+}
+
+/* Ours ran; then one request, of which we said that it lost @said_ns. */
+static double seek_return(IdletimeSeek *s, double request_ns, double said_ns)
+{
+    seek_look(s, span(0, 0, 0, true, false),
+              (IdletimeTurn) { .started = 2, .own = 1 });
+    g_assert_cmpint(s->before, ==, IDLETIME_BEFORE_BG);
+    return seek_look(s, span(1, request_ns, 0, false, true),
+                     (IdletimeTurn) { .cost_ns = said_ns, .settled = true });
+}
+
+static void test_near(void)
+{
+    IdletimeSeek s = { 0 };
+
+    seek_near(&s, 1000, 1000);
+    near(s.near_done, 1000);
+    near(s.near_ns, 1e6);
+    seek_near(&s, 3096, 1000);
+    near(s.near_done, 2048);
+    near(s.near_ns, 2048e3);
+    near(s.done, 0);
+    idletime_seek_doubt(&s);
+    near(s.near_done, 16);
+    near(s.near_ns, 16e3);
+}
+
+/* What a request takes beyond one that came after foreground. */
+static void test_excess(void)
+{
+    IdletimeSeek s = { 0 };
+
+    /* With less than 16 of these: beyond a service time of ours. */
+    seek_near(&s, 15, 1.0 * MS);
+    seek_return(&s, 7 * MS, 0);
+    near(s.bg.mean_ns, 3 * MS);
+    near(s.bg.count, 1);
+    near(s.bg.square, 0);
+    seek_near(&s, 1, 1.0 * MS);
+    seek_return(&s, 8 * MS, 2 * MS);
+    /* 8 - 1 - 2 = 5: with the 3 before a mean of 4. */
+    near(s.bg.mean_ns, 4 * MS);
+    near(s.bg.square, 1.0 * MS * MS);
+    g_assert_cmpint(s.before, ==, IDLETIME_BEFORE_FG);
+    near(s.said_ns, 0);
+    /* Not more than ten services a request, in either direction. */
+    s.bg = (IdletimeReturns) { 0 };
+    seek_return(&s, 500 * MS, 0);
+    near(s.bg.mean_ns, 40 * MS);
+    s.bg = (IdletimeReturns) { 0 };
+    seek_return(&s, 0, 500 * MS);
+    near(s.bg.mean_ns, -40 * MS);
+    /* 256 of them are remembered, four after a change. */
+    s.bg = (IdletimeReturns) { 256, 1.0 * MS, 0 };
+    s.pause = (IdletimeReturns) { 100, 1.0 * MS, 0 };
+    seek_return(&s, 258 * MS - 220 * MS, 0);
+    near(s.bg.count, 256);
+    near(s.bg.mean_ns, (1 + 36 / 256.0) * MS);
+    idletime_seek_doubt(&s);
+    near(s.bg.count, 4);
+    near(s.pause.count, 4);
+}
+
+/* Several requests are in service: the return is not over yet. */
+static void test_settled(void)
+{
+    IdletimeSeek s = { .near_done = 100, .near_ns = 100 * MS };
+
+    seek_look(&s, span(0, 0, 0, true, false),
+              (IdletimeTurn) { .started = 1, .own = 1, .cost_ns = 1 * MS });
+    seek_look(&s, span(3, 9 * MS, 0, false, false), (IdletimeTurn) { 0 });
+    g_assert_cmpint(s.before, ==, IDLETIME_BEFORE_BG);
+    seek_look(&s, span(0, 0, 0, false, false),
+              (IdletimeTurn) { .settled = true });
+    /* 9 + 3 - 4 * 1 - 1 */
+    g_assert_cmpint(s.before, ==, IDLETIME_BEFORE_FG);
+    near(s.bg.mean_ns, 5 * MS);
+    /* Nothing came: no return. */
+    s.bg = (IdletimeReturns) { 0 };
+    seek_look(&s, span(0, 0, 0, true, false), (IdletimeTurn) { 0 });
+    seek_look(&s, span(0, 0, 0, false, false),
+              (IdletimeTurn) { .settled = true });
+    g_assert_cmpint(s.before, ==, IDLETIME_BEFORE_BG);
+    near(s.bg.count, 0);
+}
+
+/* Proven: eight of each, by more than chance and an eighth of a service. */
+static void test_judge(void)
+{
+    static const struct {
+        IdletimeReturns pause, bg;
+        bool costs;
+    } pair[] = {
+        { { 8, 0, 0 }, { 7, 2 * MS, 0 }, true },
+        { { 7, 0, 0 }, { 100, 2 * MS, 0 }, false },
+        { { 100, 0, 0 }, { 6, 2 * MS, 0 }, false },
+        { { 100, 0, 0 }, { 100, 0.49 * MS, 0 }, false },
+        { { 100, 0, 0 }, { 100, 0.51 * MS, 0 }, true },
+        { { 100, 2 * MS, 0 }, { 100, 2.51 * MS, 0 }, true },
+        { { 100, 2 * MS, 0 }, { 100, 2.49 * MS, 0 }, false },
+        /* One standard error of 1 ms: 16 of 17. */
+        { { 17, 0, 16.0 * MS * MS }, { 100, 2.01 * MS, 0 }, true },
+        { { 17, 0, 16.0 * MS * MS }, { 100, 1.99 * MS, 0 }, false },
+        /* Two standard errors of 1 ms each: 2.83 ms. */
+        { { 101, 0, 100.0 * MS * MS }, { 101, 2.9 * MS, 100.0 * MS * MS },
+          true },
+        { { 101, 0, 100.0 * MS * MS }, { 101, 2.7 * MS, 100.0 * MS * MS },
+          false },
+        { { 101, 0, 0 }, { 101, 2.1 * MS, 100.0 * MS * MS }, true },
+        { { 101, 0, 0 }, { 101, 1.9 * MS, 100.0 * MS * MS }, false },
+    };
+
+    for (unsigned i = 0; i < G_N_ELEMENTS(pair); i++) {
+        IdletimeSeek s = { .near_done = 100, .near_ns = 100 * MS };
+        double paid;
+
+        s.pause = pair[i].pause;
+        s.bg = pair[i].bg;
+        paid = seek_return(&s, MS + pair[i].bg.mean_ns, 0);
+        if (pair[i].costs) {
+            g_assert_cmpfloat(ABS(s.cost_ns - pair[i].bg.mean_ns +
+                                  pair[i].pause.mean_ns), <, 1);
+            /* Half of the starts were ours: half of it is. */
+            g_assert_cmpfloat(ABS(paid - s.cost_ns / 2), <, 1);
+            g_assert_cmpfloat(s.charged_ns, ==, s.cost_ns);
+        } else {
+            g_assert_cmpfloat(s.cost_ns, ==, 0);
+            g_assert_cmpfloat(paid, ==, 0);
+        }
+    }
+}
+
+/* What was charged for a return is in what all say, and is no collision. */
+static void test_charged(void)
+{
+    IdletimeSeek s = { .near_done = 100, .near_ns = 100 * MS,
+                       .pause = { 100, 0, 0 }, .bg = { 100, 9 * MS, 0 } };
+    double paid = seek_return(&s, 10 * MS, 0);
+
+    g_assert_cmpfloat(ABS(paid - 4.5 * MS), <, 1);
+    /* Both halves are published, and 2 ms of a collision. */
+    seek_return(&s, 12 * MS, 11 * MS);
+    near(s.bg.mean_ns, 9 * MS);
+    /* None of ours started, or more than all: none, or all of it. */
+    seek_look(&s, span(0, 0, 0, true, false), (IdletimeTurn) { 0 });
+    near(seek_look(&s, span(1, 10 * MS, 0, false, true),
+                   (IdletimeTurn) { .settled = true, .cost_ns = 9 * MS }), 0);
+    seek_look(&s, span(0, 0, 0, true, false),
+              (IdletimeTurn) { .started = 1, .own = 3 });
+    near(seek_look(&s, span(1, 10 * MS, 0, false, true),
+                   (IdletimeTurn) { .settled = true, .cost_ns = 9 * MS }),
+         s.cost_ns);
+}
+
+/* How often a gap is left alone; the lot is the same for all. */
+static int away_of(IdletimeSeek s, int gaps)
+{
+    int away = 0;
+
+    for (int i = 0; i < gaps; i++) {
+        IdletimeSeek one = s, other = s;
+        bool first = idletime_seek_away(&one, SERVICE, i * 1000003ULL);
+
+        g_assert_true(idletime_seek_away(&other, SERVICE, i * 1000003ULL) ==
+                      first);
+        /* Once drawn it stays, whatever is asked. */
+        g_assert_true(idletime_seek_away(&one, SERVICE, i + 1) == first);
+        away += first;
+    }
+    return away;
+}
+
+static void assert_one_in(const IdletimeSeek *s, int n)
+{
+    int away = away_of(*s, 6400);
+
+    if (n == 0) {
+        g_assert_cmpint(away, ==, 0);
+    } else {
+        g_assert_cmpfloat(ABS(away - 6400.0 / n), <, 4 * sqrt(6400.0 / n));
+    }
+}
+
+static void test_lot(void)
+{
+    /* A standard error of 1 ms. */
+    IdletimeSeek s = { .near_done = 16,
+                       .bg = { 17, 2.01 * MS, 16.0 * MS * MS } };
+
+    /* Suspicious: at first every second, until it can be told every fourth. */
+    assert_one_in(&s, 2);
+    s.pause.count = 7;
+    assert_one_in(&s, 2);
+    s.pause.count = 8;
+    assert_one_in(&s, 4);
+    s.pause.count = 31;
+    assert_one_in(&s, 4);
+    s.pause.count = 32;
+    assert_one_in(&s, 64);
+    s.cost_ns = 1;
+    assert_one_in(&s, 16);
+    s.pause.count = 8;
+    assert_one_in(&s, 16);
+    /* Not by more than two errors, or an eighth of a service: no suspicion. */
+    s.bg.mean_ns = 2.0 * MS;
+    assert_one_in(&s, 0);
+    s.bg = (IdletimeReturns) { 101, 0.5 * MS, 0 };
+    assert_one_in(&s, 0);
+    s.bg = (IdletimeReturns) { 101, 0.51 * MS, 0 };
+    assert_one_in(&s, 16);
+    s.bg.count = 7;
+    assert_one_in(&s, 0);
+    s.bg.count = 8;
+    assert_one_in(&s, 16);
+    /* Nothing to compare with: a sixteenth, whatever it is. */
+    s.near_done = 15;
+    s.bg.mean_ns = 0;
+    s.pause.count = 0;
+    s.cost_ns = 0;
+    assert_one_in(&s, 16);
+    s.bg.count = 7;
+    assert_one_in(&s, 0);
+    /* Not in a gap in which ours ran. */
+    s.bg.count = 8;
+    s.before = IDLETIME_BEFORE_BG;
+    assert_one_in(&s, 0);
+}
+
+/* A gap left alone is measured, and costs nobody anything. */
+static void test_pause(void)
+{
+    IdletimeSeek s = { .near_done = 100, .near_ns = 100 * MS,
+                       .bg = { 100, 9 * MS, 0 } };
+    uint64_t gap = 0;
+
+    while (!idletime_seek_away(&s, SERVICE, gap)) {
+        s.drawn = false;
+        gap++;
+    }
+    g_assert_cmpint(s.before, ==, IDLETIME_BEFORE_PAUSE);
+    near(idletime_seek_price(&s), 0);
+    s.pause = (IdletimeReturns) { 7, 2 * MS, 0 };
+    near(seek_look(&s, span(1, 3 * MS, 0, false, true),
+                   (IdletimeTurn) { .settled = true, .own = 1, .started = 1,
+                                    .cost_ns = 3 * MS }), 0);
+    near(s.pause.count, 8);
+    near(s.pause.mean_ns, 2 * MS);
+    near(s.cost_ns, 7 * MS);
+    g_assert_cmpint(s.before, ==, IDLETIME_BEFORE_FG);
+    g_assert_false(s.drawn);
+    near(idletime_seek_price(&s), 7 * MS);
+}
+
+int main(int argc, char **argv)
+{
+    g_test_init(&argc, &argv, NULL);
+    g_test_add_func("/seek/near", test_near);
+    g_test_add_func("/seek/excess", test_excess);
+    g_test_add_func("/seek/settled", test_settled);
+    g_test_add_func("/seek/judge", test_judge);
+    g_test_add_func("/seek/charged", test_charged);
+    g_test_add_func("/seek/lot", test_lot);
+    g_test_add_func("/seek/pause", test_pause);
+    return g_test_run();
+}
