@@ -11,6 +11,11 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 JOBS ?= $(shell nproc)
 PYTEST_ARGS ?=
+DISK ?=
+SIZE ?=
+UPLINK ?=
+RATE_MBIT ?=
+DEMO_ARGS ?=
 export JOBS QEMU_TARBALL
 
 build   := build
@@ -59,6 +64,7 @@ $(venv_stamp): tests/requirements.txt
 .PHONY: qemu
 qemu: venv ## Build the patched QEMU: build/stage/bin/qemu-system-x86_64.
 	@$(scripts)/qemu patched
+	$(MAKE) observer
 
 .PHONY: qemu-unpatched
 qemu-unpatched: venv ## Build the same QEMU without our changes, for comparisons: build/unpatched/stage.
@@ -67,6 +73,24 @@ qemu-unpatched: venv ## Build the same QEMU without our changes, for comparisons
 .PHONY: qemu-sanitized
 qemu-sanitized: venv ## Build the patched QEMU with sanitizers and coverage (10 minutes): build/sanitized/stage.
 	@$(scripts)/qemu sanitized
+
+# ---- the observer
+
+.PHONY: observer
+observer: ## Build the observer, which sees the foreground in the kernel: build/stage/bin/idletime-observer.
+	@$(MAKE) -s -C observer OUT='$(abspath $(build))/observer'
+	install -D -m 755 $(build)/observer/idletime-observer $(build)/stage/bin/.observer
+	mv -f $(build)/stage/bin/.observer $(build)/stage/bin/idletime-observer
+
+.PHONY: observer-check
+observer-check: venv observer ## Run the observer's tests on this machine's kernel (as root).
+	@$(heading) 'Observer'
+	$(python) -m pytest tests/observer --ignore=tests/observer/test_kernels.py $(PYTEST_ARGS)
+
+.PHONY: observer-kernels
+observer-kernels: deps qemu ## Run the observer on Debian's kernel, in a guest that plays the host (3 minutes under TCG).
+	@$(heading) "Observer on Debian's kernel"
+	$(python) -m pytest tests/observer/test_kernels.py $(PYTEST_ARGS)
 
 # ---- the guest agent
 
@@ -86,9 +110,21 @@ install-guest: ## Install the guest agent: programs, units, init script, complet
 # ---- the main job
 
 .PHONY: demo
-demo: deps qemu ## Show a foreground VM keep its disk, and its uplink, beside a greedy background VM; results in build/demo.
-	@$(heading) 'Demo'
-	$(python) -m tests.bench.demo
+demo: ## Show a foreground VM keep its disk beside a greedy background VM; DISK=DIR SIZE=4G on a disk of yours, UPLINK=IFACE.
+	@size='$(SIZE)'
+	if [ -n '$(DISK)' ] && command -v python3 >/dev/null; then  # asked before minutes of building
+	    size=$$(python3 -m tests.testbed.ownsize '$(DISK)' "$$size")
+	fi
+	$(MAKE) deps qemu
+	if [ -n '$(DISK)' ]; then
+	    $(heading) 'Demo on a disk of yours'
+	    exec $(python) -m tests.bench.own_disk '$(DISK)' --size "$$size" $(DEMO_ARGS)
+	elif [ -n '$(UPLINK)' ]; then
+	    $(heading) 'Demo for an uplink of yours, without sending on it'
+	    exec $(python) -m tests.bench.uplink '$(UPLINK)' $(if $(RATE_MBIT),--rate-mbit '$(RATE_MBIT)') $(DEMO_ARGS)
+	fi
+	$(heading) 'Demo'
+	$(python) -m tests.bench.demo $(DEMO_ARGS)
 	$(heading) 'Demo of the network, short'
 	$(python) -m tests.bench.net short --seconds 2 --output $(build)/demo-net-short ||
 	    { [ $$? -eq 3 ] && echo 'The network was left out: it needs what the line above names.'; }
@@ -112,22 +148,27 @@ demo-libvirt: deps qemu ## The demo on a libvirtd of its own: two tenants of the
 
 .PHONY: test
 test: deps qemu ## Run everything that CI runs.
-	@for step in check-patches unit agent-check libvirt confinement fuzz-quick machine e2e ansible; do $(MAKE) --no-print-directory $$step; done
+	@for step in check-patches unit observer-check agent-check libvirt confinement fuzz-quick machine e2e ansible; do $(MAKE) --no-print-directory $$step; done
 	$(heading) 'All tests passed'
 
 .PHONY: check-patches
 check-patches: ## Check the patches, the overlay and the scripts.
 	@$(heading) 'Patches, overlay and scripts'
 	$(scripts)/check
+	packages/qemu/check
 
 .PHONY: unit
 unit: ## Run the unit and property tests of the scheduler, and the simulator against its golden files.
 	@$(heading) 'Unit and property tests'
-	$(MAKE) -C tests/unit check
+	$(MAKE) -C tests/unit --jobs='$(JOBS)' --output-sync check
 	$(MAKE) -C tests/sim check
 
+.PHONY: prometheus
+prometheus: ## Fetch Debian's Prometheus into build/prometheus, for tests of metrics.
+	@tests/prometheus
+
 .PHONY: libvirt
-libvirt: venv ## Run the tests of the libvirt room: policy, compiler, resolution, virt-idletime.
+libvirt: venv prometheus ## Run the tests of the libvirt room: policy, plan, resolution, idletimed, virt-idletime.
 	@$(heading) 'Policy in domain XML'
 	$(MAKE) -C libvirt check PYTHON=$(abspath $(python))
 
@@ -154,11 +195,31 @@ machine: ## Run the machine tests (qtest, virtual time) against the built QEMU.
 	tests/machine/run
 
 .PHONY: e2e
-e2e: ## Run the end-to-end tests with real guests.
+e2e: prometheus ## Run the end-to-end tests with real guests.
 	@$(heading) 'End-to-end tests with real guests'
-	$(python) -m pytest tests/e2e $(PYTEST_ARGS)
+	$(python) -m pytest tests/e2e --ignore=tests/e2e/test_vhost.py --durations=20 $(PYTEST_ARGS)
 
-# ---- Ansible: packages, collection, test cluster
+.PHONY: vhost
+vhost: deps qemu ## Run the tests of NICs with vhost, in a guest that plays the host (10 minutes).
+	@$(heading) 'NICs with vhost'
+	$(python) -m pytest tests/e2e/test_vhost.py $(PYTEST_ARGS)
+
+# ---- packages: what an ordinary host installs
+
+SUITES ?=
+export KEY
+
+.PHONY: packages
+packages: deps ## Make the apt repository build/packages: QEMU as Debian builds it, with our patches, and idletime (as root; hours): SUITES=trixie.
+	@$(heading) 'Debian packages'
+	packages/build $(SUITES)
+
+.PHONY: packages-check
+packages-check: packages ## Install these packages in a bare Debian of each release, start VMs, compare with Debian's QEMU, and go back (as root).
+	@$(heading) 'Debian packages, as a user installs them'
+	tests/packages/check $(SUITES)
+
+# ---- Ansible: collection, test cluster
 
 ansible_tools := $(build)/ansible/venv
 ansible_stamp := $(ansible_tools)/.made-for-$(notdir $(realpath /usr/bin/python3))
@@ -172,21 +233,17 @@ $(ansible_stamp): ansible/requirements.txt
 	    { echo "error: pip could not install ansible/requirements.txt, see above: is the network up?" >&2; exit 1; }
 	touch $@
 
-.PHONY: deb
-deb: qemu ## Make Debian packages of what is built: build/deb.
-	@ansible/packages/build
-
 cluster := $(ansible_tools)/bin/python -m tests.cluster
 
 .PHONY: ansible
-ansible: deb $(ansible_stamp) ## Check the collection: lint, wrong inventories, the cluster's end, one role's scenario (as root).
+ansible: qemu $(ansible_stamp) ## Check the collection: lint, wrong inventories, the cluster's end, one role's scenario (as root).
 	@$(heading) 'Ansible'
 	ansible/check
 	$(ansible_tools)/bin/python -m pytest -q -p no:cacheprovider tests/cluster/test_leaves_nothing.py tests/cluster/test_bad_inventories.py
 	$(cluster) molecule test --scenario-name tenant
 
 .PHONY: cluster
-cluster: deb $(ansible_stamp) ## Raise the test cluster: nodes in namespaces of this machine (as root).
+cluster: qemu $(ansible_stamp) ## Raise the test cluster: nodes in namespaces of this machine (as root).
 	@$(cluster) up
 
 .PHONY: cluster-down
@@ -194,11 +251,11 @@ cluster-down: $(ansible_stamp) ## End the test cluster and check that nothing is
 	@$(cluster) down
 
 .PHONY: cluster-test
-cluster-test: deb $(ansible_stamp) ## Run the whole life of a cluster and all roles' scenarios; says how long each step took.
+cluster-test: qemu $(ansible_stamp) ## Run the whole life of a cluster and all roles' scenarios; says how long each step took.
 	@$(heading) 'The life of a cluster'
 	begin=$$SECONDS
 	$(ansible_tools)/bin/python -m pytest -v -x -p no:cacheprovider --durations=0 tests/cluster
-	for scenario in qemu host tenant guest benchmark; do
+	for scenario in host tenant guest benchmark; do
 	    $(cluster) molecule test --scenario-name $$scenario
 	    echo "== $$scenario: $$((SECONDS - begin)) seconds since the start"
 	done
@@ -281,6 +338,7 @@ install: ## Install the built QEMU in PREFIX/lib/idletime, its programs as PREFI
 	install -m 755 $(build)/stage/bin/* '$(libdir)/bin/'
 	install -m 644 $(build)/stage/share/qemu/*.* '$(libdir)/share/qemu/'
 	install -m 644 $(build)/stage/share/qemu/keymaps/* '$(libdir)/share/qemu/keymaps/'
+	ln -sf ../lib/idletime/bin/idletime-observer '$(DESTDIR)$(PREFIX)/bin/idletime-observer'
 	for program in qemu-system-x86_64 qemu-img qemu-io; do
 	    ln -sf "../lib/idletime/bin/$$program" '$(DESTDIR)$(PREFIX)'"/bin/idletime-$$program"
 	done
