@@ -85,7 +85,7 @@ observer: ## Build the observer, which sees the foreground in the kernel: build/
 .PHONY: observer-check
 observer-check: venv observer ## Run the observer's tests on this machine's kernel (as root).
 	@$(heading) 'Observer'
-	$(python) -m pytest tests/observer --ignore=tests/observer/test_kernels.py $(PYTEST_ARGS)
+	$(python) -m pytest tests/observer --ignore=tests/observer/test_kernels.py $(again) $(PYTEST_ARGS)
 
 .PHONY: observer-kernels
 observer-kernels: deps qemu ## Run the observer on Debian's kernel, in a guest that plays the host (3 minutes under TCG).
@@ -146,6 +146,9 @@ demo-libvirt: deps qemu ## The demo on a libvirtd of its own: two tenants of the
 
 # ---- tests: each a step of its own; "make test" stops at the first failure
 
+# What runs in real time fails when the machine stalls: it is run once more, and the summary names it (RERUN).
+again := --reruns 1 -rfEsR
+
 .PHONY: test
 test: deps qemu ## Run everything that CI runs.
 	@for step in check-patches unit observer-check agent-check libvirt confinement fuzz-quick machine e2e ansible; do $(MAKE) --no-print-directory $$step; done
@@ -197,7 +200,7 @@ machine: ## Run the machine tests (qtest, virtual time) against the built QEMU.
 .PHONY: e2e
 e2e: prometheus ## Run the end-to-end tests with real guests.
 	@$(heading) 'End-to-end tests with real guests'
-	$(python) -m pytest tests/e2e --ignore=tests/e2e/test_vhost.py --durations=20 $(PYTEST_ARGS)
+	$(python) -m pytest tests/e2e --ignore=tests/e2e/test_vhost.py --durations=20 $(again) $(PYTEST_ARGS)
 
 .PHONY: vhost
 vhost: deps qemu ## Run the tests of NICs with vhost, in a guest that plays the host (10 minutes).

@@ -9,7 +9,7 @@ from typing import Callable
 import numpy as np
 import pytest
 
-from tests.e2e.test_disk import MS, await_requests, info, promotions, slack_ns
+from tests.e2e.test_disk import MS, SLACK_NS, await_requests, info, not_held, promotions
 from tests.framework import agent, series
 from tests.framework.qemu import Boot, Machine
 from tests.testbed import blankfs
@@ -69,7 +69,7 @@ def test_background_of_two_vms_waits_for_the_foreground_of_one(
         background = of_size(of_client(log, machine), BACKGROUND_BYTES)
         # 50 pauses of about 67 ms, of which 47 are left after the interval: each VM gets a part of them.
         assert len(background) > 30, machine
-        assert len(early(foreground, background, INTERVAL_NS, slack_ns(foreground))) <= promoted, machine
+        assert not_held(foreground, background, INTERVAL_NS) <= promoted, machine
 
 
 @pytest.mark.parametrize("kernel", ["6.12"])
@@ -83,7 +83,7 @@ def test_without_marks_all_is_foreground(marking: Boot, disk: Callable[..., Disk
     foreground, other = (of_size(shared.read(), size) for size in (4096, BACKGROUND_BYTES))
     assert info(machine)["background"]["requests"] == 0
     # 30 bursts, each with several reads of the other size between its own.
-    assert len(early(foreground, other, INTERVAL_NS, slack_ns(foreground))) > 30
+    assert len(early(foreground, other, INTERVAL_NS, SLACK_NS)) > 30
 
 
 @pytest.mark.parametrize(("kernel", "kind"), [("6.1", "ext4"), ("6.12", "xfs")])

@@ -82,6 +82,11 @@ def early(foreground: np.ndarray, background: np.ndarray, interval_ns: int, slac
     return background[background["arrival_ns"] < finished[known] + interval_ns]
 
 
+def bursts(foreground: np.ndarray, pause_ns: int) -> int:
+    """How many bursts these requests are, where pauses of at least `pause_ns` part them."""
+    return int((turnaround_ns(foreground, np.iinfo(np.int64).max) >= pause_ns).sum()) + 1
+
+
 def overlap(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The requests of both clients from the time at which both had begun to the time at which one had ended."""
     first = max(a["arrival_ns"][0], b["arrival_ns"][0])
