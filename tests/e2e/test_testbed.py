@@ -14,7 +14,9 @@ from tests.framework.process import ProcessError
 from tests.framework.qemu import Boot, Machine
 from tests.testbed.attach import attach
 from tests.testbed.disk import Disk, Model
-from tests.testbed.requests import FLUSH, REQUESTS, early, most_at_once, of_client, overlap, pauses_ns, turnaround_ns, waited_ns
+from tests.testbed.requests import (
+    FLUSH, REQUESTS, bursts, early, most_at_once, of_client, overlap, paid, pauses_ns, turnaround_ns, waited_ns,
+)
 from tests.testbed.seek import services_ns
 
 Start = Callable[..., Any]
@@ -37,6 +39,14 @@ def test_early() -> None:
     background = requests((99, 0), (104, 0), (106, 0), (150, 0), (179, 0), (180, 0), client="bg")
     assert early(foreground, background, 30, slack_ns=5)["arrival_ns"].tolist() == [106, 150, 179]
     assert len(early(requests(), background, 30, slack_ns=5)) == 0
+
+
+def test_paid() -> None:
+    """Of three bursts one meets background as it begins, one with two of its requests, one not at all."""
+    foreground = requests((5, 15), (16, 20), (100, 110), (112, 120), (200, 210))
+    background = requests((0, 10), (99, 101), (111, 113), (205, 206), client="bg")
+    assert paid(foreground, background, 50).tolist() == [1, 2, 0]
+    assert bursts(foreground, 50) == 3
 
 
 def test_overlap_and_turnaround() -> None:

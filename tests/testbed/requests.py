@@ -84,7 +84,16 @@ def early(foreground: np.ndarray, background: np.ndarray, interval_ns: int, slac
 
 def bursts(foreground: np.ndarray, pause_ns: int) -> int:
     """How many bursts these requests are, where pauses of at least `pause_ns` part them."""
-    return int((turnaround_ns(foreground, np.iinfo(np.int64).max) >= pause_ns).sum()) + 1
+    return int((foreground["arrival_ns"][1:] - foreground["finish_ns"][:-1] >= pause_ns).sum()) + 1
+
+
+def paid(foreground: np.ndarray, background: np.ndarray, pause_ns: int) -> np.ndarray:
+    """For each burst of the foreground: how many of its requests found a background request at the disk as they came."""
+    there = (np.searchsorted(np.sort(background["arrival_ns"]), foreground["arrival_ns"], side="right")
+             - np.searchsorted(np.sort(background["finish_ns"]), foreground["arrival_ns"], side="right"))
+    gaps = foreground["arrival_ns"][1:] - foreground["finish_ns"][:-1]
+    burst = np.concatenate([[0], np.cumsum(gaps >= pause_ns)])
+    return np.bincount(burst, weights=there > 0).astype(int)
 
 
 def overlap(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
