@@ -27,6 +27,14 @@ PORT, PROMETHEUS_PORT, LOOK_SECONDS = 9713, 9090, 2
 SETTINGS = f"[metrics]\nport = {PORT}\nlook-seconds = {LOOK_SECONDS}\n"
 PROMETHEUS = paths.BUILD / "prometheus/usr/bin/prometheus"
 RULES = paths.ROOT / "libvirt/prometheus/idletime.rules.yml"
+DASHBOARDS = sorted((paths.ROOT / "libvirt/grafana").glob("*.json"))
+UNKNOWN_HERE = {
+    ("idletime-host", "What the foreground pays"), ("idletime-host", "Time without foreground"),
+    ("idletime-resource", "Slowdown and budget"), ("idletime-resource", "Idle time, and its forecast"),
+    ("idletime-tenants", "Bytes by deadline"),
+}
+"""Panels that may be empty beside an interval that is set."""
+
 CONFIGURATION = f"""
 global: {{scrape_interval: 1s, evaluation_interval: 1s}}
 rule_files: [{RULES}]
@@ -140,6 +148,26 @@ def test_a_prometheus_scrapes(prometheus: Scraper, pair: tuple[Domain, Domain]) 
 
     wait_until(evaluated, "all rules are evaluated without an error")
     wait_until(lambda: sum(prometheus.values("idletime:resource_bytes:rate5m").values()) > 0, "a rate is recorded")
+
+
+def test_dashboards_have_figures(prometheus: Scraper, pair: tuple[Domain, Domain]) -> None:
+    """Each panel's query is answered; those about what these two VMs do have series."""
+    asked = {(file.stem, panel["title"]): [target["expr"] for target in panel["targets"]]
+             for file in DASHBOARDS for panel in json.loads(file.read_text())["panels"]}
+    values = {"$instance": f"127.0.0.1:{PORT}", "$resource": "slow", "$__rate_interval": "1m", "$__range": "1h"}
+
+    def answers(expression: str) -> list[Any]:
+        for variable, value in values.items():
+            expression = expression.replace(variable, value)
+        data = prometheus.get(f"query?query={quote(expression)}")
+        assert data is not None, f"not answered: {expression}"
+        return list(data["result"])
+
+    def empty() -> set[tuple[str, str]]:
+        return {panel for panel, expressions in asked.items() if not any(answers(each) for each in expressions)}
+
+    # An interval that is set learns nothing, so that slowdown, budget and spare time are not known; nothing left by deadline.
+    wait_until(lambda: empty() <= UNKNOWN_HERE, "the panels have figures")
 
 
 def test_sums_outlive_vms(prometheus: Scraper, pair: tuple[Domain, Domain], shared_disk: Disk) -> None:
