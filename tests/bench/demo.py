@@ -21,11 +21,12 @@ from typing import Any, Callable, TextIO
 
 import numpy as np
 
-from tests.bench import pair, plan
+from tests.bench import pair, plan, stockpair
 from tests.bench.progress import Progress
 from tests.framework import accel, host, paths
 from tests.framework.guest import Load
 from tests.framework.interrupt import exit_status
+from tests.framework.qemu import Boot
 from tests.report import plot, table
 from tests.testbed.disk import Model
 
@@ -46,7 +47,7 @@ class Length:
     repeats: int
 
 
-# Twenty-one phases of 4 s, three times: 5 minutes, with at least 700 foreground requests per phase.
+# Twenty-five phases of 4 s, three times: 6 minutes, with at least 700 foreground requests per phase.
 FULL = Length(seconds=4, repeats=3)
 QUICK = Length(seconds=4, repeats=1)
 
@@ -84,6 +85,7 @@ class Demo:
 
     def __init__(self, folder: Path, length: Length, quantum_ms: int, make_pair: Callable[..., pair.Pair] = pair.Pair) -> None:
         self.folder, self.length, self.quantum_ms, self.make_pair = folder, length, quantum_ms, make_pair
+        self.with_stock = make_pair is pair.Pair
         self.results = folder / "results.jsonl"
         self.finished = 0
 
@@ -103,17 +105,25 @@ class Demo:
             if not machines.patched:
                 print(f"{boot.qemu} is an unpatched QEMU: only the phases that need no patch will run", flush=True)
             machines.warm_up()
-            _write(results, {"kind": "conditions", "program": self.folder.name, **self._conditions(machines), **host.facts(boot)})
-            self._run_phases(machines, results)
+            _write(results, {"kind": "conditions", "program": self.folder.name, "seconds": self.length.seconds,
+                             "repeats": self.length.repeats, **machines.conditions(), **host.facts(boot)})
+            self._run_phases(machines, results, plan.phases(machines.patched, self.loads))
+        if self.with_stock and machines.patched:
+            self._measure_stock(boot)
 
-    def _conditions(self, machines: pair.Pair) -> dict[str, Any]:
-        return {
-            "disk": machines.disk.parameters(), "seconds": self.length.seconds, "repeats": self.length.repeats,
-            "foreground_load": machines.foreground_load, "background_load": pair.BACKGROUND_LOAD,
-        }
+    def _measure_stock(self, boot: Boot) -> None:
+        """The same with a foreground on stock QEMU, where this machine lets us look into its kernel."""
+        lacking = stockpair.missing()
+        if lacking:
+            print(f"Left out, foreground on stock QEMU: {lacking}", flush=True)
+            return
+        print("Booting two guests, the foreground's on stock QEMU, and the observer ...", flush=True)
+        with stockpair.StockPair(boot, DISK, self.quantum_ms) as machines, self.results.open("a") as results:
+            machines.warm_up()
+            self._run_phases(machines, results, plan.stock_phases())
 
-    def _run_phases(self, machines: pair.Pair, results: TextIO) -> None:
-        schedule = list(plan.schedule(machines.patched, self.length.repeats, self.loads))
+    def _run_phases(self, machines: pair.Pair, results: TextIO, phases: list[plan.Phase]) -> None:
+        schedule = list(plan.schedule(phases, self.length.repeats))
         each = self.length.seconds + OVERHEAD_SECONDS
         with Progress(each * len(schedule)) as progress:
             for number, (repeat, phase) in enumerate(schedule):

@@ -117,16 +117,9 @@ class Rig:
         self.background = self.host.background()
         self.foreground = {"slot": self.host.patched(), "stock": self.host.stock()}
         self.host.observer()
-        self._await_observer()
+        observer.await_seen(self.background)
         for machine in (self.background, *self.foreground.values()):
             machine.guest.load(seconds=pair.WARM_UP_SECONDS).result()
-
-    def _await_observer(self) -> None:
-        end = time.monotonic() + observer.START_SECONDS
-        while self.counters()[0]["observer"]["state"] != "seen":
-            if time.monotonic() > end:
-                raise RuntimeError(f"the background VM does not find its observer: {self.counters()[0]['observer']}")
-            time.sleep(0.1)
 
     def counters(self) -> Any:
         """The background's query-idletime."""

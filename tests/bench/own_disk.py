@@ -60,7 +60,7 @@ def _filled(stack: ExitStack, folder: Path, size: int) -> OwnFile:
 
 
 def _minutes(length: demo.Length) -> int:
-    phases = len(list(plan.schedule(True, length.repeats, LOADS)))
+    phases = length.repeats * len(plan.phases(True, LOADS))
     return round(phases * (length.seconds + demo.OVERHEAD_SECONDS) / 60)
 
 

@@ -53,6 +53,10 @@ class Pair:
         """What the two guests read."""
         return Disk(self._model)
 
+    def conditions(self) -> dict[str, Any]:
+        """For the data."""
+        return {"disk": self.disk.parameters(), "foreground_load": self.foreground_load, "background_load": BACKGROUND_LOAD}
+
     def __exit__(self, kind: type | None, value: BaseException | None, trace: TracebackType | None) -> None:
         self._stack.close()
 
@@ -70,10 +74,14 @@ class Pair:
         properties = {"interval-us": interval_us or 0, "auto": budget_percent is not None}
         if budget_percent is not None:
             properties["budget-percent"] = budget_percent
-        for machine in (self.foreground, self.background):
+        for machine in self._controlled():
             for name, value in properties.items():
                 machine.qmp.execute("qom-set", path=f"/objects/{RESOURCE}", property=name, value=value)
         self.background.qmp.execute("idletime-set", device=DEVICE, **{"class": device_class})
+
+    def _controlled(self) -> tuple[Machine, ...]:
+        """Who has a resource of ours."""
+        return self.foreground, self.background
 
     def begin(self, phase: Phase, seconds: float, background: Mapping[str, object] | None = None) -> dict[str, Load]:
         """Start the loads of a phase; the background first, by the time that one command takes.

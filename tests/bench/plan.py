@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Iterator
 
 INTERVALS_US = (0, 5000, 20000, 80000)
@@ -24,15 +24,17 @@ class Phase:
     """The interval sets itself within this budget; `interval_us` is where it starts."""
     pauses: str = "even"
     """Those of the foreground: "even", or "exponential" of the same mean."""
+    stock: bool = False
+    """The foreground is a VM on a QEMU without our patches, and seen by the observer in the kernel."""
 
     @property
     def name(self) -> str:
         """A short name, unique among the phases; also that of files."""
-        suffix = "" if self.pauses == "even" else f"-{self.pauses}"
+        suffix = ("" if self.pauses == "even" else f"-{self.pauses}") + ("-stock" if self.stock else "")
         if not self.outstanding:
             return f"foreground-alone{suffix}"
         if not self.foreground:
-            return f"background-{self.outstanding}-alone"
+            return f"background-{self.outstanding}-alone{suffix}"
         control = "uncontrolled" if self.interval_us is None else f"{self.interval_us}us"
         if self.budget_percent is not None:
             control = f"auto-{self.budget_percent}"
@@ -49,12 +51,12 @@ class Phase:
     def title(self) -> str:
         """What a person reads while it runs."""
         greedy = f"greedy background ({self.outstanding} outstanding)"
-        irregular = "" if self.pauses == "even" else ", irregular pauses"
+        more = ("" if self.pauses == "even" else ", irregular pauses") + (", foreground on stock QEMU" if self.stock else "")
         if not self.outstanding:
-            return f"foreground alone{irregular}"
+            return f"foreground alone{more}"
         if not self.foreground:
             return f"{greedy} alone"
-        return f"{greedy}, {self.control}{irregular}"
+        return f"{greedy}, {self.control}{more}"
 
     def parameters(self) -> dict[str, Any]:
         """For the data."""
@@ -82,9 +84,14 @@ def irregular_phases(patched: bool) -> list[Phase]:
     return result + (_controlled(1, "exponential", INTERVALS_US[1:]) if patched else [])
 
 
-def schedule(patched: bool, repeats: int, loads: tuple[int, ...] = OUTSTANDING) -> Iterator[tuple[int, Phase]]:
+def stock_phases() -> list[Phase]:
+    """A foreground on stock QEMU: alone, beside a greedy background, and beside one that the observer lets see it."""
+    both = Phase(True, 1, stock=True)
+    return [Phase(True, 0, stock=True), Phase(False, 1, stock=True), both, replace(both, interval_us=START_US, budget_percent=BUDGETS_PERCENT[0])]
+
+
+def schedule(order: list[Phase], repeats: int) -> Iterator[tuple[int, Phase]]:
     """(repeat, phase); every other repeat runs backwards, so that a drift of the host hits all phases alike."""
     for repeat in range(repeats):
-        order = phases(patched, loads)
         for phase in order if repeat % 2 == 0 else reversed(order):
             yield repeat, phase

@@ -25,6 +25,7 @@ class Phase:
     interval_us: int | None
     budget_percent: int | None
     pauses: str
+    stock: bool
     foreground: dict[str, float] | None
     background: dict[str, float] | None
     latency_files: list[Path]
@@ -53,17 +54,17 @@ class Results:
     others_percent: float | None = None
     """Of the requests of an own disk: those that were not the guests'. None: not known, or a disk that nobody else has."""
 
-    def alone(self, pauses: str = "even") -> Phase | None:
+    def alone(self, pauses: str = "even", stock: bool = False) -> Phase | None:
         """The foreground without any background."""
-        return next((p for p in self.phases if p.background is None and p.pauses == pauses), None)
+        return next((p for p in self.phases if p.background is None and p.pauses == pauses and p.stock == stock), None)
 
-    def background_alone(self, outstanding: int) -> Phase | None:
+    def background_alone(self, outstanding: int, stock: bool = False) -> Phase | None:
         """The background with this many outstanding requests, without any foreground."""
-        return next((p for p in self.phases if p.foreground is None and p.outstanding == outstanding), None)
+        return next((p for p in self.phases if p.foreground is None and p.outstanding == outstanding and p.stock == stock), None)
 
-    def contended(self, outstanding: int, pauses: str = "even") -> list[Phase]:
+    def contended(self, outstanding: int, pauses: str = "even", stock: bool = False) -> list[Phase]:
         """Phases in which both ran: uncontrolled first, then by interval, then those that set it themselves."""
-        both = [p for p in self.phases if p.foreground and p.background]
+        both = [p for p in self.phases if p.foreground and p.background and p.stock == stock]
         found = [p for p in both if p.outstanding == outstanding and p.pauses == pauses]
         return sorted(found, key=lambda phase: (phase.budget_percent or 0, -1 if phase.interval_us is None else phase.interval_us))
 
@@ -89,7 +90,7 @@ def _phase(runs: list[dict[str, Any]], folder: Path) -> Phase:
     about = runs[0]["phase"]
     files = [folder / run["foreground"]["latencies"] for run in runs if run["foreground"]]
     return Phase(
-        about["name"], about["outstanding"], about["interval_us"], about.get("budget_percent"), about["pauses"],
+        about["name"], about["outstanding"], about["interval_us"], about.get("budget_percent"), about["pauses"], about.get("stock", False),
         _reduce(runs, "foreground"), _reduce(runs, "background"), files,
     )
 
@@ -103,10 +104,12 @@ def _others_percent(runs: list[dict[str, Any]]) -> float | None:
 
 
 def remarks(data: Results) -> list[str]:
-    """What a reader of figures of his own disk has to know."""
-    if data.conditions.get("disk", {}).get("model") != "own":
-        return []
+    """What a reader has to know of a foreground on stock QEMU, and of figures of his own disk."""
     said = []
+    if data.alone(stock=True):
+        said.append("Stock QEMU: the foreground's QEMU knows nothing of us; the observer in the kernel sees it on a loop device over the same disk.")
+    if data.conditions.get("disk", {}).get("model") != "own":
+        return said
     if data.others_percent is not None:
         said.append(f"Others had {data.others_percent:.0f} % of the disk's requests meanwhile" +
                     ("." if data.others_percent < MANY_PERCENT else ": repeat it when they are quiet, their changes are in these figures."))

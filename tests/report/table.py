@@ -28,8 +28,8 @@ def _latency(phase: results.Phase, alone: results.Phase | None, figure: str) -> 
 
 
 def _row(name: str, phase: results.Phase, data: results.Results) -> list[str]:
-    rate, alone = "operations_per_second", data.alone(phase.pauses)
-    background = data.background_alone(phase.outstanding)
+    rate, alone = "operations_per_second", data.alone(phase.pauses, phase.stock)
+    background = data.background_alone(phase.outstanding, phase.stock)
     return [
         name,
         f"{phase.foreground[rate]:.1f}" if phase.foreground else "",
@@ -54,6 +54,7 @@ def build(data: results.Results) -> Table:
         for phase in contended:
             table.add_row(*_row(f"{phase.control} ({outstanding})", phase, data), end_section=phase is contended[-1])
     _add_irregular(table, data)
+    _add_stock(table, data)
     return table
 
 
@@ -62,7 +63,19 @@ def _add_irregular(table: Table, data: results.Results) -> None:
     alone = data.alone("exponential")
     if alone:
         table.add_row(*_row("irregular, alone", alone, data))
-    for phase in data.contended(1, "exponential"):
+    contended = data.contended(1, "exponential")
+    for phase in contended:
+        table.add_row(*_row(f"{phase.control} (1)", phase, data), end_section=phase is contended[-1])
+
+
+def _add_stock(table: Table, data: results.Results) -> None:
+    """A foreground on stock QEMU, seen by the observer, on a loop device over the same disk."""
+    alone, background = data.alone(stock=True), data.background_alone(1, stock=True)
+    if alone:
+        table.add_row(*_row("stock QEMU, alone", alone, data))
+    if background:
+        table.add_row(*_row("background alone (1)", background, data))
+    for phase in data.contended(1, stock=True):
         table.add_row(*_row(f"{phase.control} (1)", phase, data))
 
 

@@ -167,10 +167,10 @@ class Device:
 class Host:
     """A disk of 5 ms as a block device, a cgroup of those that the observer leaves out, and machines; all ends with the stack."""
 
-    def __init__(self, stack: ExitStack, boot: Boot, unpatched: Path, arena: Path) -> None:
+    def __init__(self, stack: ExitStack, boot: Boot, unpatched: Path, arena: Path, model: Model = Model(service_us=5000)) -> None:
         self._stack, self._boot, self._unpatched, self.arena = stack, boot, unpatched, arena
         self.group = stack.enter_context(cgroup("background"))
-        self.disk = stack.enter_context(Disk(Model(service_us=5000)))
+        self.disk = stack.enter_context(Disk(model))
         self.loop = stack.enter_context(loop.LoopDisk(self.disk, "loop"))
         self._device = Device(self.loop.device)
 
@@ -195,3 +195,12 @@ class Host:
         machine = self._stack.enter_context(Machine(self._boot, name, options))
         enter(self.group, machine.process.pid)
         return machine
+
+
+def await_seen(machine: Machine) -> None:
+    """Return when this machine's QEMU has found its observer."""
+    end = time.monotonic() + START_SECONDS
+    while (found := machine.qmp.execute("query-idletime")[0]["observer"])["state"] != "seen":
+        if time.monotonic() > end:
+            raise RuntimeError(f"the background VM does not find its observer: {found}")
+        time.sleep(0.1)
