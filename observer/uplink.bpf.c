@@ -32,7 +32,8 @@ int egress(struct __sk_buff *skb)
     if (o) {
         event(o, bpf_ktime_get_ns());
         __sync_fetch_and_add(&o->started, 1);
-        __sync_fetch_and_add(&o->bytes, skb->len);
+        /* A large packet is counted as the frames that it will be. */
+        __sync_fetch_and_add(&o->bytes, skb->wire_len);
     }
     return PASS_ON;
 }

@@ -10,7 +10,7 @@ import time
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Iterator, Sequence
+from typing import Callable, Iterator, Sequence
 
 from tests.framework import paths
 from tests.framework.process import Process
@@ -79,13 +79,11 @@ def enter(group: Path, pid: int) -> None:
 
 
 class Observer:
-    """A context manager: enter returns when it observes, leave ends it."""
+    """A context manager: enter returns when it observes, leave ends it. `start` begins a process, in a namespace for example."""
 
-    def __init__(self, arena: Path, device: str, background: Sequence[Path] = ()) -> None:
+    def __init__(self, arena: Path, *options: str, start: Callable[[list[str], Path], Process] = Process) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="idletime-")
-        groups = [argument for group in background for argument in ("--background-cgroup", str(group))]
-        argv = [str(program()), "--arena", str(arena), "--disk", device, *groups]
-        self.process = Process(argv, Path(self._folder.name) / "log")
+        self.process = start([str(program()), "--arena", str(arena), *options], Path(self._folder.name) / "log")
 
     def __enter__(self) -> Observer:
         end = time.monotonic() + START_SECONDS
@@ -189,7 +187,7 @@ class Host:
 
     def observer(self) -> Observer:
         """Of the block device. One at a time."""
-        return self._stack.enter_context(Observer(self.arena, self.loop.device, [self.group]))
+        return self._stack.enter_context(Observer(self.arena, "--disk", self.loop.device, "--background-cgroup", str(self.group)))
 
     def _start(self, name: str, options: list[str]) -> Machine:
         machine = self._stack.enter_context(Machine(self._boot, name, options))

@@ -186,6 +186,31 @@ static void test_foreground(void)
     uplink_end(&u);
 }
 
+/* What an observer saw takes the uplink as slots do; who dies takes it along. */
+static void test_observed(void)
+{
+    IdletimeObserved page = {
+        .magic = IDLETIME_OBSERVED_MAGIC, .version = IDLETIME_OBSERVED_VERSION,
+    };
+    IdletimeObserver observer = { .page = &page };
+    Uplink u;
+
+    uplink_begin(&u, 1, 1);
+    u.peer[0].scan.observer = &observer;
+    foreground(&u, NOW);
+    page.bytes = 1000;
+    send_bytes(&u, 0, 2000);
+    g_assert_cmpint(foreground(&u, NOW + MS), ==, NOW + 3000 * NS_A_BYTE);
+    page.bytes = 5000;
+    g_assert_cmpint(foreground(&u, NOW + 2 * MS), ==,
+                    NOW + MS + 4000 * NS_A_BYTE);
+    page = (IdletimeObserved) { 0 };
+    g_assert_cmpint(foreground(&u, NOW + 3 * MS), ==,
+                    NOW + MS + 4000 * NS_A_BYTE);
+    u.peer[0].scan.observer = NULL;
+    uplink_end(&u);
+}
+
 /* A foreground that sends nothing takes no time of the link. */
 static void test_nothing_sent(void)
 {
@@ -249,6 +274,7 @@ int main(int argc, char **argv)
     g_test_add_func("/uplink-clock/cost", test_cost);
     g_test_add_func("/uplink-clock/scribbled", test_scribbled);
     g_test_add_func("/uplink-clock/foreground", test_foreground);
+    g_test_add_func("/uplink-clock/observed", test_observed);
     g_test_add_func("/uplink-clock/nothing-sent", test_nothing_sent);
     g_test_add_func("/uplink-clock/queue-grows", test_queue_grows);
     g_test_add_func("/uplink-clock/slots", test_slots);

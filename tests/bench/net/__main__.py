@@ -1,7 +1,7 @@
 """The network: a foreground VM keeps its uplink while a greedy background VM uses the rest.
 
     python3 -m tests.bench.net [SERIES] [--output build/bench/net] [--repeats N] [--seconds N] [--rate-mbit N] [--qemu PATH]
-                               [--resource NAME=VALUE ...] [--background NAME=VALUE ...]
+                               [--foreground slot|stock|host] [--resource NAME=VALUE ...] [--background NAME=VALUE ...]
 
 Runs a series of cases (plan.py), each several times in alternating order, and
 leaves in the output folder: results.jsonl (one line a run, all parameters),
@@ -20,7 +20,7 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from tests.bench.net import plan
+from tests.bench.net import observed, plan
 from tests.bench.net.pair import SETTLE_SECONDS, Pair
 from tests.bench.progress import Progress
 from tests.framework import accel, host, paths
@@ -46,12 +46,16 @@ class Bench:
         self.series = [replace(each, link=plan.at_rate(each.link, arguments.rate_mbit))
                        for each in plan.SERIES[arguments.series]]
         self.resource, self.options = dict(arguments.resource), dict(arguments.background)
+        self.way: str = arguments.foreground
         self.results = self.folder / "results.jsonl"
         self.append, self.first = arguments.append, 0
         self.finished = 0
 
     def prepare(self) -> None:
         """An empty output folder, and an early error where this machine has no network for us."""
+        lacking = observed.missing() if self.way != "slot" else None
+        if lacking:
+            raise NamespaceError(lacking)
         with Link():
             pass
         if self.append and self.results.exists():
@@ -74,7 +78,7 @@ class Bench:
             self._write(results, {"kind": "conditions", "program": "net", **self._conditions(), **host.facts(boot)})
             for number, series in enumerate(self.series):
                 progress.step(f"{series.name}: booting two guests under {boot.accel.upper()}")
-                with Pair(boot, series.link, self.resource, self.options) as pair:
+                with observed.WAYS[self.way](boot, series.link, self.resource, self.options) as pair:
                     pair.warm_up()
                     self._run(series, pair, runs, BOOT_SECONDS * (number + 1), results, progress)
 
@@ -82,7 +86,7 @@ class Bench:
         return self.seconds + SETTLE_SECONDS + OVERHEAD_SECONDS
 
     def _conditions(self) -> dict[str, Any]:
-        return {"seconds": self.seconds, "repeats": self.repeats, "background": self.options,
+        return {"seconds": self.seconds, "repeats": self.repeats, "foreground": self.way, "background": self.options,
                 "resource": self.resource}
 
     def _run(self, series: plan.Series, pair: Pair, runs: int, boots: float, results: TextIO, progress: Progress) -> None:
@@ -131,6 +135,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--append", action="store_true", help="add repeats to the results that are there")
     parser.add_argument("--rate-mbit", type=int, default=plan.LINK.rate_mbit, metavar="N",
                         help="rate of the uplink: 10, 100, 1000 (100); its queue holds the same time")
+    parser.add_argument("--foreground", choices=observed.WAYS, default="slot",
+                        help="a VM of ours (slot), a VM on stock QEMU or the host itself, which the observer sees")
     parser.add_argument("--resource", action="append", type=_setting, default=[], metavar="NAME=VALUE",
                         help="property of the resource objects")
     parser.add_argument("--background", action="append", type=_setting, default=[], metavar="NAME=VALUE",

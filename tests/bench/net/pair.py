@@ -9,7 +9,7 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Mapping
+from typing import Any, Callable, Mapping
 
 from tests.bench.net import stages
 from tests.bench.net.plan import Case
@@ -45,10 +45,9 @@ ASK_EVERY_MS = 20
 """Mean pause of the probe: some 50 requests a second."""
 
 
-def tcp_counters(machine: Machine) -> dict[str, int]:
-    """The guest's /proc/net/snmp, line Tcp."""
-    text = machine.guest.read("/proc/net/snmp").decode()
-    names, values = re.findall(r"^Tcp: (.*)$", text, re.MULTILINE)
+def tcp_counters(snmp: bytes) -> dict[str, int]:
+    """The line Tcp of /proc/net/snmp."""
+    names, values = re.findall(r"^Tcp: (.*)$", snmp.decode(), re.MULTILINE)
     return dict(zip(names.split(), map(int, values.split())))
 
 
@@ -76,6 +75,7 @@ class Pair:
             for tap, machine in zip(self._taps, self.machines.values()):
                 self.link.release(tap)
                 configure(machine.guest, tap)
+            self._observe(stack, folder)
             self._answerer = stack.enter_context(Sink(self.link, "answer", protocol="udp", port=ANSWER_PORT))
             self._stack = stack.pop_all()
         return self
@@ -89,10 +89,21 @@ class Pair:
         tap = self.link.add_tap(role[:2] + "0")
         self._taps = [*getattr(self, "_taps", []), tap]
         options = self.options if role == "background" else {}
+        arena = self._arena if self._has_slot(role) else None
         # What an operator would state: the clock needs it where the host does not tell when a packet has left.
         resource = {"rate-bps": self._model.rate_mbit * 1_000_000, **self.resource}
-        arguments = attach_nic(tap, self._arena, role, options, **resource)
-        return Machine(self._boot, role, arguments, tap.fds)
+        arguments = attach_nic(tap, arena, role, options, **resource)
+        return Machine(self._boot_of(role), role, arguments, tap.fds)
+
+    def _has_slot(self, role: str) -> bool:
+        """Whether this guest's QEMU takes part."""
+        return True
+
+    def _boot_of(self, role: str) -> Boot:
+        return self._boot
+
+    def _observe(self, stack: ExitStack, folder: Path) -> None:
+        """What sees a foreground that has no slot, until the stack ends."""
 
     def warm_up(self) -> None:
         """Run both loads for a moment and forget the result."""
@@ -115,9 +126,9 @@ class Pair:
         settings: dict[str, object] = {"auto": case.auto, "max-hold-ms": MAX_HOLD_MS if case.deadline else 0}
         if case.interval_us is not None:
             settings["interval-us"] = case.interval_us
-        for machine in self.machines.values():
+        for role in filter(self._has_slot, ROLES):
             for name, value in settings.items():
-                machine.qmp.execute("qom-set", path=f"/objects/{RESOURCE}", property=name, value=value)
+                self.machines[role].qmp.execute("qom-set", path=f"/objects/{RESOURCE}", property=name, value=value)
         device_class = "foreground" if case.control == "uncontrolled" else "background"
         self.machines["background"].qmp.execute("idletime-set", device=NIC, **{"class": device_class})
 
@@ -126,7 +137,7 @@ class Pair:
         self.control(case)
         loads = {"foreground": case.foreground, "background": case.background}
         active = {role: load for role, load in loads.items() if load}
-        before = {role: tcp_counters(self.machines[role]) for role in active}
+        before = {role: self._retransmitted(role) for role in active}
         links = {"foreground": self.link, "background": self._background_link}
         with ExitStack() as stack:
             sinks = {
@@ -142,15 +153,18 @@ class Pair:
             self.samples = stages.joined(running["foreground"].samples(), passage) if passage else None
         result: dict[str, Any] = {"uplink": queue, "foreground": None, "background": None}
         for role in active:
-            after = tcp_counters(self.machines[role])
             result[role] = {
                 "load": reports[role], "sink": counted.get(role),
                 "mbit_s": goodput_mbit(counted[role], window) if role in counted else None,
-                "tcp_retransmitted": after["RetransSegs"] - before[role]["RetransSegs"],
+                "tcp_retransmitted": self._retransmitted(role) - before[role],
             }
         if self.samples is not None:
             result["foreground"]["stages"] = stages.summary(self.samples)
         return result
+
+    def _retransmitted(self, role: str) -> int:
+        """TCP segments that this guest sent again, so far."""
+        return tcp_counters(self.machines[role].guest.read("/proc/net/snmp"))["RetransSegs"]
 
     def _share_processors(self, case: Case, sinks: Mapping[str, Sink]) -> None:
         """The far end of a guest's load stands for another machine: it goes with its guest."""
@@ -170,16 +184,20 @@ class Pair:
         window = Window(round(begin * 1e9), round((begin + seconds) * 1e9))
         return window, running, watch.summary()
 
-    def _start(self, role: str, load: str, case: Case, seconds: float) -> Load:
-        guest, total = self.machines[role].guest, seconds + SETTLE_SECONDS
+    def _start(self, role: str, load: str, case: Case, seconds: float) -> Any:
+        begin, total = self._netload(role), seconds + SETTLE_SECONDS
         if load == "ask":
-            return guest.netload("ask", host=SINK_ADDRESS, port=ANSWER_PORT, protocol="udp",
-                                 every_ms=ASK_EVERY_MS, seconds=total)
+            return begin("ask", host=SINK_ADDRESS, port=ANSWER_PORT, protocol="udp",
+                         every_ms=ASK_EVERY_MS, seconds=total)
         intensity = case.intensity if role == "foreground" else 100
-        return guest.netload("send", host=SINK_ADDRESS, port=PORTS[role], protocol=load, intensity=intensity,
-                             quantum_ms=QUANTUM_MS, quantum_bytes=self._quantum_bytes(intensity),
-                             pace_mbit=self._model.rate_mbit if load == "udp" and intensity < 100 else 0,
-                             seconds=total)
+        return begin("send", host=SINK_ADDRESS, port=PORTS[role], protocol=load, intensity=intensity,
+                     quantum_ms=QUANTUM_MS, quantum_bytes=self._quantum_bytes(intensity),
+                     pace_mbit=self._model.rate_mbit if load == "udp" and intensity < 100 else 0,
+                     seconds=total)
+
+    def _netload(self, role: str) -> Callable[..., Any]:
+        """What begins a load of this role."""
+        return self.machines[role].guest.netload
 
     def _quantum_bytes(self, intensity: int) -> int:
         """What the uplink can send in the busy part of a quantum; the socket buffers would hold more. 0: no bound."""

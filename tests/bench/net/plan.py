@@ -192,6 +192,7 @@ def _series() -> dict[str, list[Series]]:
         "interval-netfilter": [_netfilter(_sweep())],
         "clock": [Series("delay", DELAYED, _clock())],
         "demo": demo, "headline": _headline(),
+        "aims": [Series("pairs", LINK, _aims())], "aims-netfilter": [_netfilter(_aims())],
         "latency": [Series("pairs", LINK, _latency())],
         "latency-first": [Series("pairs", LINK, [case for case in _latency() if case.processors == FIRST])],
         "quick": [Series("pairs", LINK, quick)],

@@ -7,7 +7,7 @@
  * background board has the time at which the uplink will have sent what the
  * background gave it, all processes together.  What the foreground gave it
  * each background process works out for itself, from the bytes on the
- * foreground board.
+ * foreground board and what an observer saw.
  */
 #include "qemu/osdep.h"
 #include "idletime/uplink/clock.h"
@@ -50,14 +50,19 @@ int64_t idletime_uplink_clock_take(const IdletimeScan *scan,
     return free_ns;
 }
 
-static uint64_t foreground_bytes(const IdletimeBoard *board)
+static uint64_t foreground_bytes(const IdletimeScan *scan)
 {
-    const IdletimeFgBoard *fg = idletime_fg_board(board);
+    const IdletimeFgBoard *fg = idletime_fg_board(scan->fg);
     uint32_t high = __atomic_load_n(&fg->header.slots_high, __ATOMIC_ACQUIRE);
     uint64_t bytes = 0;
 
     for (uint32_t i = 0; i < MIN(high, IDLETIME_SLOTS); i++) {
         bytes += __atomic_load_n(&fg->line[i].bytes, __ATOMIC_RELAXED);
+    }
+    /* One that comes brings what it saw before: a full queue, once. */
+    if (scan->observer && idletime_observer_intact(scan->observer)) {
+        bytes += __atomic_load_n(&scan->observer->page->bytes,
+                                 __ATOMIC_RELAXED);
     }
     return bytes;
 }
@@ -66,7 +71,7 @@ int64_t idletime_uplink_clock_foreground(IdletimeUplinkClock *clock,
                                          const IdletimeScan *scan,
                                          uint64_t rate_bps, int64_t now_ns)
 {
-    uint64_t bytes = foreground_bytes(scan->fg);
+    uint64_t bytes = foreground_bytes(scan);
     /* One that left takes its bytes along. */
     uint64_t sent = clock->look_ns && bytes > clock->bytes ?
                     bytes - clock->bytes : 0;
