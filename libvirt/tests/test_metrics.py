@@ -61,7 +61,7 @@ def resource(requests: int = 0, class_: str = "background", **more: Any) -> dict
         "learned": {"ready": True, "gaps": 9, "distribution": [], "changes": 0, "lost": 0, "cyclic": False, "windows": [],
                     "service-us": 5000, "starts-per-gap": 1.5, "cost-per-gap-us": 1.0, "channels": 1, "learner-us": 100,
                     "slowdown-percent": 1.5, "delay-factor": 1.0, "seek-cost-us": 0.0, "credit-us": -200,
-                    "credit-max-us": 1000, "brake": 0, "spare": {"second": 0.5, "minute": 0.25, "forecast": 0.75}},
+                    "credit-max-us": 1000, "spare": {"second": 0.5, "minute": 0.25, "forecast": 0.75}},
         "devices": [device(class_=class_, requests=requests)], **more}
 
 

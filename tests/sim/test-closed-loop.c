@@ -21,6 +21,8 @@ static void check(const char *what, double value, double low, double high)
 
 /* ---- N servers, arrivals on their own */
 
+#define RUNS 8
+
 typedef struct Run {
     SimResult alone, result, foreseen;
     double slower;              /* mean, percent */
@@ -91,20 +93,27 @@ static void test_slowdown(void)
           few.result.bg_rate / many.result.bg_rate, 0.4, 0.85);
 }
 
-/* One server is told from several: nothing starts beside the foreground. */
+/*
+ * One server is told from several: nothing starts beside the foreground.  It
+ * takes some seconds until the credit has paid for the beginning, and what a
+ * collision costs here is learned from few: runs differ, by 0 to 9 %.
+ */
 static void test_one_server(void)
 {
     SimParams p = servers(1, 0.2, 0.3);
-    Run r;
+    double slower = 0;
 
-    /* It takes some seconds until the credit has paid for the beginning. */
     p.duration_ns = 60e9;
     p.warm_up_ns = 20e9;
     /* Deadlines are no part of the budget: 32 would leave at a time. */
     p.rule.max_hold_ns = 0;
-    r = run(p, 0.05);
-    check("1 server: limit", r.result.limit, 1, 1);
-    check("1 server, 5 %: slower", r.slower, 1, 6);
+    for (p.seed = 1; p.seed <= RUNS; p.seed++) {
+        Run r = run(p, 0.05);
+
+        check("1 server: limit", r.result.limit, 1, 1);
+        slower += r.slower / RUNS;
+    }
+    check("1 server, 5 %: slower in the mean", slower, 1, 6);
 }
 
 /* ---- a queue: what a collision costs */

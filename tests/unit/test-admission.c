@@ -207,35 +207,6 @@ static void test_next_window(void)
     g_assert_cmpint(ask(l, q).closed_until_ns, ==, q.now_ns + D / 2);
 }
 
-/* What takes longer than most has to start as if it were later. */
-static void test_longer(void)
-{
-    IdletimeLearner *l = learner();
-    unsigned closed = idletime_bin_of(20 * MS);
-    IdletimeQuestion q = after(12 * MS);
-
-    l->budget.credit_ns = 1000 * MS;
-    for (unsigned i = 0; i < IDLETIME_BINS; i++) {
-        l->windows.next[i] = l->windows.first[i] = i < closed ? i :
-                                                   IDLETIME_BINS;
-    }
-    for (int i = 0; i < 3; i++) {
-        idletime_service_note(&l->services, 65536, 12 * MS);
-    }
-    q.bytes = 65536;
-    assert_open(l, q);
-    /* 7 ms longer: at 14 ms it is as if at 21. */
-    q = after(14 * MS);
-    assert_open(l, q);
-    q.bytes = 65536;
-    assert_closed(l, q, NOW + 6 * MS);
-    /* A shorter one gains nothing. */
-    l->windows.service.mean_ns = 50 * MS;
-    assert_open(l, after(14 * MS));
-    q = after(20 * MS + MS);
-    assert_closed(l, q, NOW + D / 2);
-}
-
 /* Nobody is waited for who never came; who is in service is no age. */
 static void test_no_age(void)
 {
@@ -315,34 +286,6 @@ static void test_look_again(void)
         l->budget.credit_ns = -1;
         assert_closed(l, after(MS), NOW + pair[i].again_ns);
     }
-}
-
-/* ---- the brake */
-
-static void test_brake(void)
-{
-    IdletimeLearner *l = learner();
-
-    l->budget.credit_ns = 40 * MS;
-    /* 2^2 service times after the last start. */
-    l->budget.brake = 2;
-    assert_open(l, after(10 * MS));
-    l->start_ns = NOW - 19 * MS;
-    assert_closed(l, after(10 * MS), NOW + MS);
-    l->start_ns = NOW - 20 * MS;
-    assert_open(l, after(10 * MS));
-    l->budget.brake = 0;
-    l->start_ns = NOW - 1;
-    assert_open(l, after(10 * MS));
-    /* It stops probes as well. */
-    l->budget.brake = 2;
-    l->channels.purse_ns = 100 * MS;
-    IdletimeQuestion q = after(0);
-
-    q.fg_requests = 1;
-    g_assert_false(ask(l, q).beside);
-    l->budget.brake = 0;
-    g_assert_true(ask(l, q).beside);
 }
 
 /* ---- several servers */
@@ -486,12 +429,10 @@ int main(int argc, char **argv)
     g_test_add_func("/admission/credit", test_credit);
     g_test_add_func("/admission/harmless", test_harmless);
     g_test_add_func("/admission/next-window", test_next_window);
-    g_test_add_func("/admission/longer", test_longer);
     g_test_add_func("/admission/no-age", test_no_age);
     g_test_add_func("/admission/cycle", test_cycle);
     g_test_add_func("/admission/seek", test_seek);
     g_test_add_func("/admission/look-again", test_look_again);
-    g_test_add_func("/admission/brake", test_brake);
     g_test_add_func("/admission/number", test_number);
     g_test_add_func("/admission/probe", test_probe);
     g_test_add_func("/admission/ceiling-of-one", test_ceiling_of_one);

@@ -51,7 +51,6 @@ static void test_first_look(void)
     near(p.b.cost_ns, 0);
     near(p.b.credit_ns, COLLISION);
     near(p.b.cap_ns, 8 * COLLISION);
-    g_assert_cmpint(p.b.brake_since_ns, ==, p.now);
     p.t.fg_done += 3;
     look(&p, 0, 0, 0, MS);
     near(p.b.done, 3);
@@ -123,33 +122,6 @@ static void test_cap(void)
     near(b.credit_ns, COLLISION / 2);
 }
 
-static void test_brake(void)
-{
-    Purse p = purse();
-
-    /* Twice the budget and two collisions: 0.5 * 100 + 10 ms are let pass. */
-    look(&p, 100 * MS, 60 * MS, 0, 50 * MS);
-    g_assert_cmpuint(p.b.brake, ==, 0);
-    look(&p, 100 * MS, 60 * MS + 1000, 0, 50 * MS - 1);
-    g_assert_cmpuint(p.b.brake, ==, 0);
-    look(&p, 0, 0, 0, 1);
-    g_assert_cmpuint(p.b.brake, ==, 1);
-    /* It counts from there on. */
-    near(p.b.brake_request_ns, 200 * MS);
-    near(p.b.brake_cost_ns, 120 * MS + 1000);
-    g_assert_cmpint(p.b.brake_since_ns, ==, p.now);
-    for (int i = 0; i < 9; i++) {
-        look(&p, 0, 11 * MS, 0, 60 * MS);
-        g_assert_cmpuint(p.b.brake, ==, MIN(i + 2, 6));
-    }
-    for (int i = 5; i >= 0; i--) {
-        look(&p, 0, 0, 0, 60 * MS);
-        g_assert_cmpuint(p.b.brake, ==, i);
-    }
-    look(&p, 0, 0, 0, 60 * MS);
-    g_assert_cmpuint(p.b.brake, ==, 0);
-}
-
 static void test_haste(void)
 {
     static const double pair[][2] = {
@@ -173,7 +145,6 @@ int main(int argc, char **argv)
     g_test_add_func("/budget/earn", test_earn);
     g_test_add_func("/budget/away", test_away);
     g_test_add_func("/budget/cap", test_cap);
-    g_test_add_func("/budget/brake/bounds", test_brake);
     g_test_add_func("/budget/haste", test_haste);
     return g_test_run();
 }

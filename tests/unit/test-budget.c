@@ -74,26 +74,6 @@ static void test_budget_invariant(void)
     }
 }
 
-static void test_brake(void)
-{
-    IdletimeBudget b;
-    int64_t now = 0;
-
-    idletime_budget_init(&b);
-    look(&b, 0, 0, now);
-    look(&b, 0, 0, ++now);
-    look(&b, 100.0 * MS, 0, now += 60 * MS);
-    g_assert_cmpuint(b.brake, ==, 0);
-    /* 30 ms of 100 ms where 5 are allowed: halved at the next look. */
-    look(&b, 100.0 * MS, 30.0 * MS, now += 60 * MS);
-    g_assert_cmpuint(b.brake, ==, 1);
-    look(&b, 100.0 * MS, 30.0 * MS, now += 60 * MS);
-    g_assert_cmpuint(b.brake, ==, 2);
-    look(&b, 100.0 * MS, 0, now += 60 * MS);
-    look(&b, 100.0 * MS, 0, now += 60 * MS);
-    g_assert_cmpuint(b.brake, ==, 0);
-}
-
 /* ---- channels */
 
 /* A request that starts as number @n; without @random its mean time. */
@@ -351,7 +331,6 @@ int main(int argc, char **argv)
     g_test_init(&argc, &argv, NULL);
     g_test_add_func("/budget/bucket", test_bucket);
     g_test_add_func("/budget/invariant", test_budget_invariant);
-    g_test_add_func("/budget/brake", test_brake);
     g_test_add_func("/service/stalls", test_stalls);
     g_test_add_func("/channels/servers", test_channels);
     g_test_add_func("/channels/one-level", test_channels_one_level);

@@ -138,7 +138,7 @@ def _of_view(of: tuple[str, str], one: Mapping[str, Any]) -> Iterator[Sample]:
     yield from _each(
         "idletime_view", of, learned, ("ready", "learner_ready", 1), ("learner-us", "learner_seconds_total", US),
         ("changes", "workload_changes_total", 1), ("slowdown-percent", "slowdown_ratio", 100),
-        ("credit-us", "credit_seconds", US), ("credit-max-us", "credit_max_seconds", US), ("brake", "brake", 1))
+        ("credit-us", "credit_seconds", US), ("credit-max-us", "credit_max_seconds", US))
     for span, value in learned.get("spare", {}).items():
         if span == "forecast":
             yield "idletime_view_spare_forecast_ratio", of, value

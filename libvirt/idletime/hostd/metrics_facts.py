@@ -116,7 +116,7 @@ SHAPE = [{
     "observer": {"state": _OneOf("absent", "seen", "lost"), "foreground": _TRAFFIC, "requeued": _count, "unpaired": _count,
                  "healed": _count, "missed": _count, "died": _count},
     "learned": {"ready": _flag, "changes": _count, "learner-us": _count, "slowdown-percent": _number, "credit-us": _number,
-                "credit-max-us": _count, "brake": _count, "spare": dict.fromkeys(SPANS, _number)},
+                "credit-max-us": _count, "spare": dict.fromkeys(SPANS, _number)},
     "devices": [_DEVICE],
 }]
 

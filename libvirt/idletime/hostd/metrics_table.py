@@ -113,8 +113,6 @@ METRICS = (
            "Budget that is left to spend; below 0 the foreground has paid in advance."),
     Metric("idletime_view_credit_max_seconds", "gauge", VIEW,
            "Up to this budget is saved; credit that stays there is not needed."),
-    Metric("idletime_view_brake", "gauge", VIEW,
-           "Background is slowed to one part in 2 to the power of this, as the budget was exceeded; 0 is well."),
     Metric("idletime_view_spare_ratio", "gauge", (*VIEW, "span"),
            "Share of time without foreground, of the last second, minute, hour; near 0 there is nothing to give: move a "
            "VM."),

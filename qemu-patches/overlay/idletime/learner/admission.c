@@ -53,12 +53,10 @@ static bool is_open(const IdletimeLearner *l, Clock clock,
 {
     const IdletimeWindows *w = clock.windows;
     int64_t age_ns = now_ns - clock.zero_ns;
-    /* What takes longer has to start earlier. */
-    int64_t as_if_ns = age_ns + MAX(service.mean_ns - w->service.mean_ns, 0);
     double ratio = idletime_windows_ratio(w, service, age_ns);
 
     return (ratio <= w->harmless && (used(l) || w->seek_ns <= 0)) ||
-           (idletime_windows_next(w, as_if_ns, used(l)) == as_if_ns &&
+           (idletime_windows_next(w, age_ns, used(l)) == age_ns &&
             ratio * service.mean_ns * idletime_cost_factor(&l->cost) <=
             l->budget.credit_ns);
 }
@@ -93,15 +91,6 @@ static int64_t opens_at(const IdletimeLearner *l, Clock clock,
         return look_again(service, LOOK_SERVICES, now_ns);
     }
     return MIN(next_ns, now_ns + LOOK_MAX_NS);
-}
-
-static int64_t brake_until(const IdletimeLearner *l, IdletimeService service)
-{
-    if (!l->budget.brake || l->start_ns == INT64_MIN) {
-        return INT64_MIN;
-    }
-    return l->start_ns + (int64_t)(service.mean_ns *
-                                   (1 << l->budget.brake));
 }
 
 int64_t idletime_learner_interval(const IdletimeLearner *l, int64_t safe_ns)
@@ -217,10 +206,8 @@ IdletimeAdmission idletime_learner_admit(IdletimeLearner *l,
     } else {
         admit_by_age(l, goal, q, &answer);
     }
-    if (brake_until(l, service) > q->now_ns) {
-        answer.closed_until_ns = brake_until(l, service);
-    } else if (number > limit && (q->fg_requests || limit > 1) &&
-               may_probe(l, service, number)) {
+    if (number > limit && (q->fg_requests || limit > 1) &&
+        may_probe(l, service, number)) {
         answer.beside = true;
         answer.max_inflight = number;
         answer.interval_ns = 0;

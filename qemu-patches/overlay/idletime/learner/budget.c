@@ -32,9 +32,6 @@
  */
 #define AWAY_NS             1e9
 #define AWAY_COLLISION_NS   15e9
-/* The brake is looked at so often; the 100 ms include one look. */
-#define BRAKE_NS            (50 * 1000 * 1000LL)
-#define BRAKE_MAX           6
 
 void idletime_budget_init(IdletimeBudget *b)
 {
@@ -45,30 +42,6 @@ void idletime_budget_init(IdletimeBudget *b)
 static double collision_ns(const IdletimeBudget *b)
 {
     return b->cap_ns / CAP_COLLISIONS;
-}
-
-/* ---- the brake */
-
-/*
- * Twice the budget is too much, but one collision more or less is chance:
- * two of them are let pass.
- */
-static void brake_look(IdletimeBudget *b, double share, int64_t now_ns)
-{
-    double request_ns = b->request_ns - b->brake_request_ns;
-    double cost_ns = b->cost_ns - b->brake_cost_ns;
-
-    if (now_ns - b->brake_since_ns < BRAKE_NS) {
-        return;
-    }
-    if (cost_ns > 2 * share * request_ns + 2 * collision_ns(b)) {
-        b->brake = MIN(b->brake + 1, BRAKE_MAX);
-    } else if (b->brake) {
-        b->brake--;
-    }
-    b->brake_since_ns = now_ns;
-    b->brake_request_ns = b->request_ns;
-    b->brake_cost_ns = b->cost_ns;
 }
 
 /* ---- the bucket */
@@ -105,14 +78,11 @@ void idletime_budget_look(IdletimeBudget *b, double share,
         /* One collision to begin with, as soon as we know its size. */
         b->credit_ns = collision_most_ns;
     }
-    if (!b->started) {
-        b->started = true;
-        b->brake_since_ns = now_ns;
-    } else {
+    if (b->started) {
         earn(b, share, request_ns, cost_ns,
              idle_ns > AWAY_NS ? MIN(elapsed_ns, idle_ns - AWAY_NS) : 0);
-        brake_look(b, share, now_ns);
     }
+    b->started = true;
     b->last = *now;
     b->last_ns = now_ns;
 }

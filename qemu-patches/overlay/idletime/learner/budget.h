@@ -3,8 +3,8 @@
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
- * A leaky bucket of credits (dissertation section 7.2.1), measured cost, and
- * a brake.  Pure.
+ * A leaky bucket of credits (dissertation section 7.2.1) and measured cost.
+ * Pure.
  */
 #ifndef IDLETIME_BUDGET_H
 #define IDLETIME_BUDGET_H
@@ -26,11 +26,6 @@ typedef struct IdletimeBudget {
 
     /* Totals since the beginning. */
     double done, request_ns, cost_ns;
-
-    /* The brake. */
-    unsigned brake;             /* background is slowed to 1 / 2^brake */
-    int64_t brake_since_ns;
-    double brake_request_ns, brake_cost_ns;
 
     IdletimeTotals last;
     int64_t last_ns;

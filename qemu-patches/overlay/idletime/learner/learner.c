@@ -30,7 +30,7 @@
  *   cycle.c      the same on a second clock: time since the last burst began
  *   cost.c       collisions -> what they cost all foreground requests
  *   seek.c       gaps that ours used, and left alone -> what a seek back costs
- *   budget.c     measured cost -> credit, brake
+ *   budget.c     measured cost -> credit
  *   channels.c   own service times -> is it one server or many?
  *   service.c    own service times, by size
  *   spare.c      idle time -> last second, minute, hour, forecast

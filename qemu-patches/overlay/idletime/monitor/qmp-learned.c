@@ -79,7 +79,6 @@ static void budget_add(IdletimeLearned *info, const IdletimeLearner *l)
     info->seek_cost_us = l->seek.cost_ns / SCALE_US;
     info->credit_us = budget->credit_ns / SCALE_US;
     info->credit_max_us = budget->cap_ns / SCALE_US;
-    info->brake = budget->brake;
 }
 
 void idletime_learned_add(IdletimeResourceInfo *info, IdletimeResource *res)
