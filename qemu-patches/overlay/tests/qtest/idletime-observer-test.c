@@ -24,11 +24,32 @@ static int64_t now_ns(TestMachine *m)
     return m->now_us * 1000;
 }
 
+static bool is_lost(TestMachine *m)
+{
+    g_autofree char *state = machine_string(m, RESOURCE, "state");
+
+    return g_str_equal(state, "lost");
+}
+
 static void assert_observer(TestMachine *m, const char *state)
 {
     g_autofree char *seen = machine_string(m, RESOURCE, "observer.state");
 
     g_assert_cmpstr(seen, ==, state);
+}
+
+/* In the human monitor; NULL: it says nothing of observers. */
+static void assert_info(TestMachine *m, const char *line)
+{
+    g_autofree char *text = qtest_hmp(m->qts, "info idletime");
+    const char *said = strstr(text, "\r\n  observer ");
+
+    if (line) {
+        g_assert_nonnull(said);
+        g_assert_true(g_str_has_prefix(said, line));
+    } else {
+        g_assert_null(said);
+    }
 }
 
 static void start(TestMachine *m, TestObserver *o)
@@ -74,6 +95,7 @@ static void test_held(void)
     TestRequest *r;
 
     assert_observer(m, "absent");
+    assert_info(m, NULL);
     request_ok(disk_read(bg));
     meet(m, &o);
     observer_begin(&o, now_ns(m), 4096);
@@ -82,6 +104,7 @@ static void test_held(void)
                                    "observer.foreground.requests"), ==, 1);
     g_assert_cmpint(machine_number(m, RESOURCE, "observer.foreground.bytes"),
                     ==, 4096);
+    assert_info(m, "\r\n  observer of disk: 1 requests, 1 in service\r\n");
     r = disk_read(bg);
     machine_step_us(m, 10 * INTERVAL_US);
     assert_held(bg, 1);
@@ -212,6 +235,7 @@ static void test_declared(void)
     declare(m);
     machine_step_us(m, LOOK_US);
     assert_observer(m, "lost");
+    assert_info(m, "\r\n  observer lost: released by deadline only\r\n");
     /* Blind: by deadline only. */
     r = disk_read(bg);
     machine_step_us(m, HOLD_US - 1);
@@ -238,7 +262,6 @@ static void test_declared(void)
 /* In service: what waits for it is not released by its death. */
 static void test_declared_dies(void)
 {
-    g_autofree char *state = NULL;
     TestObserver o;
     TestDisk *bg;
     TestMachine *m = machine_bg("", &bg);
@@ -251,8 +274,7 @@ static void test_declared_dies(void)
     observer_die(&o);
     machine_step_us(m, 2 * LOOK_US);
     assert_held(bg, 1);
-    state = machine_string(m, RESOURCE, "state");
-    g_assert_cmpstr(state, ==, "lost");
+    g_assert_true(is_lost(m));
     machine_step_us(m, HOLD_US - 2 * LOOK_US);
     request_ok(r);
     machine_free(m);
@@ -342,6 +364,17 @@ static void test_truncated(void)
     machine_free(m);
 }
 
+/* A thread follows to the new arena in real time: 15 s at most. */
+static void until_back(TestMachine *m)
+{
+    int64_t until = g_get_monotonic_time() + 15 * G_USEC_PER_SEC;
+
+    while (is_lost(m)) {
+        g_assert_cmpint(g_get_monotonic_time(), <, until);
+        machine_step_us(m, LOOK_US);
+    }
+}
+
 /* The observer's connection outlives the arena that it was found in. */
 static void test_arena_deleted(void)
 {
@@ -362,11 +395,9 @@ static void test_arena_deleted(void)
         g_assert_cmpint(unlink(path), ==, 0);
     }
     g_assert_cmpint(rmdir(dir), ==, 0);
-    /* Noticed, made anew, and one period for others to move. */
     machine_step_us(m, LOOK_US);
-    for (int i = 0; i < 4; i++) {
-        machine_step_us(m, LOOK_US);
-    }
+    g_assert_true(is_lost(m));
+    until_back(m);
     assert_observer(m, "seen");
     observer_begin(&o, now_ns(m), 4096);
     r = disk_read(bg);
