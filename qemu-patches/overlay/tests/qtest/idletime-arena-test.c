@@ -19,6 +19,13 @@ static char *below(TestMachine *m, const char *name)
     return g_build_filename(m->dir, RESOURCE, name, NULL);
 }
 
+static void delete_file(TestMachine *m, const char *name)
+{
+    g_autofree char *path = below(m, name);
+
+    g_assert_true(remove(path) == 0 || errno == ENOENT);
+}
+
 /* What there is of it. */
 static void delete_arena(TestMachine *m)
 {
@@ -28,9 +35,7 @@ static void delete_arena(TestMachine *m)
     };
 
     for (unsigned i = 0; i < G_N_ELEMENTS(file); i++) {
-        g_autofree char *path = below(m, file[i]);
-
-        g_assert_true(remove(path) == 0 || errno == ENOENT);
+        delete_file(m, file[i]);
     }
 }
 
@@ -123,8 +128,11 @@ static void test_deleted(void)
     machine_free(m);
 }
 
-/* Who comes first makes it anew, and the other one follows. */
-static void test_two(void)
+/*
+ * Who comes first makes it anew, and the other one follows.  @file: one board
+ * alone; NULL: all.
+ */
+static void test_two(const void *file)
 {
     TestDisk *fg, *bg;
     TestRequest *f;
@@ -132,7 +140,11 @@ static void test_two(void)
     machine_two("", &fg, &bg);
     disk_pause_read(fg, "F");
     f = disk_read(fg);
-    delete_arena(fg->m);
+    if (file) {
+        delete_file(fg->m, file);
+    } else {
+        delete_arena(fg->m);
+    }
     assert_noticed(bg->m);
     until_back(bg->m);
     machine_step_to(fg->m, bg->m);
@@ -212,7 +224,11 @@ int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
     qtest_add_func("idletime/arena/deleted", test_deleted);
-    qtest_add_func("idletime/arena/two", test_two);
+    qtest_add_data_func("idletime/arena/two/all", NULL, test_two);
+    qtest_add_data_func("idletime/arena/two/foreground", "foreground",
+                        test_two);
+    qtest_add_data_func("idletime/arena/two/background", "background",
+                        test_two);
     for (unsigned i = 0; i < G_N_ELEMENTS(damage); i++) {
         g_autofree char *path = g_strdup_printf("idletime/arena/damaged/%s",
                                                 damage[i].file);
