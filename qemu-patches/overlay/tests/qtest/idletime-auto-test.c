@@ -172,55 +172,6 @@ static void test_learns(void)
     machine_free(m);
 }
 
-static int64_t learned(TestMachine *m, const char *member)
-{
-    g_autofree char *path = g_strconcat("learned.", member, NULL);
-
-    return machine_number(m, RESOURCE, path);
-}
-
-static void assert_info(TestMachine *m, const char *lines)
-{
-    g_autofree char *text = qtest_hmp(m->qts, "info idletime");
-
-    g_test_message("%s", text);
-    g_assert_nonnull(strstr(text, lines));
-}
-
-/* The human monitor shows the numbers of query-idletime. */
-static void test_info(void)
-{
-    TestDisk *fg, *bg;
-    TestMachine *m = machine_pair("auto=on,budget-percent=3", &fg, &bg);
-    g_autofree char *lines = NULL;
-
-    assert_info(m, "\r\n  auto on, budget 3 %, slowdown 0.00 %, credit 0 of "
-                "0 us, channels 1, not ready\r\n  collisions 0");
-    teach(fg, bg, 20);
-    plan(fg, bg);
-    burst(fg);
-    g_assert_cmpint(learned(m, "credit-us"), >, 0);
-    /* Between the burst's end and the foreground's return, and after it. */
-    g_assert_cmpint(learned(m, "windows.1.begin-us"), >, 70 * MS);
-    lines = g_strdup_printf("\r\n  auto on, budget 3 %%, slowdown 0.00 %%, "
-                            "credit %" PRId64 " of %" PRId64 " us, "
-                            "channels 1\r\n"
-                            "    window from %" PRId64 " us to %" PRId64
-                            " us\r\n"
-                            "    window from %" PRId64 " us\r\n"
-                            "  collisions 0",
-                            learned(m, "credit-us"),
-                            learned(m, "credit-max-us"),
-                            learned(m, "windows.0.begin-us"),
-                            learned(m, "windows.0.end-us"),
-                            learned(m, "windows.1.begin-us"));
-    assert_info(m, lines);
-    machine_ok(m, "idletime-set", "{'resource': 'r0', 'auto': false,"
-               " 'shadow': true}");
-    assert_info(m, "\r\n  auto off, budget 3 %");
-    machine_free(m);
-}
-
 /* The foreground stops coming: the background goes on. */
 static void test_foreground_gone(void)
 {
@@ -406,7 +357,6 @@ int main(int argc, char **argv)
     qtest_add_func("idletime/auto/options", test_options);
     qtest_add_func("idletime/auto/safe-start", test_safe_start);
     qtest_add_func("idletime/auto/learns", test_learns);
-    qtest_add_func("idletime/auto/info", test_info);
     qtest_add_func("idletime/auto/foreground-gone", test_foreground_gone);
     qtest_add_func("idletime/auto/off-again", test_off_again);
     qtest_add_func("idletime/auto/shadow", test_shadow);
