@@ -8,6 +8,7 @@
 #include "qemu/osdep.h"
 #include "qemu/units.h"
 #include "idletime-machine.h"
+#include "idletime-observer.h"
 
 #define LOOK_US     (1000 * MS)
 #define HOLD_US     (5000 * MS)     /* max-hold-ms, the standard */
@@ -155,6 +156,39 @@ static void test_two(const void *file)
     machine_free(fg->m);
 }
 
+/* The observer's connection outlives the arena that it was found in. */
+static void test_observer(void)
+{
+    TestDisk *bg = machine_background(NULL, "");
+    TestMachine *m = bg->m;
+    g_autofree char *dir = below(m, "");
+    g_autofree char *seen = NULL;
+    TestObserver o;
+    TestRequest *r;
+
+    observer_start(&o, dir);
+    machine_step_us(m, LOOK_US);
+    observer_greet(&o);
+    machine_step_us(m, LOOK_US);
+    delete_file(m, "observer");
+    delete_arena(m);
+    assert_noticed(m);
+    until_back(m);
+    seen = machine_string(m, RESOURCE, "observer.state");
+    g_assert_cmpstr(seen, ==, "seen");
+    g_assert_cmpint(machine_number(m, RESOURCE, "observer.came"), ==, 1);
+
+    observer_begin(&o, m->now_us * 1000, BLOCK_BYTES);
+    r = disk_read(bg);
+    machine_step_us(m, 2 * INTERVAL_US);
+    assert_held(bg, 1);
+    observer_finish(&o, m->now_us * 1000);
+    machine_step_us(m, INTERVAL_US);
+    request_ok(r);
+    observer_die(&o);
+    machine_free(m);
+}
+
 /* ---- damaged: it stays until somebody removes it */
 
 typedef struct Damage {
@@ -229,6 +263,7 @@ int main(int argc, char **argv)
                         test_two);
     qtest_add_data_func("idletime/arena/two/background", "background",
                         test_two);
+    qtest_add_func("idletime/arena/observer", test_observer);
     for (unsigned i = 0; i < G_N_ELEMENTS(damage); i++) {
         g_autofree char *path = g_strdup_printf("idletime/arena/damaged/%s",
                                                 damage[i].file);

@@ -117,6 +117,44 @@ static void test_held(void)
     machine_free(m);
 }
 
+static void assert_number(TestMachine *m, const char *member, int64_t value)
+{
+    g_autofree char *path = g_strconcat("observer.", member, NULL);
+
+    g_assert_cmpint(machine_number(m, RESOURCE, path), ==, value);
+}
+
+/* What the page says is shown as it is; without one nothing is. */
+static void test_numbers(void)
+{
+    TestObserver o;
+    TestDisk *bg;
+    TestMachine *m = machine_bg("", &bg);
+    g_autofree char *label = NULL;
+
+    assert_number(m, "declared", 0);
+    declare(m);
+    meet(m, &o);
+    o.page->requeued = 3;
+    o.page->unpaired = 4;
+    o.page->healed = 5;
+    o.page->missed = 6;
+    label = machine_string(m, RESOURCE, "observer.label");
+    g_assert_cmpstr(label, ==, "disk");
+    assert_number(m, "declared", 1);
+    assert_number(m, "requeued", 3);
+    assert_number(m, "unpaired", 4);
+    assert_number(m, "healed", 5);
+    assert_number(m, "missed", 6);
+    assert_number(m, "came", 1);
+    assert_number(m, "died", 0);
+    observer_die(&o);
+    machine_step_us(m, LOOK_US);
+    assert_number(m, "missed", 0);
+    assert_number(m, "died", 1);
+    machine_free(m);
+}
+
 /* A foreground request ends it, and the one after it is held again. */
 static void test_events(void)
 {
@@ -364,56 +402,11 @@ static void test_truncated(void)
     machine_free(m);
 }
 
-/* A thread follows to the new arena in real time: 15 s at most. */
-static void until_back(TestMachine *m)
-{
-    int64_t until = g_get_monotonic_time() + 15 * G_USEC_PER_SEC;
-
-    while (is_lost(m)) {
-        g_assert_cmpint(g_get_monotonic_time(), <, until);
-        machine_step_us(m, LOOK_US);
-    }
-}
-
-/* The observer's connection outlives the arena that it was found in. */
-static void test_arena_deleted(void)
-{
-    static const char *const file[] = {
-        "foreground", "foreground.lock", "foreground.alive",
-        "background", "background.lock", "background.alive", "observer",
-    };
-    TestObserver o;
-    TestDisk *bg;
-    TestMachine *m = machine_bg("", &bg);
-    g_autofree char *dir = below(m, "");
-    TestRequest *r;
-
-    meet(m, &o);
-    for (unsigned i = 0; i < G_N_ELEMENTS(file); i++) {
-        g_autofree char *path = below(m, file[i]);
-
-        g_assert_cmpint(unlink(path), ==, 0);
-    }
-    g_assert_cmpint(rmdir(dir), ==, 0);
-    machine_step_us(m, LOOK_US);
-    g_assert_true(is_lost(m));
-    until_back(m);
-    assert_observer(m, "seen");
-    observer_begin(&o, now_ns(m), 4096);
-    r = disk_read(bg);
-    machine_step_us(m, 2 * INTERVAL_US);
-    assert_held(bg, 1);
-    observer_finish(&o, now_ns(m));
-    machine_step_us(m, INTERVAL_US);
-    request_ok(r);
-    observer_die(&o);
-    machine_free(m);
-}
-
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
     qtest_add_func("idletime/observer/held", test_held);
+    qtest_add_func("idletime/observer/numbers", test_numbers);
     qtest_add_func("idletime/observer/events", test_events);
     qtest_add_func("idletime/observer/learner", test_learner);
     qtest_add_func("idletime/observer/dies", test_dies);
@@ -423,6 +416,5 @@ int main(int argc, char **argv)
     qtest_add_func("idletime/observer/wrong", test_wrong);
     qtest_add_func("idletime/observer/flood", test_flood);
     qtest_add_func("idletime/observer/truncated", test_truncated);
-    qtest_add_func("idletime/observer/arena-deleted", test_arena_deleted);
     return g_test_run();
 }
