@@ -38,13 +38,33 @@ static bool move_gate(IdletimeGate *gate, IdletimeBoards *boards, Error **errp)
     return idletime_gate_move(gate, boards, errp);
 }
 
+/*
+ * All that participants claim.  They would be between two sets of boards for
+ * good if one of the new ones were damaged.
+ */
+static bool are_whole(IdletimeBoards *boards, const IdletimeResource *res)
+{
+    const IdletimeGate *gate;
+    bool fg = false, bg = false;
+
+    QTAILQ_FOREACH(gate, &res->gates, next) {
+        fg |= gate->fg_ready;
+        bg |= gate->bg_ready;
+    }
+    return idletime_boards_map(boards, IDLETIME_BOARD_FOREGROUND, false,
+                               NULL) &&
+           (!fg || idletime_boards_map(boards, IDLETIME_BOARD_FOREGROUND, true,
+                                       NULL)) &&
+           (!bg || idletime_boards_map(boards, IDLETIME_BOARD_BACKGROUND, true,
+                                       NULL));
+}
+
 /* Boards that are whole, made anew if they are gone; NULL: not yet. */
 static IdletimeBoards *find_boards(IdletimeResource *res)
 {
     IdletimeBoards *boards = idletime_boards_renew(res->boards);
 
-    if (boards && !idletime_boards_map(boards, IDLETIME_BOARD_FOREGROUND,
-                                       false, NULL)) {
+    if (boards && !are_whole(boards, res)) {
         idletime_boards_free(boards);
         return NULL;
     }

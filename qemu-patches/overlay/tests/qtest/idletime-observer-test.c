@@ -24,11 +24,32 @@ static int64_t now_ns(TestMachine *m)
     return m->now_us * 1000;
 }
 
+static bool is_lost(TestMachine *m)
+{
+    g_autofree char *state = machine_string(m, RESOURCE, "state");
+
+    return g_str_equal(state, "lost");
+}
+
 static void assert_observer(TestMachine *m, const char *state)
 {
     g_autofree char *seen = machine_string(m, RESOURCE, "observer.state");
 
     g_assert_cmpstr(seen, ==, state);
+}
+
+/* In the human monitor; NULL: it says nothing of observers. */
+static void assert_info(TestMachine *m, const char *line)
+{
+    g_autofree char *text = qtest_hmp(m->qts, "info idletime");
+    const char *said = strstr(text, "\r\n  observer ");
+
+    if (line) {
+        g_assert_nonnull(said);
+        g_assert_true(g_str_has_prefix(said, line));
+    } else {
+        g_assert_null(said);
+    }
 }
 
 static void start(TestMachine *m, TestObserver *o)
@@ -74,6 +95,7 @@ static void test_held(void)
     TestRequest *r;
 
     assert_observer(m, "absent");
+    assert_info(m, NULL);
     request_ok(disk_read(bg));
     meet(m, &o);
     observer_begin(&o, now_ns(m), 4096);
@@ -82,6 +104,7 @@ static void test_held(void)
                                    "observer.foreground.requests"), ==, 1);
     g_assert_cmpint(machine_number(m, RESOURCE, "observer.foreground.bytes"),
                     ==, 4096);
+    assert_info(m, "\r\n  observer of disk: 1 requests, 1 in service\r\n");
     r = disk_read(bg);
     machine_step_us(m, 10 * INTERVAL_US);
     assert_held(bg, 1);
@@ -91,6 +114,44 @@ static void test_held(void)
     machine_step_us(m, 1);
     request_ok(r);
     observer_end(&o);
+    machine_free(m);
+}
+
+static void assert_number(TestMachine *m, const char *member, int64_t value)
+{
+    g_autofree char *path = g_strconcat("observer.", member, NULL);
+
+    g_assert_cmpint(machine_number(m, RESOURCE, path), ==, value);
+}
+
+/* What the page says is shown as it is; without one nothing is. */
+static void test_numbers(void)
+{
+    TestObserver o;
+    TestDisk *bg;
+    TestMachine *m = machine_bg("", &bg);
+    g_autofree char *label = NULL;
+
+    assert_number(m, "declared", 0);
+    declare(m);
+    meet(m, &o);
+    o.page->requeued = 3;
+    o.page->unpaired = 4;
+    o.page->healed = 5;
+    o.page->missed = 6;
+    label = machine_string(m, RESOURCE, "observer.label");
+    g_assert_cmpstr(label, ==, "disk");
+    assert_number(m, "declared", 1);
+    assert_number(m, "requeued", 3);
+    assert_number(m, "unpaired", 4);
+    assert_number(m, "healed", 5);
+    assert_number(m, "missed", 6);
+    assert_number(m, "came", 1);
+    assert_number(m, "died", 0);
+    observer_die(&o);
+    machine_step_us(m, LOOK_US);
+    assert_number(m, "missed", 0);
+    assert_number(m, "died", 1);
     machine_free(m);
 }
 
@@ -212,6 +273,7 @@ static void test_declared(void)
     declare(m);
     machine_step_us(m, LOOK_US);
     assert_observer(m, "lost");
+    assert_info(m, "\r\n  observer lost: released by deadline only\r\n");
     /* Blind: by deadline only. */
     r = disk_read(bg);
     machine_step_us(m, HOLD_US - 1);
@@ -238,7 +300,6 @@ static void test_declared(void)
 /* In service: what waits for it is not released by its death. */
 static void test_declared_dies(void)
 {
-    g_autofree char *state = NULL;
     TestObserver o;
     TestDisk *bg;
     TestMachine *m = machine_bg("", &bg);
@@ -251,8 +312,7 @@ static void test_declared_dies(void)
     observer_die(&o);
     machine_step_us(m, 2 * LOOK_US);
     assert_held(bg, 1);
-    state = machine_string(m, RESOURCE, "state");
-    g_assert_cmpstr(state, ==, "lost");
+    g_assert_true(is_lost(m));
     machine_step_us(m, HOLD_US - 2 * LOOK_US);
     request_ok(r);
     machine_free(m);
@@ -342,47 +402,11 @@ static void test_truncated(void)
     machine_free(m);
 }
 
-/* The observer's connection outlives the arena that it was found in. */
-static void test_arena_deleted(void)
-{
-    static const char *const file[] = {
-        "foreground", "foreground.lock", "foreground.alive",
-        "background", "background.lock", "background.alive", "observer",
-    };
-    TestObserver o;
-    TestDisk *bg;
-    TestMachine *m = machine_bg("", &bg);
-    g_autofree char *dir = below(m, "");
-    TestRequest *r;
-
-    meet(m, &o);
-    for (unsigned i = 0; i < G_N_ELEMENTS(file); i++) {
-        g_autofree char *path = below(m, file[i]);
-
-        g_assert_cmpint(unlink(path), ==, 0);
-    }
-    g_assert_cmpint(rmdir(dir), ==, 0);
-    /* Noticed, made anew, and one period for others to move. */
-    machine_step_us(m, LOOK_US);
-    for (int i = 0; i < 4; i++) {
-        machine_step_us(m, LOOK_US);
-    }
-    assert_observer(m, "seen");
-    observer_begin(&o, now_ns(m), 4096);
-    r = disk_read(bg);
-    machine_step_us(m, 2 * INTERVAL_US);
-    assert_held(bg, 1);
-    observer_finish(&o, now_ns(m));
-    machine_step_us(m, INTERVAL_US);
-    request_ok(r);
-    observer_die(&o);
-    machine_free(m);
-}
-
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
     qtest_add_func("idletime/observer/held", test_held);
+    qtest_add_func("idletime/observer/numbers", test_numbers);
     qtest_add_func("idletime/observer/events", test_events);
     qtest_add_func("idletime/observer/learner", test_learner);
     qtest_add_func("idletime/observer/dies", test_dies);
@@ -392,6 +416,5 @@ int main(int argc, char **argv)
     qtest_add_func("idletime/observer/wrong", test_wrong);
     qtest_add_func("idletime/observer/flood", test_flood);
     qtest_add_func("idletime/observer/truncated", test_truncated);
-    qtest_add_func("idletime/observer/arena-deleted", test_arena_deleted);
     return g_test_run();
 }

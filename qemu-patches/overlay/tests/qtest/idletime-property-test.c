@@ -176,19 +176,6 @@ static void test_object_del(void)
     machine_free(m);
 }
 
-static void test_hmp(void)
-{
-    TestDisk *fg, *bg;
-    TestMachine *m = machine_pair("", &fg, &bg);
-    g_autofree char *text = NULL;
-
-    foreground(fg);
-    text = qtest_hmp(m->qts, "info idletime");
-    g_assert_nonnull(strstr(text, "r0: preemption, interval 20000 us"));
-    g_assert_nonnull(strstr(text, "device bg: class background"));
-    machine_free(m);
-}
-
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
@@ -197,6 +184,5 @@ int main(int argc, char **argv)
     qtest_add_func("idletime/property/learned", test_learned_by_default);
     qtest_add_func("idletime/property/interval", test_interval_ends_learning);
     qtest_add_func("idletime/property/object-del", test_object_del);
-    qtest_add_func("idletime/property/info", test_hmp);
     return g_test_run();
 }

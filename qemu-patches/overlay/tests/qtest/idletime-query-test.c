@@ -147,6 +147,81 @@ static void test_asked_often(void)
     check_numbers(true);
 }
 
+/* ---- the human monitor */
+
+static const char info_text[] =
+    "r0: idle, interval 20000 us, path DIR/r0\n"
+    "  max-inflight 1, max-request-bytes 131072, max-hold-ms 5000, weight 100\n"
+    "  collisions 1, cost 5000 us\n"
+    "    state         foreground   background        timer        empty\n"
+    "    idle                   1            1            0            0\n"
+    "    foreground             0            1            0            1\n"
+    "    preemption             0            0            2            0\n"
+    "    background             1            0            0            0\n"
+    "  device fg: class foreground\n"
+    "    foreground 2 requests, background 0 (0 of them pieces), held 0, "
+    "longest hold 0 ms\n"
+    "    promoted: deadline 0, flush 0, journal 0, ring 0, class change 0, "
+    "flow 0, stop 0\n"
+    "  device bg: class background, background queues 0\n"
+    "    foreground 0 requests, background 1 (0 of them pieces), held 0, "
+    "longest hold 20 ms\n"
+    "    promoted: deadline 0, flush 0, journal 0, ring 0, class change 0, "
+    "flow 0, stop 0\n";
+
+/* As people see it: lines, and DIR for the test's folder. */
+static char *info(TestMachine *m)
+{
+    g_autofree char *text = qtest_hmp(m->qts, "info idletime");
+    g_auto(GStrv) line = g_strsplit(text, "\r\n", -1);
+    g_autofree char *lines = g_strjoinv("\n", line);
+    g_auto(GStrv) part = g_strsplit(lines, m->dir, -1);
+
+    return g_strjoinv("DIR", part);
+}
+
+/* The same scene; then "fg" leaves, but for a request that is in service. */
+static void test_info(void)
+{
+    TestDisk *fg, *bg;
+    TestMachine *m = machine_pair("", &fg, &bg);
+    g_autofree char *text = NULL, *leaving = NULL;
+    TestRequest *r;
+
+    scene(fg, bg, false);
+    machine_ok(m, "idletime-set", "{'device': 'bg',"
+               " 'background-queues': '0'}");
+    text = info(m);
+    g_assert_cmpstr(text, ==, info_text);
+    disk_pause_read(fg, "F");
+    r = disk_read(fg);
+    disk_detach(fg);
+    leaving = info(m);
+    g_assert_nonnull(strstr(leaving, "\n  device fg: class foreground, "
+                            "detaching\n    foreground 3 requests"));
+    disk_resume(fg, "F");
+    request_ok(r);
+    machine_free(m);
+}
+
+static void test_info_of_none(void)
+{
+    TestMachine *m = machine_new();
+    g_autofree char *text = NULL, *idle = NULL;
+
+    machine_start(m);
+    text = info(m);
+    g_assert_cmpstr(text, ==, "no idletime-resource object\n");
+    machine_ok(m, "object-add", "{'qom-type': 'idletime-resource',"
+               " 'id': 'r0', 'path': %s}", m->dir);
+    idle = info(m);
+    /* Nobody looks at it. */
+    g_assert_cmpstr(idle, ==, "r0: unknown, interval 20000 us, path DIR\n"
+                    "  max-inflight 1, max-request-bytes 131072, "
+                    "max-hold-ms 5000, weight 100\n");
+    machine_free(m);
+}
+
 /* ---- slots */
 
 /* Slots of a board that were ever taken. */
@@ -204,6 +279,8 @@ int main(int argc, char **argv)
     g_test_init(&argc, &argv, NULL);
     qtest_add_func("idletime/query/numbers", test_numbers);
     qtest_add_func("idletime/query/asked-often", test_asked_often);
+    qtest_add_func("idletime/query/info", test_info);
+    qtest_add_func("idletime/query/info-of-none", test_info_of_none);
     qtest_add_func("idletime/query/slots", test_slots);
     return g_test_run();
 }

@@ -1,0 +1,274 @@
+/*
+ * Idletime machine tests: an arena that is lost, and comes back.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ *
+ * Each process looks at its arena once a second of virtual time.
+ */
+#include "qemu/osdep.h"
+#include "qemu/units.h"
+#include "idletime-machine.h"
+#include "idletime-observer.h"
+
+#define LOOK_US     (1000 * MS)
+#define HOLD_US     (5000 * MS)     /* max-hold-ms, the standard */
+/* The threads that wait for others follow in real time. */
+#define MOST_US     (15 * G_USEC_PER_SEC)
+
+static char *below(TestMachine *m, const char *name)
+{
+    return g_build_filename(m->dir, RESOURCE, name, NULL);
+}
+
+static void delete_file(TestMachine *m, const char *name)
+{
+    g_autofree char *path = below(m, name);
+
+    g_assert_true(remove(path) == 0 || errno == ENOENT);
+}
+
+/* What there is of it. */
+static void delete_arena(TestMachine *m)
+{
+    static const char *const file[] = {
+        "foreground", "foreground.lock", "foreground.alive",
+        "background", "background.lock", "background.alive", "",
+    };
+
+    for (unsigned i = 0; i < G_N_ELEMENTS(file); i++) {
+        delete_file(m, file[i]);
+    }
+}
+
+static bool is_lost(TestMachine *m)
+{
+    g_autofree char *state = machine_string(m, RESOURCE, "state");
+
+    return g_str_equal(state, "lost");
+}
+
+/* Mappings of boards that are not at their paths any more. */
+static unsigned stale_boards(TestMachine *m)
+{
+    g_autofree char *path = g_strdup_printf("/proc/%d/maps",
+                                            (int)qtest_pid(m->qts));
+    g_autofree char *maps = NULL;
+    g_auto(GStrv) line = NULL;
+    unsigned n = 0;
+
+    g_assert_true(g_file_get_contents(path, &maps, NULL, NULL));
+    line = g_strsplit(maps, "\n", -1);
+    for (unsigned i = 0; line[i]; i++) {
+        n += strstr(line[i], "ground (deleted)") != NULL;
+    }
+    return n;
+}
+
+/* Lost at the next look; not back at the one after it: others may be late. */
+static void assert_noticed(TestMachine *m)
+{
+    g_assert_false(is_lost(m));
+    machine_step_us(m, LOOK_US);
+    g_assert_true(is_lost(m));
+    machine_step_us(m, LOOK_US);
+    g_assert_true(is_lost(m));
+}
+
+static void until_back(TestMachine *m)
+{
+    int64_t until = g_get_monotonic_time() + MOST_US;
+
+    while (is_lost(m) || stale_boards(m)) {
+        g_assert_cmpint(g_get_monotonic_time(), <, until);
+        machine_step_us(m, LOOK_US);
+    }
+}
+
+/* Of a foreground request that is in service since before the loss. */
+static void assert_waits_for(TestDisk *fg, TestRequest *f, TestDisk *bg)
+{
+    TestRequest *r = disk_read(bg);
+
+    assert_held(bg, 1);
+    machine_step_us(bg->m, 2 * INTERVAL_US);
+    machine_step_to(fg->m, bg->m);
+    assert_held(bg, 1);
+    disk_resume(fg, "F");
+    request_ok(f);
+    machine_step_us(bg->m, INTERVAL_US - 1);
+    assert_held(bg, 1);
+    machine_step_us(bg->m, 1);
+    request_ok(r);
+    g_assert_cmpint(disk_number(bg, "promotions.deadline"), ==, 0);
+}
+
+/* Without a deadline: what is held leaves when the arena is back. */
+static void test_deleted(void)
+{
+    TestDisk *fg, *bg;
+    TestMachine *m = machine_pair("max-hold-ms=0", &fg, &bg);
+    TestRequest *f, *r;
+
+    g_assert_cmpint(disk_number(bg, "waits.arena"), ==, 0);
+    delete_arena(m);
+    machine_step_us(m, LOOK_US);
+    g_assert_true(is_lost(m));
+    r = disk_read(bg);
+    assert_held(bg, 1);
+    g_assert_cmpint(disk_number(bg, "waits.arena"), >, 0);
+    until_back(m);
+    request_ok(r);
+
+    /* Once more, with a foreground request in service all the time. */
+    disk_pause_read(fg, "F");
+    f = disk_read(fg);
+    delete_arena(m);
+    assert_noticed(m);
+    until_back(m);
+    assert_waits_for(fg, f, bg);
+    machine_free(m);
+}
+
+/*
+ * Who comes first makes it anew, and the other one follows.  @file: one board
+ * alone; NULL: all.
+ */
+static void test_two(const void *file)
+{
+    TestDisk *fg, *bg;
+    TestRequest *f;
+
+    machine_two("", &fg, &bg);
+    disk_pause_read(fg, "F");
+    f = disk_read(fg);
+    if (file) {
+        delete_file(fg->m, file);
+    } else {
+        delete_arena(fg->m);
+    }
+    assert_noticed(bg->m);
+    until_back(bg->m);
+    machine_step_to(fg->m, bg->m);
+    until_back(fg->m);
+    machine_step_to(bg->m, fg->m);
+    assert_waits_for(fg, f, bg);
+    machine_free(bg->m);
+    machine_free(fg->m);
+}
+
+/* The observer's connection outlives the arena that it was found in. */
+static void test_observer(void)
+{
+    TestDisk *bg = machine_background(NULL, "");
+    TestMachine *m = bg->m;
+    g_autofree char *dir = below(m, "");
+    g_autofree char *seen = NULL;
+    TestObserver o;
+    TestRequest *r;
+
+    observer_start(&o, dir);
+    machine_step_us(m, LOOK_US);
+    observer_greet(&o);
+    machine_step_us(m, LOOK_US);
+    delete_file(m, "observer");
+    delete_arena(m);
+    assert_noticed(m);
+    until_back(m);
+    seen = machine_string(m, RESOURCE, "observer.state");
+    g_assert_cmpstr(seen, ==, "seen");
+    g_assert_cmpint(machine_number(m, RESOURCE, "observer.came"), ==, 1);
+
+    observer_begin(&o, m->now_us * 1000, BLOCK_BYTES);
+    r = disk_read(bg);
+    machine_step_us(m, 2 * INTERVAL_US);
+    assert_held(bg, 1);
+    observer_finish(&o, m->now_us * 1000);
+    machine_step_us(m, INTERVAL_US);
+    request_ok(r);
+    observer_die(&o);
+    machine_free(m);
+}
+
+/* ---- damaged: it stays until somebody removes it */
+
+typedef struct Damage {
+    const char *file;
+    bool removed;           /* else truncated */
+} Damage;
+
+static const Damage damage[] = {
+    { "foreground" },
+    { "background" },
+    { "foreground.lock", true },
+    { "background.lock", true },
+};
+
+static void do_damage(TestMachine *m, const Damage *d)
+{
+    g_autofree char *path = below(m, d->file);
+
+    g_assert_cmpint(d->removed ? unlink(path) : truncate(path, 0), ==, 0);
+}
+
+/* Held requests leave by deadline, and nobody joins. */
+static void assert_stays_lost(TestDisk *bg)
+{
+    g_autofree char *text =
+        g_strdup_printf("idletime-resource '" RESOURCE "': its arena '%s/"
+                        RESOURCE "' is lost, so no device can join; restore "
+                        "the directory first", bg->m->dir);
+    TestRequest *r = disk_read(bg);
+
+    machine_step_us(bg->m, HOLD_US - 1);
+    assert_held(bg, 1);
+    machine_step_us(bg->m, 1);
+    request_ok(r);
+    g_assert_cmpint(disk_number(bg, "promotions.deadline"), ==, 1);
+    g_assert_true(is_lost(bg->m));
+    machine_refused(bg->m, text, "idletime-attach",
+                    "{'device': 'late', 'resource': 'r0'}");
+}
+
+static void test_damaged(const void *opaque)
+{
+    TestMachine *m = machine_new();
+    TestDisk *fg, *bg, *late;
+
+    machine_resource(m, RESOURCE, "");
+    fg = machine_disk(m, "fg", "idletime=" RESOURCE);
+    bg = machine_disk(m, "bg", "idletime=" RESOURCE
+                      ",idletime-class=background");
+    late = machine_disk(m, "late", "");
+    machine_start(m);
+    do_damage(m, opaque);
+    machine_step_us(m, LOOK_US);
+    g_assert_true(is_lost(m));
+    assert_stays_lost(bg);
+    delete_arena(m);
+    until_back(m);
+    disk_attach(late, "foreground");
+    foreground(late);
+    g_assert_cmpint(disk_number(late, "foreground.requests"), ==, 1);
+    foreground(fg);
+    g_assert_cmpint(disk_number(fg, "foreground.requests"), ==, 1);
+    machine_free(m);
+}
+
+int main(int argc, char **argv)
+{
+    g_test_init(&argc, &argv, NULL);
+    qtest_add_func("idletime/arena/deleted", test_deleted);
+    qtest_add_data_func("idletime/arena/two/all", NULL, test_two);
+    qtest_add_data_func("idletime/arena/two/foreground", "foreground",
+                        test_two);
+    qtest_add_data_func("idletime/arena/two/background", "background",
+                        test_two);
+    qtest_add_func("idletime/arena/observer", test_observer);
+    for (unsigned i = 0; i < G_N_ELEMENTS(damage); i++) {
+        g_autofree char *path = g_strdup_printf("idletime/arena/damaged/%s",
+                                                damage[i].file);
+
+        qtest_add_data_func(path, &damage[i], test_damaged);
+    }
+    return g_test_run();
+}
