@@ -103,7 +103,6 @@ static void test_learned(void)
     /* Nothing collided: a delay costs itself. */
     g_assert_cmpint(learned(m, "delay-factor"), ==, 1);
     g_assert_cmpint(learned(m, "seek-cost-us"), ==, 0);
-    g_assert_cmpint(learned(m, "brake"), ==, 0);
     g_assert_cmpint(learned(m, "starts-per-gap"), >, 10);
     g_assert_cmpint(learned(m, "starts-per-gap"), <=, 14);
     /* Of the 5 ms that the foreground's request takes, 3 %. */
