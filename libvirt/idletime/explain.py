@@ -93,7 +93,8 @@ def _who(seen: arena.Arena | None, interval_us: int) -> tuple[str, ...]:
 def as_dict(status: DomainStatus, decision: Decision | None, found: list[Explanation]) -> dict[str, Any]:
     """policy: who the domain is, and why; None where its own policy is wrong. held: what holds it, and why; None is unknown."""
     who = decision and {"class": decision.class_, "by": decision.by, "why": decision.why, "place": decision.place or None}
-    held = {"why": status.enforced, "remedy": status.better, "suspends": status.suspends} if status.enforced else None
+    held = {"why": status.enforced, "remedy": status.better, "suspends": status.suspends,
+            "stopped": status.stopped} if status.enforced else None
     return {"policy": who, "held": held, "devices": [asdict(one) for one in found]}
 
 
@@ -103,6 +104,8 @@ def lines(status: DomainStatus, decision: Decision | None, found: list[Explanati
     if status.enforced:
         result.append(f"{status.name} {status.enforced}")
         result += [f"  remedy: {status.better}"] if status.better else []
+    if status.stopped:
+        result.append(f"{status.name}: idletimed has stopped it: {status.stopped}")
     if not found and status.suspends:
         return [*result, *(f"{status.name}: {one}" for one in status.problems)]
     if not found:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from . import observed, resolve, verdict
@@ -12,6 +12,7 @@ from .conf.rules import Decision, Rules, decide_xml
 from .enforced import carried_out, choice_of
 from .errors import MonitorError, PolicyError, Severity
 from .facts import RUN_DIR, DevicePlan, Plan, ResourcePlan
+from .hostd import stopped
 from .hostd.act import STOCK, STOCK_SEEN
 from .observed import ObserverState
 from .policy.model import Class
@@ -78,7 +79,7 @@ class DomainStatus:
     in_force: whether QEMU has what the policy wants; None is unknown. asked: what its guest asks for. figures_at: when
     idletimed took the figures, in seconds since 1970; None: they are QEMU's of now, or there are none. enforced: which policy
     holds it and why, as the end of a sentence about it; better: what would let a better one hold. suspends: whether it is
-    stopped while the foreground needs what it uses."""
+    stopped while the foreground needs what it uses. stopped: why idletimed has stopped it, as its XML says."""
 
     name: str
     uuid: str
@@ -97,6 +98,7 @@ class DomainStatus:
     enforced: str = ""
     better: str = ""
     suspends: bool = False
+    stopped: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         return {key.rstrip("_"): value for key, value in asdict(self).items()}
@@ -242,7 +244,9 @@ def sample(domain: Any, state: str, xml: str, host: resolve.Host, numbers: bool,
         facts.old = False
         _ask(monitor, facts)
     facts.observers = observed.read(run_dir) if running else {}
-    return build(domain.name(), domain.UUIDString(), state, bool(domain.isPersistent()), facts)
+    found = build(domain.name(), domain.UUIDString(), state, bool(domain.isPersistent()), facts)
+    record = stopped.of_domain(read(xml)) if state == "paused" else None
+    return found if record is None else replace(found, stopped=record.why)
 
 
 def said_of(xml: str, run: int, uuid: str, run_dir: str) -> DomainState | None:

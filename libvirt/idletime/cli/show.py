@@ -129,6 +129,8 @@ def status(found: Sequence[DomainStatus]) -> None:
             print(f"{one.name}: {problem}", file=sys.stderr)
         if one.suspends:
             print(f"{one.name} {one.enforced}", file=sys.stderr)
+        if one.stopped:
+            print(f"{one.name}: idletimed has stopped it: {one.stopped}", file=sys.stderr)
 
 
 def _rows(one: DomainStatus) -> list[tuple[Any, ...]]:
