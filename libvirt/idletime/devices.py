@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 from .facts import DISK, INTERFACE, DeviceFacts, Source
+from .police.enforce import Through
 from .xmltree import Element, get
 
 CHANNEL = "org.idletime.agent.0"
 
-_NOT_BY_QEMU = {"vhostuser": "vhost-user", "vhostvdpa": "vhost-vdpa", "vdpa": "vhost-vdpa", "hostdev": "VFIO"}
+_NOT_BY_QEMU = {"vhostuser": Through.VHOST_USER, "vhostvdpa": Through.VDPA, "vdpa": Through.VDPA, "hostdev": Through.VFIO}
 
 # Attribute of <source> that names it, by type of disk and of interface.
 _DISK = {"file": "file", "block": "dev", "dir": "dir", "nvme": "namespace", "vhostuser": "path", "vhostvdpa": "dev"}
@@ -41,11 +42,11 @@ def _disk(element: Element, vcpus: int) -> DeviceFacts:
     bus = get(element, "target", "bus") or ("virtio" if target.startswith("vd") else "")
     unserved = ""
     if element.get("type") in _NOT_BY_QEMU:
-        unserved = f"its requests go through {_NOT_BY_QEMU[element.get('type', '')]}, past QEMU"
+        unserved = f"its requests go through {_NOT_BY_QEMU[element.get('type', '')].value}, past QEMU"
     elif bus != "virtio":
         unserved = f"bus '{bus or 'of its target name'}' is not served, only 'virtio'"
     return DeviceFacts(DISK, target, frozenset({target, alias} - {""}), alias, disk_source(element), unserved,
-                       _queues(element, vcpus), _guest_names(element))
+                       _queues(element, vcpus), _guest_names(element), _through(element, unserved))
 
 
 def _interface(element: Element, number: int) -> DeviceFacts:
@@ -53,12 +54,16 @@ def _interface(element: Element, number: int) -> DeviceFacts:
     model = get(element, "model", "type")
     unserved = ""
     if element.get("type") in _NOT_BY_QEMU:
-        unserved = f"its packets go through {_NOT_BY_QEMU[element.get('type', '')]}, past QEMU"
+        unserved = f"its packets go through {_NOT_BY_QEMU[element.get('type', '')].value}, past QEMU"
     elif model not in ("virtio", "virtio-transitional", "virtio-non-transitional"):
         unserved = f"model '{model or 'default'}' is not served, only 'virtio'"
     names = frozenset({mac, alias, get(element, "target", "dev")} - {""})
     return DeviceFacts(INTERFACE, mac or f"net{number}", names, alias, interface_source(element), unserved,
-                       _queues(element, 1), _guest_names(element))
+                       _queues(element, 1), _guest_names(element), _through(element, unserved))
+
+
+def _through(element: Element, unserved: str) -> Through:
+    return _NOT_BY_QEMU.get(element.get("type", ""), Through.OTHER if unserved else Through.QEMU)
 
 
 def _guest_names(element: Element) -> dict[str, str]:

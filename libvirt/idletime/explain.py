@@ -90,15 +90,24 @@ def _who(seen: arena.Arena | None, interval_us: int) -> tuple[str, ...]:
                  for one in (seen.foreground if seen else ()) if one.idle_us is None or one.idle_us < interval_us)
 
 
-def as_dict(decision: Decision | None, found: list[Explanation]) -> dict[str, Any]:
-    """policy: who the domain is, and why; None where its own policy is wrong."""
+def as_dict(status: DomainStatus, decision: Decision | None, found: list[Explanation]) -> dict[str, Any]:
+    """policy: who the domain is, and why; None where its own policy is wrong. held: what holds it, and why; None is unknown."""
     who = decision and {"class": decision.class_, "by": decision.by, "why": decision.why, "place": decision.place or None}
-    return {"policy": who, "devices": [asdict(one) for one in found]}
+    held = {"why": status.enforced, "remedy": status.better, "suspends": status.suspends,
+            "stopped": status.stopped} if status.enforced else None
+    return {"policy": who, "held": held, "devices": [asdict(one) for one in found]}
 
 
 def lines(status: DomainStatus, decision: Decision | None, found: list[Explanation]) -> list[str]:
     """The explanation for people."""
     result = [f"{status.name}: {decision}"] if decision else []
+    if status.enforced:
+        result.append(f"{status.name} {status.enforced}")
+        result += [f"  remedy: {status.better}"] if status.better else []
+    if status.stopped:
+        result.append(f"{status.name}: idletimed has stopped it: {status.stopped}")
+    if not found and status.suspends:
+        return [*result, *(f"{status.name}: {one}" for one in status.problems)]
     if not found:
         return [*result, f"{status.name}: " + ("; ".join(status.problems) or "no policy, so nothing of it is ever held")]
     for one in found:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from .police.enforce import Through
 from .policy.model import Class
 
 RUN_DIR = "/run/idletime"
@@ -73,6 +74,7 @@ class DeviceFacts:
     target: "vda", or the MAC address. names: all that a policy may call it. alias: its id in QEMU (its QOM path, if it has
     none); "" if that is not known, as in XML that does not run. unserved: why QEMU cannot schedule it, "" if it can.
     queues: how many it has (pairs, of an interface); None if that is not known. guest_names: what the guest may call it.
+    through: who sees its requests.
     """
 
     kind: str
@@ -83,6 +85,7 @@ class DeviceFacts:
     unserved: str = ""
     queues: int | None = None
     guest_names: Mapping[str, str] = field(default_factory=dict, hash=False)
+    through: Through = Through.QEMU
 
     @property
     def label(self) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from .errors import Finding, Kind, Severity
 from .facts import DISK, INTERFACE, DeviceFacts, DevicePlan, HostFacts, Plan, Resolution, ResourcePlan, Unresolved
+from .police.enforce import Enforce
 from .policy.grammar import SETTINGS, SWITCHES
 from .policy.model import AUTO, NONE, Class, DevicePolicy, Policy
 
@@ -99,7 +100,8 @@ def _has_queues(chooser: _Chooser, device: DeviceFacts, said: DevicePolicy) -> b
 def _name(chooser: _Chooser, device: DeviceFacts, said: DevicePolicy, matters: bool) -> str | None:
     """Name of the resource that a device joins; None, with a finding, if it joins none."""
     if device.unserved:
-        chooser.say(Severity.WARNING if matters else Severity.NOTE, said, device.label, f"left out: {device.unserved}",
+        alone = matters and chooser.policy.enforce is Enforce.INTERVAL  # else the VM is stopped for it
+        chooser.say(Severity.WARNING if alone else Severity.NOTE, said, device.label, f"left out: {device.unserved}",
                     f"{_serve(device)}, or write <{device.kind} target='{device.target}' resource='none'/>")
         return None
     resolution = Resolution(said.resource) if said.resource != AUTO else chooser.host.resolutions.get(

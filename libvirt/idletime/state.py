@@ -54,7 +54,9 @@ class DomainState:
     place, why: the decision (conf.rules.Decision). resources, devices, unresolved: what it should have, each as a table
     with the plan's fields ("class" for class_). in_force: whether QEMU has that; problems say why not. query: what
     query-idletime returned then, None if QEMU does not know it. looked: when, in seconds since 1970. asked: what its guest
-    asks for and is granted. socket: of QMP, where no libvirt has started it; then run is 0 and policy "".
+    asks for and is granted. enforced, better: which policy holds it and why, and what would be better, in words; "" is not
+    known. suspends: whether it is stopped while the foreground needs what it uses. stopped: why it is so now, "" is not.
+    socket: of QMP, where no libvirt has started it; then run is 0 and policy "".
     """
 
     uuid: str
@@ -74,6 +76,10 @@ class DomainState:
     query: tuple[Mapping[str, Any], ...] | None = None
     asked: str = ""
     socket: str = ""
+    enforced: str = ""
+    better: str = ""
+    suspends: bool = False
+    stopped: str = ""
 
 
 @dataclass(frozen=True)

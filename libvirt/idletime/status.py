@@ -4,13 +4,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from . import observed, resolve, verdict
 from .conf.rules import Decision, Rules, decide_xml
+from .enforced import carried_out, choice_of
 from .errors import MonitorError, PolicyError, Severity
 from .facts import RUN_DIR, DevicePlan, Plan, ResourcePlan
+from .hostd import stopped
 from .hostd.act import STOCK, STOCK_SEEN
 from .observed import ObserverState
 from .policy.model import Class
@@ -75,7 +77,9 @@ class ResourceStatus:
 class DomainStatus:
     """One domain. class_ None: it is nobody's, and not attached. by: who says so ("domain", "rule", "default"), why in words.
     in_force: whether QEMU has what the policy wants; None is unknown. asked: what its guest asks for. figures_at: when
-    idletimed took the figures, in seconds since 1970; None: they are QEMU's of now, or there are none."""
+    idletimed took the figures, in seconds since 1970; None: they are QEMU's of now, or there are none. enforced: which policy
+    holds it and why, as the end of a sentence about it; better: what would let a better one hold. suspends: whether it is
+    stopped while the foreground needs what it uses. stopped: why idletimed has stopped it, as its XML says."""
 
     name: str
     uuid: str
@@ -91,6 +95,10 @@ class DomainStatus:
     problems: tuple[str, ...] = ()
     asked: str = ""
     figures_at: float | None = None
+    enforced: str = ""
+    better: str = ""
+    suspends: bool = False
+    stopped: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         return {key.rstrip("_"): value for key, value in asdict(self).items()}
@@ -109,6 +117,7 @@ class Told:
     said: DomainState | None = None  # by idletimed, of this run and this policy
     old: bool = False  # the figures are those of idletimed's look
     observers: Mapping[str, ObserverState] = field(default_factory=dict)  # by resource
+    enforced: tuple[str, str, bool] = ("", "", False)  # as in DomainStatus: enforced, better, suspends
 
 
 def build(name: str, uuid: str, state: str, persistent: bool, facts: Told) -> DomainStatus:
@@ -126,7 +135,8 @@ def build(name: str, uuid: str, state: str, persistent: bool, facts: Told) -> Do
                 *_unobserved(resources, facts)]
     return DomainStatus(name, uuid, state, persistent, policy.class_.value, policy.control.value, by, why,
                         _in_force(facts, todo), devices, resources, tuple(dict.fromkeys(problems)),
-                        facts.said.asked if facts.said else "", facts.said.looked if facts.said and facts.old else None)
+                        facts.said.asked if facts.said else "", facts.said.looked if facts.said and facts.old else None,
+                        *facts.enforced)
 
 
 def _in_force(facts: Told, todo: Steps | None) -> bool | None:
@@ -205,6 +215,11 @@ def facts_of(xml: str, host: resolve.Host, monitor: Monitor | None, run_dir: str
     facts.problems, facts.left_out = [str(finding) for finding in wrong], bool(wrong)
     if monitor is not None and found.plan.devices:
         _ask(monitor, facts)
+    if found.policy is not None:
+        choice = choice_of(found.policy, found.devices, found.plan, not facts.stock)
+        facts.plan, facts.enforced = carried_out(choice, found.plan), (choice.why, choice.remedy, choice.suspend)
+        if choice.suspend:
+            facts.stock, facts.problems = False, [one for one in facts.problems if one != STOCK]
     return facts
 
 
@@ -229,7 +244,9 @@ def sample(domain: Any, state: str, xml: str, host: resolve.Host, numbers: bool,
         facts.old = False
         _ask(monitor, facts)
     facts.observers = observed.read(run_dir) if running else {}
-    return build(domain.name(), domain.UUIDString(), state, bool(domain.isPersistent()), facts)
+    found = build(domain.name(), domain.UUIDString(), state, bool(domain.isPersistent()), facts)
+    record = stopped.of_domain(read(xml)) if state == "paused" else None
+    return found if record is None else replace(found, stopped=record.why)
 
 
 def said_of(xml: str, run: int, uuid: str, run_dir: str) -> DomainState | None:
@@ -250,4 +267,5 @@ def _told(xml: str, said: DomainState, known: Rules) -> Told | None:
         return None
     if decision.class_ != said.class_:
         return None  # a file below /etc/idletime has changed since
-    return Told(decision, plan, said.query, False, list(said.problems), bool(said.problems), said, True)
+    return Told(decision, plan, said.query, False, list(said.problems), bool(said.problems), said, True,
+                enforced=(said.enforced, said.better, said.suspends))

@@ -68,6 +68,7 @@ TWO = (vm(name="a"), vm(name="b", generations=(Generation("sda", 4, (3,)),)))
         ("emulator", host(emulator(knows=STOCK, program_knows=STOCK)), "error", "so it is not background"),
         ("emulator", host(emulator(knows=OLD)), "warning", "cannot attach devices while it runs"),
         ("emulator", host(replace(emulator(knows=STOCK), class_="none")), "note", "knows nothing of Idletime"),
+        ("emulator", host(replace(emulator(knows=STOCK), suspends=True)), "note", "so it is stopped as a whole"),
         ("emulator", host(emulator(knows=None)), "note", "was not asked"),
         ("emulator", host(emulator(replaced=True)), "note", "which was replaced since"),
         ("generations", replace(WELL, domains=TWO), "warning", "of the other (3: a; 4: b)"),

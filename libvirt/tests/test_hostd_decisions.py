@@ -162,6 +162,8 @@ def test_channel_path() -> None:
     ("uri = 1", "uri is 1: it must be of type str"),
     ("resync-seconds = true", "resync-seconds is True: it must be of type int"),
     ("resync-seconds = 1", "resync-seconds is 1: use 10 to 86400"),
+    ("[suspend]\nrule = 'never'", "suspend.rule is 'never': use eii or ipd"),
+    ("[suspend]\ncpu-percent = 101", "suspend.cpu-percent is 101: use 0 to 100"),
     ("uri", "idletimed.toml: "),
 ])
 def test_wrong_settings(tmp_path: Path, text: str, complaint: str) -> None:

@@ -17,7 +17,7 @@ from fakes import FakeQemu, device, resource, stock
 from idletime import state
 from idletime.conf.rules import Rules
 from idletime.errors import MonitorError
-from idletime.hostd import act, native, settle, wish
+from idletime.hostd import act, native, settle, stopped, wish
 from idletime.hostd.protocol import QueueWish, Wish
 from idletime.hostd.settings import Settings
 from idletime.policy import Class, Policy
@@ -183,6 +183,71 @@ def test_a_stock_emulator(look: Look, tmp_path: Path) -> None:
     assert not told(tmp_path).in_force and told(tmp_path).query is None
 
 
+# ---- stopped as a whole
+
+def enforced(how: str, class_: str = "background", inner: str = "") -> str:
+    return policy(class_, inner=inner).replace("class=", f"enforce='{how}' class=", 1)
+
+
+def test_who_is_stopped_as_a_whole_is_not_held(look: Look, tmp_path: Path) -> None:
+    """Nobody speaks to its QEMU; what QEMU had of ours before, it loses."""
+    one = Domain(enforced("suspend"))
+    looked = look(one)
+    assert looked.choice is not None and looked.choice.suspend and looked.background and one.qemu.sent == []
+    (access,) = looked.accesses
+    assert (access.counted, access.resource, access.arena) == ("vda", "sda", str(tmp_path / "run/sda"))
+    assert told(tmp_path).in_force and told(tmp_path).suspends and "(enforce='suspend')" in told(tmp_path).enforced
+    one.xml = LIVE.format(policy=policy(), more="")
+    assert look(one).choice.interval and one.qemu.state  # type: ignore[union-attr]
+    one.xml = LIVE.format(policy=enforced("suspend"), more="")
+    assert look(one).choice.suspend and one.qemu.state == {}  # type: ignore[union-attr]
+
+
+def test_a_stock_emulator_is_stopped_with_auto(look: Look, tmp_path: Path) -> None:
+    one = Domain(enforced("auto"), stock())
+    looked = look(one)
+    assert looked.problems == () and looked.choice is not None and looked.choice.suspend and looked.grant.plan.devices == ()
+    assert told(tmp_path).in_force and told(tmp_path).better == "start it with Idletime's QEMU"
+
+
+def test_a_guest_that_lowers_its_vm(look: Look) -> None:
+    """As foreground on the board it would stop itself."""
+    one = Domain(enforced("suspend", "foreground", DEMOTE), more=CHANNEL)
+    assert one.qemu.state == {} and not look(one).choice.suspend  # type: ignore[union-attr]
+    assert one.qemu.state == {"virtio-disk0": ("sda", "foreground", "")}
+    looked = look(one, Wish(True))
+    assert looked.choice.suspend and looked.background and one.qemu.state == {}  # type: ignore[union-attr]
+    looked = look(one, Wish(False))
+    assert not looked.choice.suspend and one.qemu.state  # type: ignore[union-attr]
+
+
+def test_who_does_not_answer_has_a_policy_still(look: Look, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look that says nothing of it lets nobody go on. That there is no policy is an answer."""
+    record = f"<s:stopped xmlns:s='{stopped.NAMESPACE}' seconds='4' why='sda'/>"
+    one = Domain(enforced("auto") + record)
+
+    def hang(*_: Any) -> None:
+        raise MonitorError("libvirt refused a monitor command: the line is cut")
+
+    monkeypatch.setattr(one.qemu, "execute", hang)
+    looked = look(one)
+    assert (looked.failed, looked.choice, looked.stopped) == (True, None, stopped.Record(4, "sda"))
+    wrong = Domain(policy("idle") + record)
+    assert (look(wrong).choice, look(wrong).stopped) == (None, stopped.Record(4, "sda"))
+    gone = look(Domain(record))
+    assert gone.choice is not None and not gone.choice.suspend and gone.stopped is not None
+
+
+def test_status_says_that_it_is_stopped(look: Look, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A record of one that runs is from between two acts."""
+    one = Domain(enforced("suspend") + f"<s:stopped xmlns:s='{stopped.NAMESPACE}' seconds='4' why='sda'/>")
+    look(one)
+    assert told(tmp_path).stopped == ""
+    monkeypatch.setattr(one, "info", lambda: [libvirt.VIR_DOMAIN_PAUSED])
+    look(one)
+    assert told(tmp_path).stopped == "sda"
+
+
 def test_a_wrong_policy_changes_nothing(look: Look, tmp_path: Path) -> None:
     one = Domain(policy())
     look(one)
@@ -294,6 +359,18 @@ def test_the_share_goes_back_to_what_it_was(look: Look) -> None:
     assert "i:cpu" not in one.xml
     look(one)
     assert one.set == {"cpu_shares": 50} and native.NAMESPACE not in one.xml
+
+
+def test_a_promoted_vm_gets_its_processors_back(look: Look) -> None:
+    """`mark foreground` changes the class alone."""
+    inner = "<i:cpu class='minimal'/>"
+    one = Domain(policy(inner=inner))
+    one.setSchedulerParametersFlags({"cpu_shares": 50}, 0)
+    look(one)
+    assert one.set == {"cpu_shares": native.MIN_SHARES}
+    one.xml = one.xml.replace('class="background"', 'class="foreground"')
+    look(one)
+    assert one.set == {"cpu_shares": 50} and "minimal" in one.xml
 
 
 def test_a_share_of_cgroup_v2(look: Look, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,7 +89,7 @@ def text_of(facts: Facts, ledger: Ledger | None = None) -> str:
 
 METRICS_OF_THE_MOMENT = ("idletime_daemon_tick_age_seconds", "idletime_daemon_facts_age_seconds",
                          "idletime_daemon_scrapes_total", "idletime_daemon_refused_scrapes_total")
-ALL = Facts((vm(7), vm(9, name="web", uuid="0-2")),
+ALL = Facts((vm(7), vm(9, name="web", uuid="0-2", suspends=True, stopped="disk sda: background 50%")),
             (ObserverState("sda", "disk", "/dev/sda", True, True, ("x",)), ObserverState("nbd", "disk", problem="none")))
 
 
@@ -305,6 +305,13 @@ def test_reader_reads_what_changed(tmp_path: Path) -> None:
     state.remove_domain(str(tmp_path), "0-1")
     assert len(reader.read()[0]) == 1
     assert Reader(str(tmp_path / "absent")).read() == ({}, 0)
+
+
+def test_who_is_stopped_and_who_may_be() -> None:
+    """Of a VM that is never stopped, nothing."""
+    found = read(text_of(Facts((vm(name="a"), vm(name="b", uuid="0-2", suspends=True),
+                                vm(name="c", uuid="0-3", suspends=True, stopped="sda")))))
+    assert {key[1]: value for key, value in found.items() if key[0] == "idletime_vm_stopped"} == {"b": 0, "c": 1}
 
 
 def test_more_vms_than_there_is_room_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

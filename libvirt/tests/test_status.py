@@ -171,23 +171,40 @@ def test_explain_in_words(monkeypatch):
     own = Decision(Policy(Class.BACKGROUND), "domain", "its metadata has one")
     assert explain.lines(found, own, explain.explain(found)) == [
         "vm: background, by its own policy: its metadata has one",
+        "vm is held by the interval (enforce='interval')",
         "vm vda on sda (2 requests): is held: the preemption interval runs",
         "  interval left: 16.0 ms",
         "  foreground: web/vda (pid 7): last event 4.0 ms ago",
     ]
-    json.dumps(explain.as_dict(own, explain.explain(found)))
+    json.dumps(explain.as_dict(found, own, explain.explain(found)))
     bare = build(None, BARE)
     by_rule = Decision(Policy(Class.FOREGROUND), "rule", "name 'vm' fits 'v*'", "a.toml line 3")
     assert explain.lines(bare, by_rule, explain.explain(bare)) == [
         "vm: foreground, by the rule in a.toml line 3: name 'vm' fits 'v*'",
         "vm: no policy, so nothing of it is ever held",
     ]
-    assert explain.as_dict(by_rule, [])["policy"] == {
+    assert explain.as_dict(bare, by_rule, [])["policy"] == {
         "class": "foreground",
         "by": "rule",
         "why": "name 'vm' fits 'v*'",
         "place": "a.toml line 3",
     }
+
+
+def test_a_vm_that_is_stopped_as_a_whole(capsys):
+    """What QEMU has of ours it shall not have; a stock one is no problem then."""
+    whole = XML.replace("class='background'", "class='background' enforce='suspend'")
+    found = build(running(), whole)
+    assert (found.suspends, found.devices, found.in_force) == (True, (), False)
+    text = "is stopped as a whole while the foreground needs what it uses (enforce='suspend')"
+    assert explain.lines(found, None, []) == [
+        f"vm {text}", "  remedy: write enforce='auto': an interval wastes less where it can hold"]
+    show.status([found])
+    assert f"vm {text}\n" in capsys.readouterr().err
+    auto = build(stock(), whole.replace("suspend", "auto"))
+    assert (auto.suspends, auto.problems) == (True, ())
+    assert auto.enforced.endswith("its QEMU is stock (enforce='auto')")
+    assert explain.as_dict(auto, None, [])["held"]["remedy"] == "start it with Idletime's QEMU"
 
 
 def test_resources_of_domains_and_of_arenas(tmp_path):

@@ -16,6 +16,7 @@ from .. import doctor, domains, explain, hostview, observed, policy, resolve, se
 from ..conf import resources as resources_d
 from ..conf import rules
 from ..domains import HostError
+from ..enforced import carried_out, choice_of
 from ..errors import Exit, PolicyError, Severity
 from ..policy import edit
 from ..resolve.tree import Tree
@@ -50,7 +51,10 @@ def check(options: _Arguments) -> int:
     found = of_domain(xml, rules.load(tree), resolve.Host(options.root, given.lookup), options.run_dir, given.running)
     if errors := [finding for finding in found.findings if finding.severity is Severity.ERROR]:
         raise PolicyError(errors)
-    lines = [str(found.decision), *map(str, found.findings), *show.plan_lines(found.plan)]
+    choice = choice_of(found.policy, found.devices, found.plan, True)
+    found = replace(found, plan=carried_out(choice, found.plan))
+    why = [f"the VM {choice.why}"] if choice.suspend else []
+    lines = [str(found.decision), *map(str, found.findings), *show.plan_lines(found.plan), *why]
     show.result(options, {"policy": found.policy is not None, **_judged(found)}, lines)
     return Exit.FIT if found.plan.unresolved else Exit.SETTINGS if wrong else Exit.OK
 
@@ -248,7 +252,7 @@ def explain_(options: _Arguments) -> int:
     one, decision = subject.status(), subject.decision()
     show.findings(subject.known.findings)
     explained = explain.explain(one)
-    show.result(options, explain.as_dict(decision, explained), explain.lines(one, decision, explained))
+    show.result(options, explain.as_dict(one, decision, explained), explain.lines(one, decision, explained))
     return Exit.SETTINGS if subject.known.findings else Exit.OK
 
 

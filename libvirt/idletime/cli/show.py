@@ -127,6 +127,10 @@ def status(found: Sequence[DomainStatus]) -> None:
     for one in found:
         for problem in (*one.problems, *([f"its guest asks for: {one.asked}"] if one.asked else ())):
             print(f"{one.name}: {problem}", file=sys.stderr)
+        if one.suspends:
+            print(f"{one.name} {one.enforced}", file=sys.stderr)
+        if one.stopped:
+            print(f"{one.name}: idletimed has stopped it: {one.stopped}", file=sys.stderr)
 
 
 def _rows(one: DomainStatus) -> list[tuple[Any, ...]]:

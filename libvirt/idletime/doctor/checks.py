@@ -101,6 +101,8 @@ def _emulator(facts: HostFacts) -> _Found:
 
 def _not_ours(one: DomainFacts, emulator: Emulator) -> Diagnosis:
     message = f"its QEMU ({emulator}) is {_WHAT[str(emulator.knows)]}"
+    if one.suspends:
+        return _note(one.name, f"{message}, so it is stopped as a whole while the foreground needs what it uses", _RESTART, 5)
     message += f", so it is not {one.class_}" if one.attached else ""
     if emulator.program_knows == STOCK:
         remedy = f"install Idletime's qemu-system-x86 ({emulator.path} is stock, too), then {_RESTART}"

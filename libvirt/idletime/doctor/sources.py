@@ -90,7 +90,7 @@ def _domain(domain: Any, look: _Look) -> DomainFacts | None:
         return DomainFacts(
             name, running, class_, emulator, nics, left_out, tuple(_generations(have)),
             _compiled(root) or _compiled(read(stored)), _confined(root), wrong, said.problems if said else (),
-            tuple(_beyond(devices, have, look.host)) if running else ())
+            tuple(_beyond(devices, have, look.host)) if running else (), said is not None and said.suspends)
     return None
 
 

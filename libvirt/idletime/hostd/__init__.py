@@ -13,6 +13,9 @@
     watched     what observers have to know of a VM: its part in resources, its cgroup, taps    /proc, /sys
     observe     which observers should run, on what, and whom they leave out      none
     observers   starts, finds, replaces and stops them                            processes
+    stopped     that it was idletimed who stopped a VM, kept in the live domain       libvirt
+    usage       what processors, disks and uplinks did, and what of it background did /proc, arenas, libvirt
+    police      stops whole background VMs while the foreground needs what they use   none
     wish        what a guest was granted, kept in the live domain                 none
     settle      brings one libvirt domain to what its policy says                 libvirt
     vms         brings one VM without libvirt to what rules say                   QMP

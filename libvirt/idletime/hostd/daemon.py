@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """idletimed: joins libvirt's events, guest agents and QEMUs.
 
-    idletimed [--config FILE] [--connect URI] [--debug]
+    idletimed [--config FILE] [--connect URI] [--debug] [--release]
 
 Events mark domains; a few threads settle the marked ones; agents' states are wishes that the next look takes into
-account. VMs without libvirt are looked at by the clock (folder.py). Nothing is kept here that is not in libvirt or in
+account. VMs without libvirt are looked at by the clock (folder.py). Some are stopped as a whole for a while (police.py), and go
+on when it ends. Nothing else is kept here that is not in libvirt or in
 QEMU: when it is down, all stays as it was set, and when it comes back it looks at everything once.
 """
 
@@ -23,10 +24,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import libvirt
+
 from .. import VERSION, state
 from ..conf import files, resources, rules
 from ..resolve.tree import Tree
-from . import alive, arena, native
+from . import alive, arena, native, stopped
 from . import settings as settings_room
 from .channel import Channel, Ears
 from .folder import Folder
@@ -36,6 +39,7 @@ from .host import Host, Listener
 from .metrics_look import Counts, Looks
 from .observe import decide
 from .observers import Observers
+from .police import Police
 from .protocol import State
 from .records import Records
 from .settings import Settings
@@ -79,6 +83,7 @@ class Daemon:
         self.counts = Counts()
         self.metrics = Looks(settings, self.counts, self.hands.connect)
         self.folder = Folder(settings, lambda: self.rules, self._say, self.observe, self.counts.look)
+        self.police = Police(self.hands.connect, settings.suspend)
         self.watch = Watch(self.touch_all)
         self.names: dict[str, str] = {}  # UUID of each domain that runs
         self.records = Records(native.RECORDS.get(settings.uri), self.rerouted)
@@ -150,6 +155,7 @@ class Daemon:
                 await self._sleep()
         finally:
             ticker.cancel()
+            await self.police.close()
             for channel in self.channels.values():
                 channel.close()
             self.metrics.close()
@@ -163,7 +169,7 @@ class Daemon:
             state.remove_daemon(self.settings.run_dir)
 
     def stop(self) -> None:
-        """End run(); QEMUs keep what they have."""
+        """End run(); QEMUs keep what they have, and VMs that were stopped go on."""
         self.stopping = True
         self.wake.set()
 
@@ -203,6 +209,7 @@ class Daemon:
 
     def _seen(self, uuid: str, looked: Looked, asked: Any) -> None:
         self._say(uuid, looked.name, looked.problems)
+        self.police.seen(uuid, looked)
         self._forget_name(uuid)
         if looked.active:
             self.names[looked.name] = uuid
@@ -244,6 +251,7 @@ class Daemon:
     def _forget(self, uuid: str) -> None:
         self._hang_up(uuid)
         self._forget_name(uuid)
+        self.police.forget(uuid)
         self.parts.pop(uuid, None)
         state.remove_domain(self.settings.run_dir, uuid)
         self.said.pop(uuid, None)
@@ -301,6 +309,8 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--config", type=Path, default=settings_room.FILE, metavar="FILE",
                         help=f"settings ({settings_room.FILE})")
     parser.add_argument("--connect", metavar="URI", help="libvirt to serve, instead of the setting")
+    parser.add_argument("--release", action="store_true",
+                        help="let VMs go on that an idletimed stopped which was killed, and end")
     parser.add_argument("--debug", action="store_true", help="say more")
     return parser.parse_args(argv)
 
@@ -334,8 +344,24 @@ def main(argv: list[str] | None = None) -> int:
         print(f"idletimed: error: another idletimed is at work in {settings.run_dir}; remedy: end that one", file=sys.stderr)
         return 1
     with contextlib.closing(os.fdopen(lock)):
+        if arguments.release:
+            return _release(settings)
         asyncio.run(_run(settings))
     return 0
+
+
+def _release(settings: Settings) -> int:
+    """Exit status: 0 nothing is stopped any more, 1 something is, or may be."""
+    libvirt.registerErrorHandler(lambda _context, _error: None, None)
+    try:
+        done, problems = stopped.release(libvirt.open(settings.uri)) if settings.uri else ([], [])
+    except libvirt.libvirtError as error:
+        done, problems = [], [f"{settings.uri}: {error.get_error_message()}; remedy: is libvirtd (or virtqemud) running?"]
+    for name in done:
+        print(f"domain '{name}' goes on")
+    for problem in problems:
+        print(f"idletimed: error: {problem}", file=sys.stderr)
+    return 1 if problems else 0
 
 
 if __name__ == "__main__":

@@ -120,6 +120,8 @@ def _of_vm(vm: Vm) -> Iterator[Sample]:
     yield "idletime_vm_info", (vm.name, vm.class_, vm.by), 1
     yield "idletime_vm_in_force", (vm.name,), vm.in_force
     yield "idletime_vm_problems", (vm.name,), vm.problems
+    if vm.stopped is not None:
+        yield "idletime_vm_stopped", (vm.name,), vm.stopped
     yield "idletime_vm_look_timestamp_seconds", (vm.name,), vm.looked
     for one in vm.resources or ():
         yield from _of_view((vm.name, one["name"]), one)

@@ -69,6 +69,8 @@ METRICS = (
            "1: QEMU has what the policy wants. 0: virt-idletime status says what it lacks."),
     Metric("idletime_vm_problems", "gauge", ("vm",),
            "What could not be carried out; virt-idletime status lists it, each with its remedy."),
+    Metric("idletime_vm_stopped", "gauge", ("vm",),
+           "1: idletimed has stopped it for the foreground (enforce); 1 most of the time: no idle time is left, move a VM."),
     Metric("idletime_vm_look_timestamp_seconds", "gauge", ("vm",),
            "When the VM's figures were taken, since 1970; old ones mean that its QEMU does not answer."),
     # ---- resources: sums over all VMs, since idletimed looks

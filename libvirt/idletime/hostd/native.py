@@ -16,7 +16,7 @@ from typing import Any
 import libvirt
 from lxml import etree
 
-from ..policy import CpuClass, Policy
+from ..policy import Class, CpuClass, Policy
 from ..xmltree import Element
 
 NAMESPACE, PREFIX = "urn:idletime:before:1", "idletimeb"
@@ -58,9 +58,9 @@ def pid_of(name: str, uri: str) -> int | None:
 
 def wanted(policy: Policy | None, live: Element, group: bool = False) -> dict[str, str]:
     """What a policy asks for. Where the domain's XML has a scheduler of its own, that stays. group: it has a cgroup of v2
-    that can be idle."""
+    that can be idle. A VM that was made foreground gets its processors back, whatever else its policy says."""
     values = {}
-    if policy is not None and policy.cpu is not None:
+    if policy is not None and policy.cpu is not None and policy.class_ is not Class.FOREGROUND:
         values[SHARES] = str(MIN_SHARES)
         if group:
             values[GROUP] = "1"

@@ -16,6 +16,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from ..police.suspend import Rule
+
 FILE = Path("/etc/idletime/idletimed.toml")
 
 
@@ -48,6 +50,16 @@ class Metrics:
 
 
 @dataclass(frozen=True)
+class Suspend:
+    """[suspend]: when whole background VMs are stopped. rule: how a stopped one comes back, "eii" (by probes) or "ipd" (when
+    the host is idle). cpu_percent, device_percent: below this share of the background there is contention; 0 is never."""
+
+    rule: str = "eii"
+    cpu_percent: int = 85
+    device_percent: int = 98
+
+
+@dataclass(frozen=True)
 class Settings:
     """The defaults are the documentation's."""
 
@@ -59,16 +71,18 @@ class Settings:
     resync_seconds: int = 300  # all domains are looked at again, were an event ever lost
     qmp: Qmp = Qmp()
     metrics: Metrics = Metrics()
+    suspend: Suspend = Suspend()
 
 
 _GONE = ("on-misfit", "on-uncompiled", "compile-on-define")
 """Settings of earlier versions, which compiled. They do not stop a daemon that was upgraded."""
 
 _SPANS = {"resync-seconds": (10, 86400), "qmp.look-seconds": (2, 86400),
-          "metrics.look-seconds": (2, 3600), "metrics.port": (0, 65535)}
+          "metrics.look-seconds": (2, 3600), "metrics.port": (0, 65535),
+          "suspend.cpu-percent": (0, 100), "suspend.device-percent": (0, 100)}
 
 
-_TABLES: dict[str, type] = {"qmp": Qmp, "metrics": Metrics}
+_TABLES: dict[str, type] = {"qmp": Qmp, "metrics": Metrics, "suspend": Suspend}
 
 
 def load(file: Path = FILE) -> Settings:
@@ -86,6 +100,8 @@ def load(file: Path = FILE) -> Settings:
     result = Settings(**_values(file, "", data, _types(Settings)), **tables)
     _check_name(file, result.qmp.name)
     _check_address(file, result.metrics.address)
+    if result.suspend.rule not in (one.value for one in Rule):
+        raise SettingsError(f"{file}: suspend.rule is '{result.suspend.rule}': use {' or '.join(one.value for one in Rule)}")
     return result
 
 

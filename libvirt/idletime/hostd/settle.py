@@ -22,14 +22,16 @@ from lxml import etree
 from .. import domains, resolve, state, verdict
 from ..conf import rules
 from ..devices import CHANNEL, channel_of
+from ..enforced import carried_out, choice_of
 from ..errors import Finding, IdletimeError, PolicyError, Severity
 from ..facts import Plan
+from ..police.enforce import Choice
 from ..policy import Policy
-from ..policy.model import Control
+from ..policy.model import Class, Control
 from ..policy.parse import find
 from ..qmp import DomainMonitor
 from ..xmltree import Element, read
-from . import act, arena, native, rights, watched, wish
+from . import act, arena, native, rights, stopped, usage, watched, wish
 from .protocol import Wish
 from .settings import Settings
 
@@ -56,6 +58,10 @@ class Looked:
     problems: tuple[str, ...] = ()
     failed: bool = False  # worth another try
     part: watched.Part | None = None  # what observers have to know of it
+    choice: Choice | None = None  # what holds it; None: this look does not say
+    background: bool = False  # as a whole
+    accesses: tuple[usage.Access, ...] = ()  # of a background VM: what it shares
+    stopped: stopped.Record | None = None  # it is in its XML that we stopped it
 
 
 def settle(connection: Any, uuid: str, wanted: Wish | None, settings: Settings, known: rules.Rules) -> Looked | None:
@@ -81,6 +87,7 @@ class _Job:
     failed: bool = False
     decision: rules.Decision | None = None
     have: list[dict[str, Any]] | None = None
+    choice: Choice | None = None
 
     def settled(self, wanted: Wish | None) -> Looked:
         name = self.domain.name()
@@ -88,11 +95,12 @@ class _Job:
         root = None
         with self._noting():
             root = read(domains.xml_of(self.domain))
-            looked = replace(looked, channel=channel_of(root) or None, pid=native.pid_of(name, self.settings.uri))
+            looked = replace(looked, stopped=stopped.of_domain(root), channel=channel_of(root) or None,
+                             pid=native.pid_of(name, self.settings.uri))
             looked = self._live(root, looked, wanted)
         if root is not None:
-            self._tell(root, looked.grant.plan)
-        return replace(looked, problems=tuple(self.problems), failed=self.failed)
+            self._tell(root, looked)
+        return replace(looked, problems=tuple(self.problems), failed=self.failed, choice=self.choice)
 
     @contextlib.contextmanager
     def _noting(self) -> Iterator[None]:
@@ -110,16 +118,21 @@ class _Job:
     def say(self, findings: Iterable[Finding]) -> None:
         self.problems += [str(finding) for finding in findings if finding.severity is not Severity.NOTE]
 
-    def _tell(self, root: Element, plan: Plan) -> None:
+    def _tell(self, root: Element, looked: Looked) -> None:
         """For everyone to read: what holds now."""
         own = None
         with contextlib.suppress(PolicyError):
             own = find(root)
         subject = state.Subject(self.domain.UUIDString(), self.domain.name(), self.domain.ID(), state.digest(own))
         decision = self.decision or rules.Decision(None, "domain", "it cannot be read")
-        told = state.described(subject, decision, plan, self.have, self.problems, time.time())
+        told = state.described(subject, decision, looked.grant.plan, self.have, self.problems, time.time())
+        told = replace(told, in_force=told.in_force and self.decision is not None)
+        if self.choice is not None and decision.policy is not None:
+            told = replace(told, enforced=self.choice.why, better=self.choice.remedy, suspends=self.choice.suspend)
+        if looked.stopped is not None and not looked.running:
+            told = replace(told, stopped=looked.stopped.why)
         with self._noting():
-            state.write_domain(self.settings.run_dir, replace(told, in_force=told.in_force and self.decision is not None))
+            state.write_domain(self.settings.run_dir, told)
 
     def _live(self, root: Element, looked: Looked, wanted: Wish | None) -> Looked:
         host = resolve.Host(lookup=domains.HostLookup(self.connection))
@@ -128,7 +141,9 @@ class _Job:
         self.decision, policy = found.decision, found.policy
         with self._noting():
             self.problems += native.bring(self.domain, root, policy, looked.pid)
-        if not found.plan.devices and not domains.tainted(self.domain):
+        choice = choice_of(policy, found.devices, found.plan, True)
+        if not carried_out(choice, found.plan).devices and not domains.tainted(self.domain):
+            self.choice, looked = choice, self._shared(looked, found, False, host)
             part = watched.part(looked.name, looked.pid, (), Plan(), None, host)
             return replace(looked, policy=policy, part=part)  # nobody has spoken to it yet, and there is nothing to say
         if policy is not None and policy.control is Control.DEMOTE and looked.channel is None:
@@ -136,11 +151,24 @@ class _Job:
         there = rights.devices(found.devices, found.plan)
         asked = self._recorded(root, policy, there, wanted)
         granted = rights.grant(policy, found.plan, there, asked)
+        choice = choice_of(policy, found.devices, found.plan, True, granted.background)
+        granted = replace(granted, plan=carried_out(choice, granted.plan))
         with self._noting():  # what QEMU has is told even if it cannot be changed
             self._arenas(root, found.plan)
             granted = self._bring(found.plan, granted, asked)
+            self.choice = choice_of(policy, found.devices, found.plan, self.have is not None, granted.background)
+            granted = replace(granted, plan=carried_out(self.choice, granted.plan))
+            if self.choice.suspend and act.STOCK in self.problems:
+                self.problems.remove(act.STOCK)  # it is stopped instead
+        looked = self._shared(looked, found, granted.background, host)
         part = watched.part(looked.name, looked.pid, found.devices, found.plan, self.have, host)
         return replace(looked, policy=policy, devices=there, grant=granted, wish=asked, part=part)
+
+    def _shared(self, looked: Looked, found: verdict.Verdict, lowered: bool, host: resolve.Host) -> Looked:
+        """What of the host's use is a background VM's."""
+        if found.policy is None or not (found.policy.class_ is Class.BACKGROUND or lowered):
+            return looked
+        return replace(looked, background=True, accesses=usage.accesses(found.policy, found.devices, found.plan, host))
 
     def _arenas(self, root: Element, plan: Plan) -> None:
         if not plan.resources:

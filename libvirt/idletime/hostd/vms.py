@@ -23,12 +23,16 @@ from ..conf import rules
 from ..conf.rules import NOT_ATTACHED
 from ..errors import Severity
 from ..facts import DISK, INTERFACE, DeviceFacts, Source
+from ..policy import Enforce
 from ..qmp import Monitor, SocketMonitor
 from . import act, arena, watched
 from .settings import Qmp, Settings
 
 SECONDS = 5.0
 """A look takes some 10 ms. Whose QEMU is busy with another client, or hangs, is looked at the next time."""
+
+_NOT_STOPPED = ("enforce='{}': a VM that no libvirt has started is not stopped, only held; remedy: write enforce='interval' in "
+                "rules.d, or run it with libvirt")
 
 _BLK, _NET = re.compile(r"virtio-blk(-pci|-ccw|-device)?(-(non-)?transitional)?"), re.compile(
     r"virtio-net(-pci|-ccw|-device)?(-(non-)?transitional)?")
@@ -64,6 +68,8 @@ def settle(path: str, settings: Settings, known: rules.Rules) -> Vm:
         decision = rules.decide(rules.Facts(name, uuid, ""), None, known)
         found = verdict.of_devices(decision, devices_of(monitor), host := resolve.Host(), settings.run_dir)
         problems = [str(one) for one in found.findings if one.severity is not Severity.NOTE]
+        if found.policy is not None and found.policy.enforce is not Enforce.INTERVAL:
+            problems.append(_NOT_STOPPED.format(found.policy.enforce.value))
         who = arena.owner_of(settings.owner) if settings.owner else arena.Owner(monitor.peer.uid, monitor.peer.gid)
         for resource in found.plan.resources:
             arena.make(resource.path, who, arena.selinux_label)

@@ -61,22 +61,22 @@ def _use(tree: Tree, device: DeviceFacts, now: Mapping[str, Any], resource: str,
     found = host.resolve(device.source)
     use = (resource, path, device.kind, str(now["class"]), bool(now.get("seen", True)))
     if device.kind == DISK:
-        return Use(*use, _disks(tree, resource, device.source.name, found))
-    return Use(*use, _uplinks(tree, resource, found), _tap(tree, device), _apart(device, found))
+        return Use(*use, disks(tree, resource, device.source.name, found))
+    return Use(*use, uplinks(tree, resource, found), tap(tree, device), _apart(device, found))
 
 
-def _disks(tree: Tree, resource: str, source: str, found: Resolution) -> tuple[str, ...]:
+def disks(tree: Tree, resource: str, source: str, found: Resolution) -> tuple[str, ...]:
     """The disk that gives the resource its name; else the physical disks; the source itself where it is a block device and
     nobody knows what is below it."""
-    if tree.exists(f"{block.CLASS}/{resource}"):
+    if resource and tree.exists(f"{block.CLASS}/{resource}"):
         return (f"/dev/{resource}",)
     disks = tuple(f"/dev/{name}" for name in found.devices if tree.exists(f"{block.CLASS}/{name}"))
     return disks or ((tree.real(source),) if source.startswith("/") and tree.device_number(source) else ())
 
 
-def _uplinks(tree: Tree, resource: str, found: Resolution) -> tuple[str, ...]:
+def uplinks(tree: Tree, resource: str, found: Resolution) -> tuple[str, ...]:
     """The interface that gives the resource its name; else where the way out ends. Of a bridge with several ways out: these."""
-    if tree.exists(f"{net.CLASS}/{resource}") and not tree.exists(f"{net.CLASS}/{resource}/bridge"):
+    if resource and tree.exists(f"{net.CLASS}/{resource}") and not tree.exists(f"{net.CLASS}/{resource}/bridge"):
         return (resource,)
     last = next((name for name in reversed(found.trail) if "/" not in name and tree.exists(f"{net.CLASS}/{name}")), None)
     if last is None:
@@ -84,7 +84,7 @@ def _uplinks(tree: Tree, resource: str, found: Resolution) -> tuple[str, ...]:
     return found.devices if tree.exists(f"{net.CLASS}/{last}/bridge") else (last,)
 
 
-def _tap(tree: Tree, device: DeviceFacts) -> str:
+def tap(tree: Tree, device: DeviceFacts) -> str:
     names = sorted(device.names - {device.alias, device.target})
     return next((name for name in names if tree.exists(f"{net.CLASS}/{name}")), "")
 

@@ -31,9 +31,11 @@ class Through(str, enum.Enum):
 
     QEMU = "QEMU"              # virtio-blk, virtio-net of QEMU itself: can be held
     VHOST_USER = "vhost-user"  # another process serves it
+    VDPA = "vhost-vdpa"        # the same in the kernel or in hardware
     VFIO = "VFIO"              # the guest has the hardware
     VHOST = "vhost"            # the kernel; falls back to QEMU where that is ours
     OTHER = "other"            # IDE, SCSI, e1000: QEMU serves it, and nothing holds it
+    UNKNOWN = "not resolved"  # nobody knows what it shares
 
 
 @dataclass(frozen=True)

@@ -142,12 +142,12 @@ def _sum(uses: Iterable[Use]) -> Use:
 
 
 def _last(window: Sequence[Sample], since_s: float, seconds: float) -> Sample | None:
-    """What the last `seconds` saw; None where the time since since_s is shorter than that, or was not seen."""
-    if not window:
-        return None
-    begin = window[-1].at_s - seconds
-    seen = total(one for one in window if one.at_s - one.seconds >= begin - SLACK_S)
-    return seen if seen and seen.seconds >= seconds - SLACK_S and since_s <= begin + SLACK_S else None
+    """The last samples that are `seconds` together, or a little more; None where these began before since_s, or are too few."""
+    for number in range(1, len(window) + 1):
+        seen = total(window[-number:])
+        if seen and seen.seconds >= seconds - SLACK_S:
+            return seen if window[-number].at_s - window[-number].seconds >= since_s - SLACK_S else None
+    return None
 
 
 # ---- contention

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The policy element: model, units, parser, exact errors. Pure."""
 
+from ..police.enforce import Enforce
 from .model import AUTO, NAMESPACE, NONE, Class, Control, CpuClass, DevicePolicy, Policy
 from .parse import parse
 
-__all__ = ["AUTO", "NAMESPACE", "NONE", "Class", "Control", "CpuClass", "DevicePolicy", "Policy", "parse"]
+__all__ = ["AUTO", "NAMESPACE", "NONE", "Class", "Control", "CpuClass", "DevicePolicy", "Enforce", "Policy", "parse"]

@@ -22,7 +22,8 @@ _LOOKS: Mapping[str, Callable[[str], str]] = {
 }
 # Property -> (element, attribute).
 _PLACES = {**{property_: place for place, property_ in SETTINGS.items()},
-           "control": ("guest", "control"), "cpu": ("cpu", "class"), "soft-limit": ("memory", "soft-limit")}
+           "enforce": ("policy", "enforce"), "control": ("guest", "control"), "cpu": ("cpu", "class"),
+           "soft-limit": ("memory", "soft-limit")}
 
 SETTABLE = tuple(_PLACES)
 DEVICE_SETTABLE = ("resource", "class", "queues", "dscp")
@@ -53,7 +54,7 @@ def with_settings(policy: str, settings: Mapping[str, str]) -> str:
             raise _unknown(name, SETTABLE)
         element, attribute = _PLACES[name]
         looks = _LOOKS.get(name, str)(value)
-        child = _child(root, element, "resource", None)
+        child = root if element == "policy" else _child(root, element, "resource", None)
         _put(child, attribute, looks)
         if (name, looks) == ("auto", "no"):
             child.attrib.pop("budget", None)  # it means nothing without auto

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from . import units
 from .units import Form
 
-POLICY: Mapping[str, Form] = {"class": units.CLASS}
+POLICY: Mapping[str, Form] = {"class": units.CLASS, "enforce": units.ENFORCE}
 
 CHILDREN: Mapping[str, Mapping[str, Form]] = {
     "interval": {"us": units.INTERVAL, "auto": units.one_of("yes", "no"), "budget": units.BUDGET,

@@ -7,6 +7,8 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from ..police.enforce import Enforce
+
 NAMESPACE = "urn:idletime:policy:1"
 
 AUTO = "auto"  # resource='auto': found out from the host
@@ -65,6 +67,7 @@ class Policy:
     control: Control = Control.NONE
     cpu: CpuClass | None = None
     soft_limit_bytes: int | None = None
+    enforce: Enforce = Enforce.INTERVAL
     line: int | None = None
 
     def settings_of(self, resource: str) -> dict[str, int | bool]:

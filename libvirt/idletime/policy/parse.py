@@ -10,6 +10,7 @@ from typing import Any
 from lxml import etree
 
 from ..errors import Finding, Kind, PolicyError, Severity
+from ..police.enforce import Enforce
 from ..xmltree import Element, read
 from .grammar import CHILDREN, KEYS, POLICY, REQUIRED, SETTINGS, SWITCHES
 from .model import AUTO, NAMESPACE, NONE, Class, Control, CpuClass, DevicePolicy, Policy
@@ -182,6 +183,7 @@ def _build(element: Element, own: dict[str, Any], children: list[Values]) -> Pol
         control=Control(one.get("guest", {}).get("control", "none")),
         cpu=CpuClass(one["cpu"]["class"]) if "cpu" in one else None,
         soft_limit_bytes=one.get("memory", {}).get("soft-limit"),
+        enforce=Enforce(own.get("enforce", Enforce.INTERVAL.value)),
         line=element.sourceline,
     )
 

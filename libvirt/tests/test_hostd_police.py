@@ -1,0 +1,383 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Suspension in idletimed, with a libvirt that is played, files and a clock that are set: who is stopped, and who never."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import libvirt
+import pytest
+from lxml import etree
+
+from idletime.hostd import police as room
+from idletime.hostd import stopped, usage
+from idletime.hostd.hands import Hands
+from idletime.hostd.police import Police
+from idletime.hostd.settings import Suspend
+from idletime.hostd.settle import Looked
+from idletime.hostd.usage import Access, Seen
+from idletime.police.enforce import Choice
+from idletime.police.suspend import Mode, State
+
+RUNNING, PAUSED = libvirt.VIR_DOMAIN_RUNNING, libvirt.VIR_DOMAIN_PAUSED
+USER = libvirt.VIR_DOMAIN_PAUSED_USER
+STEP = 0.25
+SUSPEND, INTERVAL = Choice(False, True, False, "suspend"), Choice(True, False, False, "interval")
+ACCESS = (Access("disk", "vda", "", "", ("sda",)),)
+RECORD = stopped.Record(4, "sda & more")
+
+
+def failed(code: int, text: str = "no") -> libvirt.libvirtError:
+    error = libvirt.libvirtError(text)
+    error.err = (code, 0, text, 0, "", None, None, 0, 0)
+    return error
+
+
+class Vm:
+    """A domain: does 50 requests a step while it runs."""
+
+    def __init__(self, name: str = "b") -> None:
+        self.called, self.now, self.record, self.requests, self.there = name, (RUNNING, 1), None, 0, True
+        self.acts: list[str] = []
+        self.wrong: dict[str, libvirt.libvirtError] = {}
+
+    def name(self) -> str:
+        return self.called
+
+    def UUIDString(self) -> str:
+        return self.called
+
+    def isActive(self) -> bool:
+        return True
+
+    def state(self) -> tuple[int, int]:
+        return self.now
+
+    def metadata(self, _kind: int, uri: str, _flags: int) -> str:
+        assert uri == stopped.NAMESPACE
+        if self.record is None:
+            raise failed(libvirt.VIR_ERR_NO_DOMAIN_METADATA)
+        return self.record
+
+    def setMetadata(self, _kind: int, element: str | None, *_: Any) -> None:
+        self.do("record" if element else "clear")
+        self.record = element
+
+    def suspend(self) -> None:
+        assert self.record is not None, "the record comes first"
+        self.do("suspend")
+        self.now = (PAUSED, USER)
+
+    def resume(self) -> None:
+        assert self.now[0] == PAUSED
+        self.do("resume")
+        self.now = (RUNNING, 1)
+
+    def do(self, what: str) -> None:
+        if what in self.wrong:
+            raise self.wrong[what]
+        self.acts.append(what)
+
+    @property
+    def stops(self) -> list[str]:
+        acts, self.acts = self.acts, []
+        return [one for one in acts if one in ("suspend", "resume")]
+
+
+class World:
+    """A host of one processor and a disk, and its idletimed. away: libvirt does not answer."""
+
+    def __init__(self, root: Path, said: Suspend = Suspend()) -> None:
+        self.root, self.vms, self.now, self.disk, self.away = root, {"b": Vm()}, 100.0, 0, False
+        (root / "proc").mkdir()
+        self.police = Police(lambda: self, said, str(root))
+        self.police._task = asyncio.current_task()  # looks are made by hand
+        self.police._hands = Hands(lambda: self, 1, 1)
+        self.write()
+
+    def isAlive(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        pass
+
+    def lookupByUUIDString(self, uuid: str) -> Vm:
+        if self.away:
+            raise failed(libvirt.VIR_ERR_RPC, "the line is cut")
+        if uuid not in self.vms:
+            raise failed(libvirt.VIR_ERR_NO_DOMAIN)
+        return self.vms[uuid]
+
+    def listAllDomains(self, _flags: int) -> list[Vm]:
+        return list(self.vms.values())
+
+    def domainListGetStats(self, vms: list[Vm], _stats: int, _flags: int) -> list[tuple[Vm, dict[str, Any]]]:
+        return [(one, {"state.state": one.now[0], "state.reason": one.now[1], "cpu.time": 0, "block.count": 1,
+                       "block.0.name": "vda", "block.0.rd.reqs": one.requests}) for one in vms]
+
+    def write(self) -> None:
+        (self.root / "proc/stat").write_text("cpu 0 0 0 0 0 0 0 0 0 0\ncpu0 0 0 0 0 0 0 0 0 0 0\n")
+        (self.root / "proc/diskstats").write_text(f"8 0 sda {self.disk} 0 0 0 0 0 0 0 0 0\n")
+
+    def looked(self, choice: Choice | None = SUSPEND, uuid: str = "b", **more: Any) -> None:
+        record = stopped.Record(0, "") if self.vms[uuid].record else None
+        self.police.seen(uuid, Looked(uuid, True, choice=choice, background=choice is not None, accesses=ACCESS,
+                                      stopped=record, **more))
+
+    async def step(self, foreground: int = 0, count: int = 1) -> None:
+        """A quarter of a second with so many foreground requests, then a look, and what comes of it."""
+        for _ in range(count):
+            self.now += STEP
+            for one in self.vms.values():
+                one.requests += 50 if one.now[0] == RUNNING else 0
+                self.disk += 50 if one.now[0] == RUNNING else 0
+            self.disk += foreground
+            self.write()
+            await self.police._look()
+            await asyncio.gather(*self.police._acts)
+
+
+Play = Callable[[Callable[[World], Awaitable[None]]], None]
+
+
+@pytest.fixture
+def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Play:
+    """Run a scene."""
+
+    def run(scene: Callable[[World], Awaitable[None]]) -> None:
+        async def main() -> None:
+            world = World(tmp_path)
+            clock = SimpleNamespace(monotonic=lambda: world.now)
+            monkeypatch.setattr(room, "time", clock)
+            monkeypatch.setattr(usage, "time", clock)
+            await scene(world)
+            assert world.police._hands is not None
+            world.police._hands.close()
+
+        asyncio.run(asyncio.wait_for(main(), 20))
+
+    return run
+
+
+def test_stopped_beside_the_foreground_and_on_after_it(play: Play, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+
+    async def scene(world: World) -> None:
+        vm = world.vms["b"]
+        world.looked()
+        await world.step(count=8)
+        assert vm.stops == [], "alone"
+        await world.step(50)
+        assert vm.stops == ["suspend"]
+        assert stopped.record_of(vm) == stopped.Record(1, "disk sda: " + caplog.messages[0].split("disk sda: ")[1])
+        await world.step(50, 4)
+        assert vm.stops == ["resume"], "a probe after a second"
+        await world.step(50, 5)
+        assert vm.stops == ["suspend"] and stopped.record_of(vm).seconds == 2
+        await world.step(0, 20)
+        assert vm.stops == ["resume"] and vm.record is None
+        assert world.police.members["b"].state.mode is Mode.RUNNING
+
+    play(scene)
+    assert [one.split(":")[0] for one in caplog.messages] == ["domain 'b' is stopped", "domain 'b' goes on"]
+
+
+def test_what_the_host_itself_writes_now_and_then_is_no_foreground(play: Play) -> None:
+    """A request a step: a journal."""
+    async def scene(world: World) -> None:
+        world.looked()
+        await world.step(1, 40)
+        assert world.vms["b"].stops == []
+
+    play(scene)
+
+
+def test_who_was_paused_by_another_stays_so(play: Play) -> None:
+    async def scene(world: World) -> None:
+        vm = world.vms["b"]
+        world.looked()
+        vm.now = (PAUSED, USER)
+        await world.step(50, 20)
+        world.looked(INTERVAL)
+        await world.step(50, 4)
+        await world.police.close()
+        assert vm.acts == [] and vm.now[0] == PAUSED
+
+    play(scene)
+
+
+def test_it_is_paused_between_look_and_act(play: Play) -> None:
+    async def scene(world: World) -> None:
+        vm = world.vms["b"]
+        vm.now = (PAUSED, USER)
+        assert not stopped.stop(world, "b", RECORD)
+        assert vm.acts == [] and vm.record is None
+
+    play(scene)
+
+
+@pytest.mark.parametrize("choice", [INTERVAL, Choice(False, False, False, "foreground")])
+def test_a_policy_that_has_it_stopped_no_more(play: Play, choice: Choice) -> None:
+    """It goes on; what does not come through is tried again."""
+    async def scene(world: World) -> None:
+        vm = world.vms["b"]
+        world.looked()
+        await world.step(50, 7)
+        assert vm.stops == ["suspend"]
+        vm.wrong["resume"] = failed(libvirt.VIR_ERR_OPERATION_TIMEOUT)
+        world.looked(choice)
+        await world.step(50, 3)
+        assert vm.now[0] == PAUSED and vm.record
+        vm.wrong.clear()
+        await world.step(50)
+        assert vm.stops == ["resume"] and vm.record is None
+        assert not world.police.members["b"].active
+
+    play(scene)
+
+
+def test_a_look_that_came_to_nothing_says_nothing(play: Play) -> None:
+    """libvirtd is killed in the middle of one: whoever was stopped is so still, and goes on when the foreground has ended."""
+    async def scene(world: World) -> None:
+        vm = world.vms["b"]
+        world.looked()
+        await world.step(50, 7)
+        world.away = True
+        world.looked(None, failed=True)
+        await world.step(50, 8)
+        world.away = False
+        assert vm.stops == ["suspend"] and vm.record
+        world.looked(None, failed=True)
+        assert world.police.members["b"].meant
+        await world.step(0, 12)
+        assert vm.stops == ["resume"] and vm.record is None
+
+    play(scene)
+
+
+def test_the_next_idletimed_knows_who_stopped_it(play: Play) -> None:
+    """Even where its first look at the VM came to nothing; but not where the policy says otherwise."""
+    async def scene(world: World) -> None:
+        vm = world.vms["b"]
+        vm.now, vm.record = (PAUSED, USER), stopped.to_xml(RECORD)
+        world.looked(None, failed=True)
+        await world.step(0)
+        assert vm.stops == [] and world.police.members["b"].state == State(Mode.STOPPED, world.now, 4)
+        await world.step(0, 17)
+        assert vm.stops == ["resume"] and vm.record is None
+        vm.now, vm.record = (PAUSED, USER), stopped.to_xml(RECORD)
+        world.police.forget("b")
+        world.looked(INTERVAL)
+        await world.step(0)
+        assert vm.stops == ["resume"] and vm.record is None
+
+    play(scene)
+
+
+def test_a_stop_that_came_half_through(play: Play) -> None:
+    """The record is there and the VM runs: it is taken out, so that nobody's pause is taken for ours later."""
+    async def scene(world: World) -> None:
+        vm = world.vms["b"]
+        vm.wrong["suspend"] = failed(libvirt.VIR_ERR_RPC)
+        world.looked()
+        await world.step(50, 6)
+        assert vm.record and vm.now[0] == RUNNING
+        vm.wrong.clear()
+        await world.step(0)
+        assert vm.record is None and vm.stops == []
+
+    play(scene)
+
+
+def test_an_answer_that_was_lost(play: Play) -> None:
+    """It was stopped, and we were not told."""
+    async def scene(world: World) -> None:
+        vm = world.vms["b"]
+        world.looked()
+        await world.step(50, 4)
+        stop = vm.suspend
+
+        def half() -> None:
+            stop()
+            raise failed(libvirt.VIR_ERR_RPC)
+
+        vm.suspend = half  # type: ignore[method-assign]
+        await world.step(50, 3)
+        assert vm.stops == ["suspend"] and world.police.members["b"].state.mode is Mode.STOPPED
+        await world.step(0, 12)
+        assert vm.stops == ["resume"] and vm.record is None
+
+    play(scene)
+
+
+def test_somebody_lets_it_go_on(play: Play) -> None:
+    """No record is left behind, and it is judged anew."""
+    async def scene(world: World) -> None:
+        vm = world.vms["b"]
+        world.looked()
+        await world.step(50, 7)
+        vm.now = (RUNNING, 1)
+        await world.step(0, 2)
+        assert vm.record is None and world.police.members["b"].state.mode is Mode.RUNNING
+
+    play(scene)
+
+
+def test_all_go_on_when_idletimed_ends(play: Play) -> None:
+    async def scene(world: World) -> None:
+        vm = world.vms["b"]
+        world.looked()
+        await world.step(50, 7)
+        world.police._task = None
+        await world.police.close()
+        assert vm.stops == ["suspend", "resume"] and vm.record is None
+
+    play(scene)
+
+
+@pytest.mark.parametrize("reason, done", [
+    (libvirt.VIR_DOMAIN_PAUSED_IOERROR, False), (libvirt.VIR_DOMAIN_PAUSED_MIGRATION, False),
+    (libvirt.VIR_DOMAIN_PAUSED_UNKNOWN, True)])
+def test_who_waits_for_something_else_is_not_resumed(reason: int, done: bool) -> None:
+    vm = Vm()
+    vm.now, vm.record = (PAUSED, reason), stopped.to_xml(RECORD)
+    assert stopped._go_on(vm) is done and (vm.record is None) is done
+
+
+def test_release() -> None:
+    """Names, and what was not possible, each with its remedy."""
+    ours, another, bad = Vm("ours"), Vm("another"), Vm("bad")
+    ours.now, ours.record = (PAUSED, USER), stopped.to_xml(RECORD)
+    another.now = (PAUSED, USER)
+    bad.now, bad.record, bad.wrong = (PAUSED, USER), stopped.to_xml(RECORD), {"resume": failed(1, "refused")}
+    host = SimpleNamespace(listAllDomains=lambda _flags: [ours, another, bad])
+    assert stopped.release(host) == (["ours"], ["domain 'bad': refused; remedy: try again, or virsh resume bad"])
+    assert another.acts == [] and another.now[0] == PAUSED
+
+
+@pytest.mark.parametrize("text, record", [
+    (stopped.to_xml(RECORD), RECORD), ("<stopped seconds='x' why='a'/>", stopped.Record(0, "a")),
+    ("<stopped seconds='nan'/>", stopped.Record(0, "")), ("<stopped seconds='1e9'/>", stopped.Record(3600, ""))])
+def test_records(text: str, record: stopped.Record) -> None:
+    element = etree.fromstring(text)
+    element.tag = f"{{{stopped.NAMESPACE}}}stopped"
+    domain, metadata = etree.Element("domain"), etree.Element("metadata")
+    domain.append(metadata)
+    assert stopped.of_domain(domain) is None
+    metadata.append(element)
+    assert stopped.of_domain(domain) == record
+
+
+@pytest.mark.parametrize("mode, seen, then", [
+    (Mode.RUNNING, Seen(runs=True), Mode.RUNNING), (Mode.STOPPED, Seen(runs=True), Mode.RUNNING),
+    (Mode.PROBING, Seen(runs=True), Mode.PROBING), (Mode.RUNNING, Seen(paused=True), None),
+    (Mode.STOPPED, Seen(paused=True), None), (Mode.STOPPED, Seen(), None),
+    (Mode.PROBING, Seen(paused=True, record=RECORD), Mode.STOPPED),
+    (Mode.STOPPED, Seen(paused=True, record=RECORD), Mode.STOPPED)])
+def test_met(mode: Mode, seen: Seen, then: Mode | None) -> None:
+    state = room.met(State(mode, 1), seen, 2)
+    assert (state and state.mode) == then
