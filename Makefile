@@ -173,7 +173,7 @@ prometheus: ## Fetch Debian's Prometheus into build/prometheus, for tests of met
 .PHONY: libvirt
 libvirt: venv prometheus ## Run the tests of the libvirt room: policy, plan, resolution, idletimed, virt-idletime.
 	@$(heading) 'Policy in domain XML'
-	$(MAKE) -C libvirt check PYTHON=$(abspath $(python))
+	$(MAKE) -C libvirt check PYTHON=$(abspath $(python)) PYTEST_ARGS='$(again) $(PYTEST_ARGS)'
 
 .PHONY: confinement
 confinement: ## Check the AppArmor abstractions, the SELinux module and the units; nothing is loaded.
@@ -195,7 +195,7 @@ test-libvirt-13: ## Run the libvirt tests with Debian 13's libvirt, in a root fi
 .PHONY: machine
 machine: ## Run the machine tests (qtest, virtual time) against the built QEMU.
 	@$(heading) 'Machine tests in virtual time'
-	tests/machine/run
+	IDLETIME_AGAIN=1 tests/machine/run
 
 .PHONY: e2e
 e2e: prometheus ## Run the end-to-end tests with real guests.
