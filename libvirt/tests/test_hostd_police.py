@@ -95,7 +95,7 @@ class World:
         self.root, self.vms, self.now, self.disk, self.away = root, {"b": Vm()}, 100.0, 0, False
         (root / "proc").mkdir()
         self.police = Police(lambda: self, said, str(root))
-        self.police._task = asyncio.current_task()  # looks are made by hand
+        self.police._task = asyncio.create_task(asyncio.Event().wait())  # looks are made by hand
         self.police._hands = Hands(lambda: self, 1, 1)
         self.write()
 
