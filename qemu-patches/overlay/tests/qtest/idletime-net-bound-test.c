@@ -110,6 +110,16 @@ static void test_one(void)
     done(&b);
 }
 
+static void await_none_in_service(Bench *b)
+{
+    int64_t end_us = g_get_monotonic_time() + 15 * G_USEC_PER_SEC;
+
+    while (nic_number(b->nic, "in-service")) {
+        g_assert_cmpint(g_get_monotonic_time(), <, end_us);
+        nic_settle(b->m);
+    }
+}
+
 static void test_two(void)
 {
     Bench b = bench("max-inflight=2", ON "background");
@@ -120,6 +130,15 @@ static void test_two(void)
     g_assert_cmpint(seen(&b), ==, 3);
     g_assert_cmpint(nic_number(b.nic, "in-service"), ==, 2);
     g_assert_cmpint(tap_sndbuf(b.tap), ==, LEAST + 2 * TRUE_SIZE);
+    uplink_drain();
+    await_none_in_service(&b);
+    /* Both have given back what they had: there is room for two again. */
+    uplink_hold(FULL + 4);
+    for (int i = 4; i <= 6; i++) {
+        background(&b, i);
+        g_assert_cmpint(seen(&b), ==, i);
+    }
+    g_assert_cmpint(nic_number(b.nic, "in-service"), ==, 2);
     uplink_drain();
     done(&b);
 }
