@@ -28,6 +28,7 @@ from tests.framework.guest import Load
 from tests.framework.interrupt import exit_status
 from tests.framework.qemu import Boot
 from tests.report import plot, table
+from tests.testbed import observer
 from tests.testbed.disk import Model
 
 DISK = Model(model="fixed", size="1G", service_us=5000)
@@ -113,7 +114,7 @@ class Demo:
 
     def _measure_stock(self, boot: Boot) -> None:
         """The same with a foreground on stock QEMU, where this machine lets us look into its kernel."""
-        lacking = stockpair.missing()
+        lacking = observer.missing_beside_stock()
         if lacking:
             print(f"Left out, foreground on stock QEMU: {lacking}", flush=True)
             return

@@ -10,8 +10,6 @@ One JSON line a run, raw latencies beside it; what is there is not run again. `p
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
 import sys
 import tempfile
 import time
@@ -26,12 +24,12 @@ from tests.bench import pair
 from tests.bench.alternate import UNPATCHED
 from tests.bench.resume import ResultsFile, work_off
 from tests.framework import accel, host, paths, run_folder
-from tests.framework.guest import SAMPLES
 from tests.framework.interrupt import exit_status
 from tests.framework.qemu import Machine
 from tests.report import observed as report
 from tests.testbed import observer
 from tests.testbed.attach import RESOURCE
+from tests.testbed.hostload import HostLoad
 
 WAYS = ("slot", "stock", "process")
 """Of the foreground: both VMs patched, stock QEMU with the observer, a process of the host with the observer."""
@@ -81,31 +79,6 @@ def plan(repeats: int) -> list[Cell]:
     return cells
 
 
-class HostLoad:
-    """The guests' load generator as a process of the host."""
-
-    def __init__(self, folder: Path, device: str, **parameters: object) -> None:
-        self._latencies = folder / "latencies"
-        values = {**parameters, "device": device, "latency_file": self._latencies}
-        options = [word for name, value in values.items() for word in (f"--{name.replace('_', '-')}", str(value))]
-        self._limit = float(str(parameters["seconds"])) + pair.LATE_SECONDS
-        self._process = subprocess.Popen([str(paths.find_tool("idleload", "loadgen")), *options], stdout=subprocess.PIPE, text=True)
-
-    def result(self) -> dict[str, Any]:
-        """Its report, at its end."""
-        try:
-            output, _ = self._process.communicate(timeout=self._limit)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-            raise
-        return dict(json.loads(output.splitlines()[-1]))
-
-    def samples(self) -> np.ndarray:
-        """As those of guests."""
-        return np.frombuffer(self._latencies.read_bytes(), SAMPLES)
-
-
 class Rig:
     """The VMs and the observer."""
 
@@ -144,7 +117,7 @@ class Rig:
 
     def _foreground(self, way: str, load: dict[str, Any]) -> Any:
         machine: Machine | None = self.foreground.get(way)
-        return machine.guest.load(**load) if machine else HostLoad(self.folder, self.host.loop.device, **load)
+        return machine.guest.load(**load) if machine else HostLoad(self.folder, "idleload", device=self.host.loop.device, **load)
 
 
 def _measure(rig: Rig, results: ResultsFile, cell: Cell, seconds: float) -> None:

@@ -11,13 +11,6 @@ from tests.framework.qemu import Machine, stock_qemu
 from tests.testbed import observer
 
 
-def missing() -> str | None:
-    """What this machine lacks for it, with the remedy; None: nothing."""
-    if not stock_qemu():
-        return "there is no QEMU without our changes: run `make deps`, or `make qemu-unpatched`"
-    return observer.missing()
-
-
 class StockPair(pair.Pair):
     """On a loop device, so that the kernel's block layer has the requests; the rest is the same."""
 
@@ -25,7 +18,7 @@ class StockPair(pair.Pair):
         with ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="idletime-")))
             stock = stock_qemu()
-            assert stock, "missing() was not asked"
+            assert stock, "observer.missing_beside_stock() was not asked"
             host = observer.Host(stack, self._boot, stock, folder / "arena", self._model)
             self.disk, self.background, self.foreground = host.disk, host.background(), host.stock()
             host.observer()

@@ -7,12 +7,13 @@ import pytest
 from tests.bench.net import observed
 from tests.bench.net.plan import Case
 from tests.framework.qemu import Boot
+from tests.testbed import observer
 from tests.testbed.link import BRIDGE_SYSCTL, Model
 
 SECONDS = 2.0
 
 
-@pytest.mark.skipif(observed.missing() is not None, reason=str(observed.missing()))
+@pytest.mark.skipif(bool(observer.missing_beside_stock()), reason=str(observer.missing_beside_stock()))
 def test_the_hosts_own_packets_are_foreground(net_boot: Boot) -> None:
     """A greedy process of the host leaves a greedy background VM next to nothing; while nobody observes, they share.
 

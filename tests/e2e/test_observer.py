@@ -28,10 +28,7 @@ ROUNDS = 3
 NOISE = 0.06
 """By what part the two ways may differ here: runs of 8 s on a busy host differ by 2 or 3 %. tests/bench/observed.py measures."""
 
-pytestmark = [
-    pytest.mark.skipif(bool(observer.missing()), reason=str(observer.missing())),
-    pytest.mark.skipif(not stock_qemu(), reason="there is no QEMU without our changes: run `make deps`, or `make qemu-unpatched`"),
-]
+pytestmark = pytest.mark.skipif(bool(observer.missing_beside_stock()), reason=str(observer.missing_beside_stock()))
 
 
 @pytest.fixture

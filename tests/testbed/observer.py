@@ -14,7 +14,7 @@ from typing import Callable, Iterator, Sequence
 
 from tests.framework import paths
 from tests.framework.process import Process
-from tests.framework.qemu import Boot, Machine
+from tests.framework.qemu import Boot, Machine, stock_qemu
 from tests.testbed import loop
 from tests.testbed.attach import attach
 from tests.testbed.disk import Disk, Model
@@ -40,6 +40,13 @@ def missing() -> str | None:
     if not block_controller():
         return f"neither {BLKIO} nor a cgroup2 at {UNIFIED} with the io controller is mounted: who is background cannot be told"
     return loop.missing()
+
+
+def missing_beside_stock() -> str | None:
+    """The same for a foreground on a QEMU without our changes."""
+    if not stock_qemu():
+        return "there is no QEMU without our changes: run `make deps`, or `make qemu-unpatched`"
+    return missing()
 
 
 def block_controller() -> Path | None:

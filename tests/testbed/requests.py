@@ -59,13 +59,18 @@ def pauses_ns(foreground: np.ndarray, background: np.ndarray) -> np.ndarray:
     return arrived[1:][follows] - finished[:-1][follows]
 
 
+def _gaps_ns(requests: np.ndarray) -> np.ndarray:
+    """From the end of each request to the arrival of the next one."""
+    return requests["arrival_ns"][1:] - requests["finish_ns"][:-1]
+
+
 def turnaround_ns(requests: np.ndarray, longest_ns: int) -> np.ndarray:
     """From the end of each request of one client to the arrival of its next one, gaps above `longest_ns` left out.
 
     For a client with one outstanding request this is the way of a reply into
     the guest and of a request out of it: all that lies between us and a disk.
     """
-    gaps = requests["arrival_ns"][1:] - requests["finish_ns"][:-1]
+    gaps = _gaps_ns(requests)
     return gaps[gaps <= longest_ns]
 
 
@@ -84,15 +89,14 @@ def early(foreground: np.ndarray, background: np.ndarray, interval_ns: int, slac
 
 def bursts(foreground: np.ndarray, pause_ns: int) -> int:
     """How many bursts these requests are, where pauses of at least `pause_ns` part them."""
-    return int((foreground["arrival_ns"][1:] - foreground["finish_ns"][:-1] >= pause_ns).sum()) + 1
+    return int((_gaps_ns(foreground) >= pause_ns).sum()) + 1
 
 
 def paid(foreground: np.ndarray, background: np.ndarray, pause_ns: int) -> np.ndarray:
     """For each burst of the foreground: how many of its requests found a background request at the disk as they came."""
     there = (np.searchsorted(np.sort(background["arrival_ns"]), foreground["arrival_ns"], side="right")
              - np.searchsorted(np.sort(background["finish_ns"]), foreground["arrival_ns"], side="right"))
-    gaps = foreground["arrival_ns"][1:] - foreground["finish_ns"][:-1]
-    burst = np.concatenate([[0], np.cumsum(gaps >= pause_ns)])
+    burst = np.concatenate([[0], np.cumsum(_gaps_ns(foreground) >= pause_ns)])
     return np.bincount(burst, weights=there > 0).astype(int)
 
 
