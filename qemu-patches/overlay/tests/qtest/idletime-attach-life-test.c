@@ -23,6 +23,19 @@ static TestMachine *bench(const char *resource, TestDisk **fg, TestDisk **bg)
     return m;
 }
 
+/* The background's drive takes one write, and has had it. */
+static TestMachine *slow_bench(TestDisk **fg, TestDisk **bg)
+{
+    TestMachine *m = machine_new();
+
+    machine_resource(m, RESOURCE, LONG);
+    *fg = machine_disk(m, "fg", "idletime=" RESOURCE);
+    *bg = machine_throttled(m, "bg", ONE_WRITE, "");
+    machine_start(m);
+    request_ok(disk_write(*bg, MiB, BLOCK_BYTES, 0x11));
+    return m;
+}
+
 static TestRequest *write_on(TestDisk *d, unsigned i)
 {
     char block[BLOCK_BYTES];
@@ -39,6 +52,15 @@ static void hold_some(TestDisk *fg, TestDisk *bg, TestRequest **r)
         r[i] = write_on(bg, i);
     }
     disk_await(bg, "held", HELD);
+}
+
+/* One has left on a slow bench, the others are held still. */
+static void begin_to_detach(TestDisk *fg, TestDisk *bg, TestRequest **r)
+{
+    disk_attach(bg, "background");
+    hold_some(fg, bg, r);
+    disk_detach(bg);
+    disk_await(bg, "held", HELD - 1);
 }
 
 static void all_ok(TestDisk *bg, TestRequest **r)
@@ -95,19 +117,11 @@ static void test_detach_stopped(void)
 /* The stop comes while what is held leaves. */
 static void test_stop_while_detaching(void)
 {
-    TestMachine *m = machine_new();
-    TestRequest *r[HELD];
     TestDisk *fg, *bg;
+    TestMachine *m = slow_bench(&fg, &bg);
+    TestRequest *r[HELD];
 
-    machine_resource(m, RESOURCE, LONG);
-    fg = machine_disk(m, "fg", "idletime=" RESOURCE);
-    bg = machine_throttled(m, "bg", ONE_WRITE, "");
-    machine_start(m);
-    request_ok(disk_write(bg, MiB, BLOCK_BYTES, 0x11));
-    disk_attach(bg, "background");
-    hold_some(fg, bg, r);
-    disk_detach(bg);
-    disk_await(bg, "held", HELD - 1);
+    begin_to_detach(fg, bg, r);
     machine_stop(m);
     disk_until_detached(bg);
     machine_cont(m);
@@ -223,20 +237,12 @@ static void test_reset(void)
 
 static void test_reset_while_detaching(void)
 {
-    TestMachine *m = machine_new();
-    TestRequest *r[HELD];
     TestDisk *fg, *bg;
+    TestMachine *m = slow_bench(&fg, &bg);
+    TestRequest *r[HELD];
 
-    machine_resource(m, RESOURCE, LONG);
-    fg = machine_disk(m, "fg", "idletime=" RESOURCE);
-    bg = machine_throttled(m, "bg", ONE_WRITE, "");
-    machine_start(m);
-    request_ok(disk_write(bg, MiB, BLOCK_BYTES, 0x11));
     for (int i = 0; i < 3; i++) {
-        disk_attach(bg, "background");
-        hold_some(fg, bg, r);
-        disk_detach(bg);
-        disk_await(bg, "held", HELD - 1);
+        begin_to_detach(fg, bg, r);
         if (i == 0) {
             qvirtio_reset(&bg->pci->vdev);
         } else {
@@ -277,19 +283,11 @@ static void test_unplug(void)
 /* A detach that was not over is over with the device. */
 static void test_unplug_while_detaching(void)
 {
-    TestMachine *m = machine_new();
-    TestRequest *r[HELD];
     TestDisk *fg, *bg;
+    TestMachine *m = slow_bench(&fg, &bg);
+    TestRequest *r[HELD];
 
-    machine_resource(m, RESOURCE, LONG);
-    fg = machine_disk(m, "fg", "idletime=" RESOURCE);
-    bg = machine_throttled(m, "bg", ONE_WRITE, "");
-    machine_start(m);
-    request_ok(disk_write(bg, MiB, BLOCK_BYTES, 0x11));
-    disk_attach(bg, "background");
-    hold_some(fg, bg, r);
-    disk_detach(bg);
-    disk_await(bg, "held", HELD - 1);
+    begin_to_detach(fg, bg, r);
     /* As disk_unplug(), but it is this event that is waited for. */
     qtest_qmp_device_del_send(m->qts, bg->id);
     qtest_outl(m->qts, 0xae08, 1 << bg->slot);
