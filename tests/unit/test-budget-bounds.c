@@ -122,22 +122,6 @@ static void test_cap(void)
     near(b.credit_ns, COLLISION / 2);
 }
 
-static void test_haste(void)
-{
-    static const double pair[][2] = {
-        { -1, 0.5 }, { 0, 0.5 }, { 0.25, 0.75 }, { 0.5, 1 }, { 0.75, 1.5 },
-        { 1, 2 },
-    };
-    IdletimeBudget b = { .cap_ns = 0, .credit_ns = 7 };
-
-    near(idletime_budget_haste(&b), 0.5);
-    b.cap_ns = 0.5;
-    for (unsigned i = 0; i < G_N_ELEMENTS(pair); i++) {
-        b.credit_ns = pair[i][0] * b.cap_ns;
-        near(idletime_budget_haste(&b), pair[i][1]);
-    }
-}
-
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
@@ -145,6 +129,5 @@ int main(int argc, char **argv)
     g_test_add_func("/budget/earn", test_earn);
     g_test_add_func("/budget/away", test_away);
     g_test_add_func("/budget/cap", test_cap);
-    g_test_add_func("/budget/haste", test_haste);
     return g_test_run();
 }

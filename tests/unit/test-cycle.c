@@ -261,7 +261,7 @@ static void test_plan(void)
 {
     static IdletimePlan plan;
     World *w = world();
-    IdletimeTerms terms = { 0.1 * MS, 1.5, 3.0 * MS, 2.0 * MS };
+    IdletimeTerms terms = { 0.1 * MS, 3.0 * MS, 2.0 * MS };
 
     w->c.gaps = 6;
     w->c.lead_ns = 30 * MS;
@@ -272,7 +272,6 @@ static void test_plan(void)
     g_assert_true(idletime_cycle_plan(&w->c, &plan, &w->by_age, &terms));
     g_assert_cmpfloat(plan.terms.budget_ns, ==, 6 * terms.budget_ns);
     g_assert_cmpfloat(plan.terms.request_ns, ==, 6 * terms.request_ns);
-    g_assert_cmpfloat(plan.terms.haste, ==, 1.5);
     g_assert_cmpfloat(plan.terms.seek_ns, ==, 2.0 * MS);
     g_assert_true(plan.burst.by_age == &w->by_age);
     g_assert_cmpuint(plan.burst.end, ==, idletime_bin_of(D));

@@ -227,7 +227,7 @@ static void test_windows_bursts(void)
                                (69.5 + test_uniform(&random)) * MS, 0);
     }
     /* 3 % of 5 ms a gap */
-    windows_plan(&w, &h, d, &(IdletimeTerms) { 0.15 * MS, 1, 5.0 * MS, 0 });
+    windows_plan(&w, &h, d, &(IdletimeTerms) { 0.15 * MS, 5.0 * MS, 0 });
     g_assert_cmpfloat(window_share(&w, 0, 0.29), ==, 0);
     g_assert_cmpfloat(window_share(&w, 0.4, 63), ==, 1);
     /* Stops before the return, and goes on when it did not come. */
@@ -256,7 +256,7 @@ static void test_windows_budget(void)
                                    (round % 3 ? 100 * test_uniform(&random) :
                                     test_range(&random, 1, 9) * 10), 0);
         }
-        windows_plan(&w, &h, d, &(IdletimeTerms) { delay, 1, 20.0 * MS, 0 });
+        windows_plan(&w, &h, d, &(IdletimeTerms) { delay, 20.0 * MS, 0 });
         g_assert_cmpfloat(w.delay_ns, <=, delay * 1.0001);
         n = idletime_windows_list(&w, list);
         for (unsigned i = 0; i < n; i++) {
@@ -303,7 +303,7 @@ static void foresee(IdletimeService d, double budget, double seek_ns)
                            50 + 40 * test_uniform(&random));
             idletime_histogram_add(&h, never, gap[i], 0);
         }
-        windows_plan(&w, &h, d, &(IdletimeTerms) { budget, 1, 5.0 * MS,
+        windows_plan(&w, &h, d, &(IdletimeTerms) { budget, 5.0 * MS,
                                                    seek_ns });
         for (int i = 0; i < n; i++) {
             use_gap(&w, d, gap[i], &delay_seen, &starts_seen);
@@ -342,7 +342,7 @@ static void test_windows_seek(void)
         idletime_histogram_add(&h, never, 70 * MS, 0);
     }
     /* Half of a seek a gap: half of the gaps, and each of them whole. */
-    windows_plan(&w, &h, d, &(IdletimeTerms) { 1.5 * MS, 1, 30.0 * MS,
+    windows_plan(&w, &h, d, &(IdletimeTerms) { 1.5 * MS, 30.0 * MS,
                                               3.0 * MS });
     g_assert_cmpfloat(w.starts, >, 0.45 * 13);
     g_assert_cmpfloat(w.starts, <, 0.55 * 14);
@@ -351,7 +351,7 @@ static void test_windows_seek(void)
     /* What is nearly over is worth no seek. */
     g_assert_cmpint(idletime_windows_next(&w, 60 * MS, false), >, 70 * MS);
     /* More than anything that it may buy: never. */
-    windows_plan(&w, &h, d, &(IdletimeTerms) { 0.001 * MS, 1, 30.0 * MS,
+    windows_plan(&w, &h, d, &(IdletimeTerms) { 0.001 * MS, 30.0 * MS,
                                               300.0 * MS });
     g_assert_cmpfloat(w.starts, <, 0.1);
 }
@@ -382,7 +382,7 @@ static void test_plan_steps(void)
     static IdletimeHistogram h;
     static IdletimePlan plan;
     static IdletimeWindows w;
-    const IdletimeTerms terms = { 0.15 * MS, 1, 5.0 * MS, 3.0 * MS };
+    const IdletimeTerms terms = { 0.15 * MS, 5.0 * MS, 3.0 * MS };
     const IdletimeService d = { 5.0 * MS, MS, 0 };
 
     add_bursts(&h);
@@ -415,7 +415,7 @@ static void test_plan_long_service(void)
 {
     static IdletimeHistogram h;
     static IdletimePlan clean, dirty;
-    const IdletimeTerms terms = { 100.0 * MS, 1, 5000.0 * MS, 0 };
+    const IdletimeTerms terms = { 100.0 * MS, 5000.0 * MS, 0 };
 
     idletime_histogram_init(&h);
     for (int i = 0; i < 100; i++) {

@@ -177,9 +177,9 @@ static void test_smooth(void)
 
 /* ---- what is near */
 
-static double near_of(const IdletimeHistogram *h, int64_t ns, int64_t width)
+static void assert_near(const IdletimeHistogram *h, int64_t ns, double share)
 {
-    return idletime_histogram_near(h, ns, width);
+    g_assert_cmpfloat(ABS(idletime_histogram_near(h, ns) - share), <, 1e-6);
 }
 
 static void test_near(void)
@@ -188,34 +188,26 @@ static void test_near(void)
 
     idletime_histogram_init(&h);
     /* Nothing seen: nothing is impossible. */
-    g_assert_cmpfloat(ABS(near_of(&h, MS, 0) - 0.005), <, 1e-9);
+    assert_near(&h, MS, 0.005);
     for (int i = 0; i < 9; i++) {
         idletime_histogram_add(&h, never, at(500) + 1, 0);
     }
-    /* Four bins on each side, or the width, whichever is more. */
-    g_assert_cmpfloat(ABS(near_of(&h, at(500), 0) - 9.005 / 10), <, 1e-6);
-    g_assert_cmpfloat(ABS(near_of(&h, at(504), 0) - 9.005 / 10), <, 1e-6);
-    g_assert_cmpfloat(ABS(near_of(&h, at(496), 0) - 9.005 / 10), <, 1e-6);
-    g_assert_cmpfloat(ABS(near_of(&h, at(505), 0) - 0.005 / 10), <, 1e-6);
-    g_assert_cmpfloat(ABS(near_of(&h, at(495), 0) - 0.005 / 10), <, 1e-6);
-    g_assert_cmpfloat(ABS(near_of(&h, at(520), at(520) - at(500)) -
-                          9.005 / 10), <, 1e-6);
-    g_assert_cmpfloat(ABS(near_of(&h, at(520), at(520) - at(501)) -
-                          0.005 / 10), <, 1e-6);
-    g_assert_cmpfloat(ABS(near_of(&h, at(480), at(500) - at(480)) -
-                          9.005 / 10), <, 1e-6);
-    g_assert_cmpfloat(ABS(near_of(&h, at(480), at(500) - at(480) - 1) -
-                          0.005 / 10), <, 1e-6);
+    /* Four bins on each side. */
+    assert_near(&h, at(500), 9.005 / 10);
+    assert_near(&h, at(504), 9.005 / 10);
+    assert_near(&h, at(496), 9.005 / 10);
+    assert_near(&h, at(505), 0.005 / 10);
+    assert_near(&h, at(495), 0.005 / 10);
     /* The first bin and the last one count, and nothing beyond. */
     idletime_histogram_init(&h);
     idletime_histogram_add(&h, never, 0, 0);
     idletime_histogram_add(&h, never, at(LAST), 0);
     idletime_histogram_add(&h, never, at(LAST), 0);
-    g_assert_cmpfloat(ABS(near_of(&h, 0, 0) - 1.005 / 4), <, 1e-6);
-    g_assert_cmpfloat(ABS(near_of(&h, at(2), 0) - 1.005 / 4), <, 1e-6);
-    g_assert_cmpfloat(ABS(near_of(&h, at(LAST), 0) - 2.005 / 4), <, 1e-6);
-    g_assert_cmpfloat(ABS(near_of(&h, at(LAST - 2), 200 * SEC) - 3.005 / 4),
-                      <, 1e-6);
+    assert_near(&h, 0, 1.005 / 4);
+    assert_near(&h, at(2), 1.005 / 4);
+    assert_near(&h, at(LAST), 2.005 / 4);
+    assert_near(&h, at(LAST - 4), 2.005 / 4);
+    assert_near(&h, at(LAST - 5), 0.005 / 4);
 }
 
 /* ---- delays: sums of all bins, exactly */

@@ -23,15 +23,14 @@ static void test_doubt(void)
     idletime_histogram_init(&short_memory);
     for (int i = 0; i < 3000; i++) {
         int64_t gap_ns = (1 + i / 500 * 7 + test_range(&random, 0, 3)) * MS;
-        int64_t alike_ns = D / 4;
 
         begin(w, gap_ns);
         if (i == 0) {
             gap_ns = 0;     /* not whole: it is not known when it began */
         } else {
             double evidence =
-                log(idletime_histogram_near(&short_memory, gap_ns, alike_ns) /
-                    idletime_histogram_near(&long_memory, gap_ns, alike_ns));
+                log(idletime_histogram_near(&short_memory, gap_ns) /
+                    idletime_histogram_near(&long_memory, gap_ns));
 
             doubt = MAX(doubt + evidence, 0);
             if (doubt > 8) {
@@ -281,7 +280,6 @@ static void test_terms(void)
     near(w->l.plan.terms.request_ns, D / 2.0);
     near(w->l.plan.terms.budget_ns, 0.05 * D / 2.0);
     near(w->l.plan.terms.seek_ns, 3 * MS);
-    near(w->l.plan.terms.haste, idletime_budget_haste(&w->l.budget));
     g_assert_cmpuint(w->l.planned_gaps, ==, 24);
     g_assert_cmpint(w->l.planned_ns, ==, w->now);
     g_assert_null(w->l.plan.burst.by_age);

@@ -146,7 +146,7 @@ static void model_price(Model *m, int step)
 
 static bool model_within(const Model *m)
 {
-    return m->total.delay_ns <= m->terms.haste * m->terms.budget_ns;
+    return m->total.delay_ns <= m->terms.budget_ns;
 }
 
 /* The last percent of what may be spent brings a tenth, but three need not. */
@@ -183,7 +183,7 @@ static void model_search(Model *m)
     over = step > 0 && !model_within(m);
     model_price(m, step);
     if (over) {
-        double may = m->terms.haste * m->terms.budget_ns, part;
+        double may = m->terms.budget_ns, part;
         IdletimeYield less = { 0 };
 
         if (step < PRICES) {
@@ -298,35 +298,35 @@ static void check(const Case *c)
                     sizeof(m.w.first));
 }
 
-#define BUDGET(budget_ms, haste, request_ms, seek_ms) \
-    { (budget_ms) * MS, haste, (request_ms) * MS, (seek_ms) * MS }
+#define BUDGET(budget_ms, request_ms, seek_ms) \
+    { (budget_ms) * MS, (request_ms) * MS, (seek_ms) * MS }
 
 static void test_reference(void)
 {
     static const Case cases[] = {
-        { BURSTS, 5, 0, 0, BUDGET(0.15, 1, 5, 0) },
-        { BURSTS, 5, 1, 2, BUDGET(0.25, 2, 5, 0) },
-        { BURSTS, 5, 2, 0, BUDGET(0.5, 0.5, 20, 3) },
-        { BURSTS, 0.05, 0, 0, BUDGET(0.01, 1, 0.5, 0) },
-        { BURSTS, 0.05, 0.01, 0.02, BUDGET(0.5, 1, 5, 0.2) },
-        { BURSTS, 20, 0, 0, BUDGET(0.01, 1, 30, 100) },
-        { MEMORYLESS, 5, 0, 0, BUDGET(0.5, 1, 10, 0) },
-        { MEMORYLESS, 5, 1, 1, BUDGET(0.2, 1, 20, 2) },
-        { MEMORYLESS, 0.3, 0, 0, BUDGET(0.05, 1, 1, 0) },
-        { PERIODIC, 5, 0, 0, BUDGET(2, 2, 30, 0) },
-        { CYCLE, 5, 0, 0, BUDGET(0.9, 1, 30, 0) },
-        { CYCLE, 5, 1, 1, BUDGET(5, 1, 60, 8) },
-        { CYCLE, 2, 0, 0, BUDGET(0.01, 1, 30, 0) },
-        { CYCLE, 2, 0, 0, BUDGET(8, 2, 3, 0) },
-        { CYCLE, 5, 0, 0, BUDGET(9, 2, 3, 0) },
-        { CYCLE, 1, 0.3, 0.1, BUDGET(2, 2, 20, 1) },
-        { RAGGED, 5, 0, 0, BUDGET(0.15, 1, 5, 0) },
-        { PERIODIC, 2, 0, 0, BUDGET(8, 2, 3, 0) },
-        { ONE, 5, 0, 0, BUDGET(0.15, 1, 5, 0) },
-        { ONE, 2000, 0, 0, BUDGET(100, 1, 300, 0) },
-        { ONE, 90000, 0, 0, BUDGET(1000, 1, 3000, 0) },
+        { BURSTS, 5, 0, 0, BUDGET(0.15, 5, 0) },
+        { BURSTS, 5, 1, 2, BUDGET(0.5, 5, 0) },
+        { BURSTS, 5, 2, 0, BUDGET(0.25, 20, 3) },
+        { BURSTS, 0.05, 0, 0, BUDGET(0.01, 0.5, 0) },
+        { BURSTS, 0.05, 0.01, 0.02, BUDGET(0.5, 5, 0.2) },
+        { BURSTS, 20, 0, 0, BUDGET(0.01, 30, 100) },
+        { MEMORYLESS, 5, 0, 0, BUDGET(0.5, 10, 0) },
+        { MEMORYLESS, 5, 1, 1, BUDGET(0.2, 20, 2) },
+        { MEMORYLESS, 0.3, 0, 0, BUDGET(0.05, 1, 0) },
+        { PERIODIC, 5, 0, 0, BUDGET(4, 30, 0) },
+        { CYCLE, 5, 0, 0, BUDGET(0.9, 30, 0) },
+        { CYCLE, 5, 1, 1, BUDGET(5, 60, 8) },
+        { CYCLE, 2, 0, 0, BUDGET(0.01, 30, 0) },
+        { CYCLE, 2, 0, 0, BUDGET(16, 3, 0) },
+        { CYCLE, 5, 0, 0, BUDGET(18, 3, 0) },
+        { CYCLE, 1, 0.3, 0.1, BUDGET(4, 20, 1) },
+        { RAGGED, 5, 0, 0, BUDGET(0.15, 5, 0) },
+        { PERIODIC, 2, 0, 0, BUDGET(16, 3, 0) },
+        { ONE, 5, 0, 0, BUDGET(0.15, 5, 0) },
+        { ONE, 2000, 0, 0, BUDGET(100, 300, 0) },
+        { ONE, 90000, 0, 0, BUDGET(1000, 3000, 0) },
         /* All is open, the last bin too: nothing is behind it. */
-        { ONE, 1200, 0, 0, BUDGET(1000000, 1, 1000000, 0) },
+        { ONE, 1200, 0, 0, BUDGET(1000000, 1000000, 0) },
     };
 
     for (unsigned i = 0; i < G_N_ELEMENTS(cases); i++) {
@@ -347,7 +347,7 @@ static void test_reached(void)
         idletime_histogram_add(&h, never, (10 + 10 * i) * MS, 0);
     }
     plan_all(&plan, &h, (IdletimeService) { 5 * MS, 0, 0 }, NULL,
-             &(IdletimeTerms) BUDGET(0.15, 1, 5, 0));
+             &(IdletimeTerms) BUDGET(0.15, 5, 0));
     g_assert_cmpfloat(ABS(reached[0] - 1), <, 1e-4);
     g_assert_cmpfloat(ABS(reached[idletime_bin_of(5 * MS)] - 1), <, 1e-4);
     g_assert_cmpfloat(ABS(reached[idletime_bin_of(10 * MS)] - 7.5 / 8), <,
@@ -363,7 +363,7 @@ static void test_work(void)
 {
     static IdletimeHistogram h;
     static IdletimePlan plan;
-    const IdletimeTerms terms = BUDGET(0.15, 1, 5, 0);
+    const IdletimeTerms terms = BUDGET(0.15, 5, 0);
 
     fill(&h, ONE);
     idletime_plan_begin(&plan, &h, (IdletimeService) { 5 * MS, 0, 0 }, NULL,
@@ -391,7 +391,7 @@ static void test_search_is_short(void)
 {
     static IdletimeHistogram h;
     static IdletimePlan plan;
-    const IdletimeTerms terms = BUDGET(0.15, 1, 5, 0);
+    const IdletimeTerms terms = BUDGET(0.15, 5, 0);
     int prices = 0;
 
     fill(&h, BURSTS);

@@ -228,6 +228,20 @@ static void test_lot(void)
     assert_one_in(&s, 4);
     s.pause.count = 31;
     assert_one_in(&s, 4);
+    /* Sooner where it is told that it is not worth it, by two errors. */
+    s.pause.mean_ns = 3.50 * MS;
+    assert_one_in(&s, 4);
+    s.pause.mean_ns = 3.52 * MS;
+    assert_one_in(&s, 64);
+    s.pause.count = 8;
+    assert_one_in(&s, 64);
+    s.pause.count = 7;
+    assert_one_in(&s, 2);
+    /* The error is that of both; what is worth it is never told so. */
+    s.pause = (IdletimeReturns) { 17, 3.52 * MS, 16.0 * MS * MS };
+    assert_one_in(&s, 4);
+    s.pause = (IdletimeReturns) { 17, 0, 0 };
+    assert_one_in(&s, 4);
     s.pause.count = 32;
     assert_one_in(&s, 64);
     s.cost_ns = 1;

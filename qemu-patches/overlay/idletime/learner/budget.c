@@ -20,13 +20,6 @@
 /* Room for eight collisions: chance makes four come together. */
 #define CAP_COLLISIONS      8
 /*
- * At a bucket that is half full what is spent is what is earned; less is saved
- * up, more is spent faster.  Gently: the windows are best when they stay the
- * same, and each collision moves the credit by a sixteenth.
- */
-#define HASTE_MIN           0.5
-#define HASTE_MAX           2
-/*
  * A foreground that has been away for a second earns us one collision every
  * 15 s: else one that never comes back would stop us for ever.
  */
@@ -85,15 +78,6 @@ void idletime_budget_look(IdletimeBudget *b, double share,
     b->started = true;
     b->last = *now;
     b->last_ns = now_ns;
-}
-
-double idletime_budget_haste(const IdletimeBudget *b)
-{
-    /* From 0, empty, to 2, full. */
-    double fill = b->cap_ns > 0 ? 2 * MAX(b->credit_ns, 0) / b->cap_ns : 0;
-
-    return fill < 1 ? HASTE_MIN + (1 - HASTE_MIN) * fill :
-                      1 + (HASTE_MAX - 1) * (fill - 1);
 }
 
 double idletime_budget_slowdown(const IdletimeBudget *b)

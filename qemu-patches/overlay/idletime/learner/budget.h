@@ -44,12 +44,6 @@ void idletime_budget_look(IdletimeBudget *b, double share,
                           double collision_most_ns, const IdletimeTotals *now,
                           int64_t idle_ns, int64_t now_ns);
 
-/**
- * idletime_budget_haste: how much of what the budget allows on average to
- * spend now: 0.5 (bucket empty), 1 (half full), 2 (full).
- */
-double idletime_budget_haste(const IdletimeBudget *b);
-
 /** idletime_budget_slowdown: measured so far; 0.03 is 3 %. */
 double idletime_budget_slowdown(const IdletimeBudget *b);
 

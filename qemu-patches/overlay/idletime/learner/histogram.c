@@ -98,15 +98,13 @@ double idletime_histogram_count(const IdletimeHistogram *h)
     return h->total / h->unit;
 }
 
-double idletime_histogram_near(const IdletimeHistogram *h, int64_t value_ns,
-                               int64_t width_ns)
+double idletime_histogram_near(const IdletimeHistogram *h, int64_t value_ns)
 {
     int bin = idletime_bin_of(value_ns);
-    int low = MIN(bin - NEAR, (int)idletime_bin_of(value_ns - width_ns));
-    int high = MAX(bin + NEAR, (int)idletime_bin_of(value_ns + width_ns));
     double sum = 0;
 
-    for (int i = MAX(low, 0); i <= MIN(high, IDLETIME_BINS - 1); i++) {
+    for (int i = MAX(bin - NEAR, 0); i <= MIN(bin + NEAR, IDLETIME_BINS - 1);
+         i++) {
         sum += h->bin[i];
     }
     return (sum + NEAR_FLOOR * h->unit) / (h->total + h->unit);

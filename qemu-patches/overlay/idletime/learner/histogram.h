@@ -46,10 +46,9 @@ int idletime_histogram_smooth(const IdletimeHistogram *h, unsigned bin,
 /** idletime_histogram_count: how many gaps it is worth. */
 double idletime_histogram_count(const IdletimeHistogram *h);
 /**
- * idletime_histogram_near: share of the weight that lies near @value_ns:
- * within 6 % or @width_ns, whichever is more.
+ * idletime_histogram_near: share of the weight that lies within 6 % of
+ * @value_ns.
  */
-double idletime_histogram_near(const IdletimeHistogram *h, int64_t value_ns,
-                               int64_t width_ns);
+double idletime_histogram_near(const IdletimeHistogram *h, int64_t value_ns);
 
 #endif

@@ -43,8 +43,7 @@
  * say how much is spent: each collision's cost is measured, the credit pays
  * it, and without credit only what is expected to cost next to nothing may
  * start.  A wrong prediction costs the background throughput, not the
- * foreground its budget.  Low credit makes the windows smaller, high credit
- * larger, so that in the mean what is earned is spent.
+ * foreground its budget.
  *
  * A WORKED NUMBER
  *
@@ -100,8 +99,6 @@ static const IdletimeHalfLife fast_life = { 48, 2e9 };
  * of e^8 = 3,000 in total: the workload has changed.
  */
 #define DOUBT_MAX           8
-/* Gaps that differ by a quarter of a service time leave room for the same. */
-#define ALIKE               0.25
 /* Foreground time per gap is averaged over so many gaps. */
 #define REQUEST_MEMORY      256
 /* Windows are planned anew after 1/16 more gaps, or this time. */
@@ -147,10 +144,8 @@ static double logarithm(double x)
  */
 static void doubt(IdletimeLearner *l, int64_t gap_ns)
 {
-    int64_t alike_ns = ALIKE * l->services.any.mean_ns;
-    double evidence =
-        logarithm(idletime_histogram_near(&l->fast, gap_ns, alike_ns) /
-                  idletime_histogram_near(&l->slow, gap_ns, alike_ns));
+    double evidence = logarithm(idletime_histogram_near(&l->fast, gap_ns) /
+                                idletime_histogram_near(&l->slow, gap_ns));
 
     l->doubt = MAX(l->doubt + evidence, 0);
     if (l->doubt > DOUBT_MAX) {
@@ -218,7 +213,6 @@ static IdletimeTerms terms_of(const IdletimeLearner *l,
 
     return (IdletimeTerms) {
         .budget_ns = goal->share * request_ns,
-        .haste = idletime_budget_haste(&l->budget),
         .request_ns = request_ns,
         .seek_ns = l->seek.cost_ns / factor,
     };

@@ -272,7 +272,7 @@ static IdletimeYield share_of(IdletimeYield less, IdletimeYield more,
 
 static bool within(const IdletimePlan *plan)
 {
-    return plan->total.delay_ns <= plan->terms.haste * plan->terms.budget_ns;
+    return plan->total.delay_ns <= plan->terms.budget_ns;
 }
 
 /* The last part of what is spent brings what it has to. */
@@ -288,7 +288,7 @@ static bool fair(const IdletimePlan *plan)
 }
 
 /*
- * The lowest price within the part of the budget that is spent now.  If the
+ * The lowest price within the budget.  If the
  * next lower one buys much more, as all ages cost alike, it is that one: the
  * credit decides when.
  */
@@ -310,7 +310,7 @@ static int next_price(IdletimePlan *plan)
     } else {
         if (plan->over) {
             plan->total = share_of(plan->at_high, plan->total,
-                                   plan->terms.haste * plan->terms.budget_ns);
+                                   plan->terms.budget_ns);
         }
         enter(plan, IDLETIME_PLAN_WINDOWS, IDLETIME_BINS - 1);
     }

@@ -26,7 +26,6 @@ typedef struct IdletimeBurst {
 /* What may be spent, in delay of the first foreground request after a gap. */
 typedef struct IdletimeTerms {
     double budget_ns;           /* on average over the gaps */
-    double haste;               /* of that, to be spent now */
     double request_ns;          /* foreground's time in service, a gap */
     double seek_ns;             /* what it costs to use a gap at all */
 } IdletimeTerms;

@@ -89,6 +89,15 @@ static bool more(double excess_ns, double square, double service_ns)
            excess_ns * excess_ns > ERRORS * ERRORS * square;
 }
 
+/* Not worth it, by more than chance. */
+static bool told_free(const IdletimeSeek *s, double service_ns)
+{
+    double spare_ns = WORTH * service_ns - (s->bg.mean_ns - s->pause.mean_ns);
+
+    return spare_ns > 0 && spare_ns * spare_ns >
+           ERRORS * ERRORS * (error2(&s->bg) + error2(&s->pause));
+}
+
 static void note_near(IdletimeSeek *s)
 {
     s->near_done += s->done;
@@ -125,13 +134,14 @@ static bool suspicious(const IdletimeSeek *s, double service_ns)
             more(s->bg.mean_ns, error2(&s->bg), service_ns));
 }
 
-static uint32_t away_every(const IdletimeSeek *s)
+static uint32_t away_every(const IdletimeSeek *s, double service_ns)
 {
     /* With nothing to compare it is no suspicion, and no hurry. */
     return s->near_done < NEAR_MIN ? AWAY_COSTS :
            s->pause.count < PAUSES_MIN ? AWAY_FIRST :
            s->cost_ns > 0 ? AWAY_COSTS :
-           s->pause.count < PAUSES_ENOUGH ? AWAY_TELLING : AWAY_FREE;
+           s->pause.count >= PAUSES_ENOUGH || told_free(s, service_ns) ?
+           AWAY_FREE : AWAY_TELLING;
 }
 
 /* By lot, that it may not beat with the foreground (Knuth's hash). */
@@ -152,7 +162,7 @@ bool idletime_seek_away(IdletimeSeek *s, double service_ns, uint64_t gap)
     if (s->before == IDLETIME_BEFORE_FG && !s->drawn &&
         suspicious(s, service_ns)) {
         s->drawn = true;
-        if (one_in(gap, away_every(s))) {
+        if (one_in(gap, away_every(s, service_ns))) {
             begin(s, IDLETIME_BEFORE_PAUSE);
         }
     }

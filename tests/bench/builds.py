@@ -1,0 +1,123 @@
+"""Several builds of QEMU under the demo's two guests, in turn: is a change of the scheduler felt?
+
+    python3 -m tests.bench.builds before=PATH after=PATH ... [--rounds 3] [--only auto foreground-alone]
+
+Each round boots a pair of guests on each build and runs the demo's phases; every second round runs the builds backwards.
+One JSON line a run, then the medians side by side.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+from pathlib import Path
+from statistics import median
+from typing import Any, Iterator
+
+from rich.table import Table
+
+from tests.bench import pair, plan
+from tests.bench.demo import DISK
+from tests.bench.progress import Progress
+from tests.framework import accel, host, paths
+from tests.framework.qemu import Boot
+from tests.report import grid
+
+OVERHEAD_SECONDS = 0.5
+"""Of a run, between the loads."""
+FILE_COLUMNS = 160
+BOOT_SECONDS = 8.0
+"""Of a pair, with its warm-up."""
+
+
+def _build(text: str) -> tuple[str, Path]:
+    name, equals, path = text.partition("=")
+    if not (name and equals and shutil.which(path)):
+        raise argparse.ArgumentTypeError(f"'{text}' is not NAME=PATH of an emulator, such as after=build/stage/bin/qemu-system-x86_64")
+    return name, Path(path)
+
+
+def _arguments() -> argparse.Namespace:
+    description = "Compare builds of QEMU by the demo's phases, in turn."
+    parser = argparse.ArgumentParser(prog="python3 -m tests.bench.builds", description=description)
+    parser.add_argument("builds", nargs="+", type=_build, metavar="NAME=PATH")
+    parser.add_argument("--output", type=Path, default=paths.BUILD / "bench" / "builds.jsonl")
+    parser.add_argument("--rounds", type=int, default=3, help="in each, all phases on each build")
+    parser.add_argument("--seconds", type=float, default=4, help="of a run")
+    parser.add_argument("--only", nargs="*", default=[], metavar="TEXT", help="phases whose name has one of these in it")
+    arguments = parser.parse_args()
+    if not _phases(arguments.only):
+        known = " ".join(phase.name for phase in _phases([]))
+        parser.error(f"--only {' '.join(arguments.only)}: no phase is called so; there are: {known}")
+    return arguments
+
+
+def _phases(only: list[str]) -> list[plan.Phase]:
+    return [phase for phase in plan.phases(patched=True) if not only or any(text in phase.name for text in only)]
+
+
+def _runs(boots: dict[str, Boot], phases: list[plan.Phase], arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    each = arguments.seconds + OVERHEAD_SECONDS
+    per_build = BOOT_SECONDS + each * len(phases)
+    done = 0.0
+    with Progress(per_build * len(boots) * arguments.rounds) as progress:
+        for number in range(arguments.rounds):
+            for name in list(boots)[:: -1 if number % 2 else 1]:
+                with pair.Pair(boots[name], DISK) as machines:
+                    machines.warm_up()
+                    for at, phase in enumerate(phases):
+                        progress.step(f"round {number + 1}, {name}: {phase.title}")
+                        progress.at(done + BOOT_SECONDS + at * each)
+                        loads = machines.begin(phase, arguments.seconds)
+                        reports = {role: load.result() for role, load in loads.items()}
+                        yield {"kind": "run", "round": number, "build": name, "phase": phase.parameters(),
+                               "disk_log": machines.at_disk(), **reports}
+                done += per_build
+                progress.at(done)
+
+
+FIGURES = (("foreground, op/s", "foreground", "operations_per_second", 1), ("mean, ms", "foreground", "mean_us", 1000),
+           ("background, op/s", "background", "operations_per_second", 1))
+
+
+def table(lines: list[dict[str, Any]]) -> Table:
+    """Medians over the rounds: a row for each phase, for each figure a column for each build."""
+    runs = [line for line in lines if line["kind"] == "run"]
+    builds = list(dict.fromkeys(run["build"] for run in runs))
+    result = grid.table(("", *(f"{title}\n{build}" for title, *_ in FIGURES for build in builds)), space=0)
+    for phase in dict.fromkeys(run["phase"]["name"] for run in runs):
+        of_phase = [run for run in runs if run["phase"]["name"] == phase]
+        cells = []
+        for _, role, key, scale in FIGURES:
+            for build in builds:
+                values = [run[role][key] / scale for run in of_phase if run["build"] == build and role in run]
+                cells.append(f"{median(values):.1f}" if values else "")
+        result.add_row(phase, *cells)
+    return result
+
+
+def main() -> int:
+    """Exit status: 0."""
+    arguments = _arguments()
+    boots = {name: accel.prepare(str(path)) for name, path in arguments.builds}
+    phases = _phases(arguments.only)
+    arguments.output.parent.mkdir(parents=True, exist_ok=True)
+    facts = {name: host.facts(boot) for name, boot in boots.items()}
+    lines: list[dict[str, Any]] = [
+        {"kind": "conditions", "program": "builds", "seconds": arguments.seconds, "rounds": arguments.rounds, "builds": facts}
+    ]
+    with arguments.output.open("w") as file:
+        print(json.dumps(lines[0]), file=file)
+        for line in _runs(boots, phases, arguments):
+            lines.append(line)
+            print(json.dumps(line), file=file, flush=True)
+    text = grid.text(table(lines), [f"Medians of {arguments.rounds} rounds, runs of {arguments.seconds:g} s."], FILE_COLUMNS)
+    arguments.output.with_suffix(".txt").write_text(text)
+    print(text, arguments.output, sep="\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
