@@ -106,7 +106,7 @@ static void measure_plan(double seek_ms)
     static double whole[ROUNDS / 10], step[ROUNDS * 10];
     static IdletimeHistogram h;
     static IdletimePlan plan;
-    const IdletimeTerms terms = { 0.15 * MS, 1, 5.0 * MS, seek_ms * MS };
+    const IdletimeTerms terms = { 0.15 * MS, 5.0 * MS, seek_ms * MS };
     const IdletimeService service = { 5.0 * MS, MS, 0 };
     int steps = 0, left;
 
