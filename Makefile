@@ -164,6 +164,7 @@ check-patches: ## Check the patches, the overlay and the scripts.
 unit: ## Run the unit and property tests of the scheduler, and the simulator against its golden files.
 	@$(heading) 'Unit and property tests'
 	$(MAKE) -C tests/unit --jobs='$(JOBS)' --output-sync check
+	$(MAKE) -C tests/bench/micro all
 	$(MAKE) -C tests/sim check
 
 .PHONY: prometheus
