@@ -88,7 +88,7 @@ observer-check: venv observer ## Run the observer's tests on this machine's kern
 	$(python) -m pytest tests/observer --ignore=tests/observer/test_kernels.py $(again) $(PYTEST_ARGS)
 
 .PHONY: observer-kernels
-observer-kernels: deps qemu ## Run the observer on Debian's kernel, in a guest that plays the host (3 minutes under TCG).
+observer-kernels: deps qemu ## Run the observer on Debian's kernel, in a guest that plays the host (5 minutes under TCG).
 	@$(heading) "Observer on Debian's kernel"
 	$(python) -m pytest tests/observer/test_kernels.py $(PYTEST_ARGS)
 
