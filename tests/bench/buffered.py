@@ -2,8 +2,9 @@
 
     python3 -m tests.bench.buffered [--repeats 3] [--seconds 8] [--output build/bench/buffered]
 
-An ext4 on the loop device of tests.bench.observed (5 ms a request) is used by a process of the host; the observer sees what the
-kernel makes of that: read-ahead, journal commits, and write-back by threads of the kernel. The background VM reads the same device.
+An ext4 on the loop device of tests.bench.observed (5 ms a request) is used by a process of the host; the observer sees what
+the kernel makes of that: read-ahead, journal commits, and write-back by threads of the kernel. The background VM reads the
+same device.
 
     database    SQLite, a durable transaction after each pause of 50 ms: synchronous, by the process and by the journal's thread
     search      all of a tree of files, cold each time, as `grep -r` reads it: read-ahead keeps several requests ahead

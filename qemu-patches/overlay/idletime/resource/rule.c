@@ -75,7 +75,7 @@ static bool learns_with(const IdletimeResource *res, IdletimeSetting setting,
  */
 static void learner_switch(IdletimeResource *res, bool on)
 {
-    IdletimeLearner *learner = NULL, *old;
+    IdletimeLearner *learner = NULL, *old = NULL;
 
     if (on == !!res->learner) {
         return;
