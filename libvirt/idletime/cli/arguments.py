@@ -103,6 +103,7 @@ def _shows(commands: Any) -> None:
     _domain(explain)
     resources = _command(commands, "resources", "list the resources of this host, and who is on them")
     doctor = _command(commands, "doctor", "look for what keeps this host from working as it should, with remedies")
+    _command(commands, "gauge", "say how much of each resource the foreground leaves spare, also where nobody is background")
     for command in (status, list_, explain, resources, doctor):
         command.add_argument("-r", "--readonly", action="store_true",
                              help="read-only connection to libvirt: figures are those of idletimed's last look")
