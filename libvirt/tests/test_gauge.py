@@ -240,6 +240,7 @@ def test_an_observer_comes_and_goes():
         with observer(folder, page()):
             found = seen.look()
             assert found == Source("observer 1", 5, 4096, True, ((10 * MS, True), (20 * MS, False)), True)
+            assert seen.look() == found  # the same connection: it counts on
         assert seen.look() is None
         with observer(folder, page()):
             assert seen.look().key == "observer 2"

@@ -98,7 +98,7 @@ class Observer:
 
     def _has_ended(self) -> bool:
         try:
-            return self._line is not None and self._line.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
+            return self._line is not None and self._line.recv(1, socket.MSG_PEEK) == b""
         except BlockingIOError:
             return False
         except OSError:
@@ -123,6 +123,7 @@ class Observer:
             page = mmap.mmap(descriptors[0], _BYTES, mmap.MAP_SHARED, mmap.PROT_READ)
             if _OBSERVED.unpack_from(page)[:2] != (_MAGIC, _VERSION):
                 raise OSError(f"{name} sends a page of another version")
+            line.setblocking(False)
         except BaseException:
             line.close()
             raise
