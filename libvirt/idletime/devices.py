@@ -24,7 +24,8 @@ def devices_of(root: Element) -> list[DeviceFacts]:
     """All disks and interfaces of a domain; CD-ROMs and floppies are left out. Aliases are known in live XML only."""
     vcpus = int(root.findtext("vcpu") or 1)
     scsi = {one.get("index", "0"): one for one in root.findall("./devices/controller[@type='scsi']")}
-    return [_disk(disk, vcpus, scsi) for disk in root.findall("./devices/disk") if disk.get("device", "disk") in ("disk", "lun")] + \
+    disks = [disk for disk in root.findall("./devices/disk") if disk.get("device", "disk") in ("disk", "lun")]
+    return [_disk(disk, vcpus, scsi) for disk in disks] + \
         [_interface(interface, number) for number, interface in enumerate(root.findall("./devices/interface"))]
 
 

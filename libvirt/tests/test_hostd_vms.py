@@ -40,7 +40,7 @@ PROPERTIES = {
 
 
 class Qemu(FakeQemu):
-    """As a person or Ganeti starts one: a disk with an id, one without, two NICs, a CD-ROM, two SCSI disks of which one is served."""
+    """As a person or Ganeti starts one: a disk with an id, one without, two NICs, a CD-ROM, two SCSI disks, one of them served."""
 
     def do_query_name(self, _arguments: dict[str, Any]) -> Any:
         return {"name": "web"}
@@ -179,7 +179,7 @@ def settings(tmp_path: Path, **more: Any) -> Settings:
 
 def test_a_vm_is_attached_by_rules(serve: Serve, tmp_path: Path) -> None:
     """By the name that QEMU has; nothing is sent the second time."""
-    qemu = Qemu(there=["disk0", "net0", ANON + "device[0]", ANON + "device[1]"])
+    qemu = Qemu(there=["disk0", "sd0", "net0", ANON + "device[0]", ANON + "device[1]"])
     path = serve(speaking(qemu))
     found = vms.settle(path, settings(tmp_path), rules(Class.BACKGROUND, "web"))
     assert found.name == "web" and not found.failed
@@ -234,7 +234,7 @@ def test_the_folder(serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     """Sockets that come are found, those that hang are said and hold up nobody, rules that change are carried out."""
     monkeypatch.setattr(folder, "SEARCH_SECONDS", 0.01)
     monkeypatch.setattr(vms, "SECONDS", 0.2)
-    qemu = Qemu(there=["disk0", "net0", ANON + "device[0]", ANON + "device[1]"])
+    qemu = Qemu(there=["disk0", "sd0", "net0", ANON + "device[0]", ANON + "device[1]"])
     known = [rules(Class.BACKGROUND, "web")]
     said: dict[str, tuple[str, ...]] = {}
 
