@@ -40,7 +40,7 @@ PROPERTIES = {
 
 
 class Qemu(FakeQemu):
-    """As a person or Ganeti starts one: a disk with an id, one without, two NICs, a CD-ROM, two SCSI disks, one of them served."""
+    """As a person or Ganeti starts one: a disk with an id, one without, two NICs, a CD-ROM, two SCSI disks (one served)."""
 
     def do_query_name(self, _arguments: dict[str, Any]) -> Any:
         return {"name": "web"}
