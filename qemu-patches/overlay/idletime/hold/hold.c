@@ -86,6 +86,7 @@ void idletime_hold_end(IdletimeHolder *hold, IdletimeReq *req, int64_t now_ns)
     IdletimeHoldPart *part = idletime_hold_part(hold, req->queue);
 
     req->state = IDLETIME_REQ_NONE;
+    req->number = 0;
     if (state == IDLETIME_REQ_FOREGROUND) {
         end_foreground(part, now_ns);
     } else if (state == IDLETIME_REQ_EXPEDITED_FG ||

@@ -56,7 +56,7 @@ typedef struct IdletimeReq {
     uint8_t state;              /* IdletimeReqState */
     uint16_t queue;             /* valid unless NONE */
     int64_t held_ns;            /* when the guest submitted it */
-    /* In the order in which its part has held requests. */
+    /* In the order in which its part has held requests; 0: was not held. */
     uint64_t number;
     /* How long it was held before the VM was stopped. */
     int64_t waited_ns;

@@ -37,6 +37,8 @@ static void part_park(void *opaque)
             idletime_hold_expel(part, req, IDLETIME_PROMOTION_STOP);
         }
     }
+    /* What was expedited waits like all others when it is restarted. */
+    part->expedite_number = 0;
     idletime_gate_rest(part->gate);
     idletime_hold_leave(part);
 }

@@ -19,13 +19,31 @@ static void count_held(IdletimeHoldPart *part, const IdletimeReq *req, int n)
     idletime_stat_add(&part->gate->stats.held, n);
 }
 
+/* Restarted at cont in whichever order, they are in that of their holds. */
+static void insert_by_number(IdletimeHoldPart *part, IdletimeReq *req)
+{
+    IdletimeReq *other;
+
+    QTAILQ_FOREACH(other, &part->held, next) {
+        if (other->number > req->number) {
+            QTAILQ_INSERT_BEFORE(other, req, next);
+            return;
+        }
+    }
+    QTAILQ_INSERT_TAIL(&part->held, req, next);
+}
+
 void idletime_hold_list_append(IdletimeHoldPart *part, IdletimeReq *req)
 {
     /* It goes on waiting where a stop interrupted it. */
     req->held_ns = idletime_now_ns() - req->waited_ns;
-    req->number = ++part->holds;
     req->state = IDLETIME_REQ_HELD;
-    QTAILQ_INSERT_TAIL(&part->held, req, next);
+    if (req->number && req->number <= part->holds) {
+        insert_by_number(part, req);
+    } else {
+        req->number = ++part->holds;
+        QTAILQ_INSERT_TAIL(&part->held, req, next);
+    }
     count_held(part, req, 1);
 }
 

@@ -6,6 +6,7 @@
 #include "qemu/osdep.h"
 #include "qemu/units.h"
 #include "qapi/error.h"
+#include "qobject/qdict.h"
 #include "qobject/qjson.h"
 #include "hw/pci/pci_regs.h"
 #include "idletime-machine.h"
@@ -102,7 +103,7 @@ void disk_adopt(TestDisk *d, const TestDisk *from)
 }
 
 /* Its parts are deleted with events of their own, without an id. */
-static void await_deleted(TestDisk *d)
+static void await_deleted(TestDisk *d, const char *id)
 {
     bool found = false;
 
@@ -110,7 +111,7 @@ static void await_deleted(TestDisk *d)
         QDict *event = qtest_qmp_eventwait_ref(d->m->qts, "DEVICE_DELETED");
         QDict *data = qdict_get_qdict(event, "data");
 
-        found = g_strcmp0(qdict_get_try_str(data, "device"), d->id) == 0;
+        found = g_strcmp0(qdict_get_try_str(data, "device"), id) == 0;
         qobject_unref(event);
     }
 }
@@ -127,37 +128,83 @@ void disk_unplug_begin(TestDisk *d)
 void disk_unplug(TestDisk *d)
 {
     disk_unplug_begin(d);
-    await_deleted(d);
+    await_deleted(d, d->id);
     disk_forget(d);
 }
 
-static char *scsi_json(TestDisk *d, const char *options)
+static void blk_plug(TestDisk *d, const char *options)
 {
-    return g_strdup_printf("{'id': '%s', 'drive': '%s', 'bus': '%s-hba.0'%s%s}",
-                           d->id, d->id, d->id, *options ? ", " : "", options);
-}
-
-static char *blk_json(TestDisk *d, const char *options)
-{
-    return g_strdup_printf("{'id': '%s', 'drive': '%s', 'addr': '0x%x',"
+    g_autofree char *json =
+        g_strdup_printf("{'id': '%s', 'drive': '%s', 'addr': '0x%x',"
                         " 'ioeventfd': %s, 'num-queues': %u%s%s%s}",
                         d->id, d->id, d->slot,
                         strstr(options, "iothread") ? "true" : "false",
                         d->num_queues,
                         d->form & RING_PACKED ? ", 'packed': true" : "",
                         *options ? ", " : "", options);
+    QObject *object = qobject_from_json(json, &error_abort);
+
+    qtest_qmp_device_add_qdict(d->m->qts, "virtio-blk-pci",
+                               qobject_to(QDict, object));
+    qobject_unref(object);
+}
+
+/* Another one with @options, which are the caller's. */
+static void scsi_replace_controller(TestDisk *d, QDict *options)
+{
+    g_autofree char *id = g_strdup_printf("%s-hba", d->id);
+    g_autofree char *addr = g_strdup_printf("0x%x", d->slot);
+
+    qtest_qmp_device_del_send(d->m->qts, id);
+    qtest_outl(d->m->qts, PC_EJECT_PORT, 1 << d->slot);
+    await_deleted(d, id);
+    qdict_put_str(options, "id", id);
+    qdict_put_str(options, "addr", addr);
+    qdict_put_bool(options, "ioeventfd", true);
+    qdict_put_int(options, "num_queues", d->num_queues);
+    if (d->form & RING_PACKED) {
+        qdict_put_bool(options, "packed", true);
+    }
+    qtest_qmp_device_add_qdict(d->m->qts, "virtio-scsi-pci", options);
+}
+
+/* What is not of the disk is of its controller. */
+static void scsi_plug(TestDisk *d, const char *options)
+{
+    g_autofree char *json = g_strdup_printf("{%s}", options);
+    g_autofree char *bus = g_strdup_printf("%s-hba.0", d->id);
+    QDict *disk = qobject_to(QDict, qobject_from_json(json, &error_abort));
+    QDict *controller = qdict_new();
+    const QDictEntry *e = qdict_first(disk);
+
+    while (e) {
+        const char *key = qdict_entry_key(e);
+        const QDictEntry *next = qdict_next(disk, e);
+
+        if (!g_str_has_prefix(key, "idletime")) {
+            qdict_put_obj(controller, key, qobject_ref(qdict_entry_value(e)));
+            qdict_del(disk, key);
+        }
+        e = next;
+    }
+    if (qdict_size(controller)) {
+        scsi_replace_controller(d, controller);
+    }
+    qdict_put_str(disk, "id", d->id);
+    qdict_put_str(disk, "drive", d->id);
+    qdict_put_str(disk, "bus", bus);
+    qtest_qmp_device_add_qdict(d->m->qts, "scsi-hd", disk);
+    qobject_unref(controller);
+    qobject_unref(disk);
 }
 
 void disk_plug(TestDisk *d, const char *options)
 {
-    g_autofree char *json = disks_are_scsi() ? scsi_json(d, options) :
-                                               blk_json(d, options);
-    QObject *object = qobject_from_json(json, &error_abort);
-
-    qtest_qmp_device_add_qdict(d->m->qts, disks_are_scsi() ? "scsi-hd" :
-                                          "virtio-blk-pci",
-                               qobject_to(QDict, object));
-    qobject_unref(object);
+    if (disks_are_scsi()) {
+        scsi_plug(d, options);
+    } else {
+        blk_plug(d, options);
+    }
     disk_init(d);
 }
 

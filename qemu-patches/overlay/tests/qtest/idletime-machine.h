@@ -226,7 +226,7 @@ void disk_await(TestDisk *d, const char *member, int64_t value);
 /** scsi_controller_options, scsi_disk_options: those of the controller and of the disk, from @options */
 char *scsi_controller_options(const char *options);
 char *scsi_disk_options(const char *options);
-/** scsi_ready: the unit attention of a reset is taken away. */
+/** scsi_ready: unit attentions, of a reset say, are taken away. */
 void scsi_ready(TestDisk *d);
 /** scsi_header: command, @size bytes, response in guest memory */
 uint64_t scsi_header(TestDisk *d, uint64_t tag, const uint8_t *cdb,
@@ -283,6 +283,8 @@ uint8_t request_wait(TestRequest *r);
 /** request_ok: wait, and it must have succeeded. */
 void request_ok(TestRequest *r);
 bool request_holds(TestRequest *r, uint8_t value);
+/** request_data: where its data are in guest memory */
+uint64_t request_data(TestRequest *r);
 /** foreground: one read of @d, complete */
 void foreground(TestDisk *d);
 

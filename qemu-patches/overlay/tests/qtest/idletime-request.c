@@ -13,14 +13,13 @@
 #define WAIT_US             (15 * G_USEC_PER_SEC)
 #define POLL_US             500
 #define HEADER_BYTES        sizeof(struct virtio_blk_outhdr)
-#define DATA_OF(r)          ((r)->addr + disk_header_bytes())
 #define STATUS_UNWRITTEN    0xff
 
 /* ---- submitting */
 
-static size_t disk_header_bytes(void)
+uint64_t request_data(TestRequest *r)
 {
-    return disks_are_scsi() ? SCSI_HEADER_BYTES : HEADER_BYTES;
+    return r->addr + (disks_are_scsi() ? SCSI_HEADER_BYTES : HEADER_BYTES);
 }
 
 static bool device_writes(uint32_t type)
@@ -205,7 +204,7 @@ uint8_t request_wait(TestRequest *r)
         return scsi_response(r) == VIRTIO_SCSI_S_OK && scsi_status(r) == 0 ?
                VIRTIO_BLK_S_OK : VIRTIO_BLK_S_IOERR;
     }
-    return qtest_readb(r->disk->m->qts, DATA_OF(r) + r->size);
+    return qtest_readb(r->disk->m->qts, request_data(r) + r->size);
 }
 
 void request_ok(TestRequest *r)
@@ -218,7 +217,7 @@ bool request_holds(TestRequest *r, uint8_t value)
     g_autofree uint8_t *data = g_malloc(r->size);
     size_t i = 0;
 
-    qtest_bufread(r->disk->m->qts, DATA_OF(r), data, r->size);
+    qtest_bufread(r->disk->m->qts, request_data(r), data, r->size);
     while (i < r->size && data[i] == value) {
         i++;
     }

@@ -50,6 +50,7 @@ static const char *renamed(const char *option)
     static const char *const name[][2] = {
         { "num-queues=", "num_queues=" },
         { "queue-size=", "virtqueue_size=" },
+        { "seg-max-adjust=", "seg_max_adjust=" },
     };
     static char text[64];
 
@@ -90,7 +91,10 @@ void scsi_ready(TestDisk *d)
 {
     const uint8_t cdb[6] = { TEST_UNIT_READY };
 
-    request_wait(scsi_submit(d, 0, cdb, sizeof(cdb), 0, NULL, 0, false));
+    while (request_wait(scsi_submit(d, 0, cdb, sizeof(cdb), 0, NULL, 0,
+                                    false)) != VIRTIO_BLK_S_OK) {
+        continue;
+    }
     g_ptr_array_set_size(d->requests, 0);
     d->completed = 0;
 }
@@ -185,8 +189,9 @@ TestRequest *scsi_submit_as(TestDisk *d, unsigned queue, uint32_t type,
                             const void *data, size_t size)
 {
     const uint8_t flush[10] = { SYNCHRONIZE_CACHE };
+    const uint8_t unknown[6] = { 0xdf };
     const uint8_t inquiry[6] = { INQUIRY, 0, 0, 0, size };
-    uint8_t priority = ioprio == IOPRIO_IDLE ? PRIORITY_LOWEST : 0;
+    uint8_t priority = ioprio >> 13 == IOPRIO_IDLE >> 13 ? PRIORITY_LOWEST : 0;
 
     switch (type) {
     case VIRTIO_BLK_T_IN:
@@ -203,7 +208,8 @@ TestRequest *scsi_submit_as(TestDisk *d, unsigned queue, uint32_t type,
     case VIRTIO_BLK_T_WRITE_ZEROES:
         return submit_write_zeroes(d, queue, priority, data);
     default:
-        g_assert_not_reached();
+        return scsi_submit(d, queue, unknown, sizeof(unknown), priority, NULL,
+                           0, false);
     }
 }
 
