@@ -1,7 +1,7 @@
 """Run the tests of life, faults, neighbours and the observer in random order with random seeds: python3 -m tests.soak --hours 0.5.
 
-One line a scenario; the failed ones leave their output in build/soak. At the end, and after Ctrl-C, the reliability
-table of all that the ledger (build/soak/ledger.jsonl) holds. Exit status 1 if a scenario failed.
+One line a scenario; the failed ones leave their output in the folder (--output, build/soak). At the end, and after Ctrl-C,
+the reliability table of all that the ledger there holds. Exit status 1 if a scenario failed.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from pathlib import Path
 from tests.framework import paths
 from tests.report import reliability
 
-FOLDER = paths.BUILD / "soak"
-LEDGER = FOLDER / "ledger.jsonl"
+LEDGER = "ledger.jsonl"
 LIMIT_SECONDS = 900
 """For one scenario on a loaded machine."""
 
@@ -86,13 +85,13 @@ def interrupt(number: int, frame: object) -> None:
     raise KeyboardInterrupt
 
 
-def run(scenario: str, seed: int, number: int) -> bool:
+def run(scenario: str, seed: int, number: int, folder: Path) -> bool:
     """Run one scenario; tells whether it passed, and keeps its output if not."""
-    log = FOLDER / f"{number:04}.log"
+    log = folder / f"{number:04}.log"
     environment = os.environ | {
-        "IDLETIME_SEED": str(seed), "IDLETIME_LEDGER": str(LEDGER), "IDLETIME_RACE_SEED": str(seed),
+        "IDLETIME_SEED": str(seed), "IDLETIME_LEDGER": str(folder / LEDGER), "IDLETIME_RACE_SEED": str(seed),
         "IDLETIME_RACE_STEPS": str(RACE_STEPS), "IDLETIME_REPETITIONS": "5", "IDLETIME_ROUNDS": "20", "IDLETIME_POWER_STATES": "40",
-        "IDLETIME_LOGS": str(FOLDER / "machine"),
+        "IDLETIME_LOGS": str(folder / "machine"),
     }
     begin = time.monotonic()
     with log.open("w") as output:
@@ -101,7 +100,7 @@ def run(scenario: str, seed: int, number: int) -> bool:
     if status == 0:
         log.unlink()
         if scenario == RACE:
-            reliability.note_race(FOLDER / "machine" / "race.log", LEDGER)
+            reliability.note_race(folder / "machine" / "race.log", folder / LEDGER)
     verdict = "ok    " if status == 0 else f"FAILED ({log})"
     print(f"{verdict} {time.monotonic() - begin:5.0f} s  seed {seed:10}  {scenario}", flush=True)
     return status == 0
@@ -112,11 +111,13 @@ def main() -> int:
     parser.add_argument("--hours", type=float, default=0.5)
     parser.add_argument("--seed", type=int, default=random.randrange(2**31))
     parser.add_argument("--only", choices=sorted({scenario.split("/")[0] for scenario in SCENARIOS}), help="scenarios of one kind")
+    parser.add_argument("--output", type=Path, default=paths.BUILD / "soak")
     arguments = parser.parse_args()
     scenarios = [scenario for scenario in SCENARIOS if scenario.split("/")[0] == (arguments.only or scenario.split("/")[0])]
     signal.signal(signal.SIGTERM, interrupt)
     signal.signal(signal.SIGINT, interrupt)
-    FOLDER.mkdir(parents=True, exist_ok=True)
+    folder: Path = arguments.output
+    folder.mkdir(parents=True, exist_ok=True)
     dice = random.Random(arguments.seed)
     print(f"soak of {arguments.hours} h, seed {arguments.seed}", flush=True)
     end, number, failed = time.monotonic() + arguments.hours * 3600, 0, 0
@@ -126,11 +127,11 @@ def main() -> int:
             # Every scenario once before any comes again.
             deck = deck or dice.sample(scenarios, len(scenarios))
             number += 1
-            failed += not run(deck.pop(), dice.randrange(2**31), number)
+            failed += not run(deck.pop(), dice.randrange(2**31), number, folder)
     except KeyboardInterrupt:
         print("stopped")
     print(f"{number} scenarios, {failed} failed\n")
-    print(reliability.table(LEDGER))
+    print(reliability.table(folder / LEDGER))
     return 1 if failed else 0
 
 
