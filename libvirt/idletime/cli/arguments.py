@@ -103,9 +103,29 @@ def _shows(commands: Any) -> None:
     _domain(explain)
     resources = _command(commands, "resources", "list the resources of this host, and who is on them")
     doctor = _command(commands, "doctor", "look for what keeps this host from working as it should, with remedies")
-    for command in (status, list_, explain, resources, doctor):
+    top = _command(commands, "top", "show live what resources and devices do; keys change class and interval")
+    top.add_argument("-b", "--batch", action="store_true", help="print tables instead, one look after the other")
+    top.add_argument("-d", "--delay", type=_seconds, default=1.0, metavar="SECONDS",
+                     help="between two looks; more where they would take above 1 %% of a processor (default: 1)")
+    top.add_argument("-n", "--count", type=_count, metavar="LOOKS", help="of --batch and --json: end after so many")
+    for command in (status, list_, explain, resources, doctor, top):
         command.add_argument("-r", "--readonly", action="store_true",
                              help="read-only connection to libvirt: figures are those of idletimed's last look")
+
+
+def _seconds(text: str) -> float:
+    """Raises ValueError, of which argparse makes an error."""
+    value = float(text)
+    if not 0.1 <= value <= 3600:
+        raise argparse.ArgumentTypeError(f"'{text}' is not from 0.1 to 3600 seconds")
+    return value
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"'{text}' is not 1 or more")
+    return value
 
 
 def complete_domain(parsed_args: Any, **_: Any) -> list[str]:

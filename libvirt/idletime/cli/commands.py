@@ -272,7 +272,16 @@ def doctor_(options: _Arguments) -> int:
     return report.status
 
 
+def top(options: _Arguments) -> int:
+    """Look until the user leaves, or as often as --count says."""
+    from . import live  # late: urwid
+
+    def connect() -> tuple[Any, bool]:
+        return _connect(options, True)
+    return live.run(options, connect if _libvirt(options) else None)
+
+
 RUN: dict[str, Callable[[_Arguments], Any]] = {
     "check": check, "mark": changes.mark, "unmark": changes.unmark, "enable": changes.enable_, "disable": changes.disable,
-    "status": status_, "list": list_, "explain": explain_, "resources": resources, "doctor": doctor_,
+    "status": status_, "list": list_, "explain": explain_, "resources": resources, "doctor": doctor_, "top": top,
 }
