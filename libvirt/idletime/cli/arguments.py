@@ -43,6 +43,7 @@ def parser() -> argparse.ArgumentParser:
     for name, text in _CHANGES:
         _change(commands, name, text)
     _shows(commands)
+    _trace(commands)
     return top
 
 
@@ -111,6 +112,14 @@ def _shows(commands: Any) -> None:
     for command in (status, list_, explain, resources, doctor, top):
         command.add_argument("-r", "--readonly", action="store_true",
                              help="read-only connection to libvirt: figures are those of idletimed's last look")
+
+
+def _trace(commands: Any) -> None:
+    text = "make a picture of requests, for ui.perfetto.dev or chrome://tracing, from QEMUs' trace events"
+    trace = commands.add_parser("trace", help=text, description=text[0].upper() + text[1:] + ".", allow_abbrev=False)
+    trace.set_defaults(run="trace")
+    trace.add_argument("logs", metavar="LOG", nargs="+", help="log of a QEMU with trace events; several are drawn on one clock")
+    trace.add_argument("-o", "--output", metavar="FILE", help="write it there (default: standard output)")
 
 
 def _seconds(text: str) -> float:

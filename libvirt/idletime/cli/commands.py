@@ -22,7 +22,7 @@ from ..policy import edit
 from ..resolve.tree import Tree
 from ..verdict import Verdict, of_domain
 from ..xmltree import read
-from . import changes, show
+from . import changes, show, trace
 
 _Arguments = argparse.Namespace
 
@@ -284,4 +284,5 @@ def top(options: _Arguments) -> int:
 RUN: dict[str, Callable[[_Arguments], Any]] = {
     "check": check, "mark": changes.mark, "unmark": changes.unmark, "enable": changes.enable_, "disable": changes.disable,
     "status": status_, "list": list_, "explain": explain_, "resources": resources, "doctor": doctor_, "top": top,
+    "trace": trace.run,
 }

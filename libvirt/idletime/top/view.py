@@ -230,5 +230,5 @@ class View:
             widget.row = one
             widgets.append(widget)
         self._rows[:] = widgets
-        if key is not None and (place := next((at for at, one in enumerate(rows) if one.key == key), None)) is not None:
-            self._rows.set_focus(place)
+        if widgets:
+            self._rows.set_focus(next((at for at, one in enumerate(rows) if one.key == key), 0))
