@@ -7,17 +7,16 @@ from typing import Any
 
 from .model import STATES, DeviceRow, ResourceRow
 
-RESOURCES = ("resource", "state", "interval ms", "fg/s", "bg/s", "fg MB/s", "bg MB/s", "held", "in service", "coll/s",
-             "fg waits %")
+RESOURCES = ("resource", "state", "interval ms", "fg/s", "bg/s", "fg MB/s", "bg MB/s", "held", "coll/s", "fg waits %")
 STRIP = "last minute"
 DEVICES = ("vm", "device", "resource", "class", "req/s", "MB/s", "held", "in service", "prom/s", "in force")
-LEGEND = ", ".join(f"{letter} {state}" for state, letter in STATES.items())
+LEGEND = f"{STRIP}, a letter a second: " + ", ".join(f"{letter} {state}" for state, letter in STATES.items())
 
 
 def resource(row: ResourceRow) -> tuple[Any, ...]:
     return (row.name, row.state, None if row.interval_us is None else row.interval_us / 1000, _whole(row.foreground_per_s),
             _whole(row.background_per_s), _mega(row.foreground_bytes_per_s), _mega(row.background_bytes_per_s), row.held,
-            row.in_service, _tenth(row.collisions_per_s), _percent(row.collision_cost))
+            _tenth(row.collisions_per_s), _percent(row.collision_cost))
 
 
 def device(row: DeviceRow) -> tuple[Any, ...]:

@@ -199,19 +199,19 @@ class View:
         self._foot.set_text(("question", prompt.text + (prompt.line or "")) if prompt else said + HELP)
 
     def _resources(self, now: Model, columns: int, rows: int) -> list[Any]:
-        """Title, notes, and a line a resource with as much of its strip as there is room for."""
+        """Title, notes, and two lines a resource: figures, and as much of the strip as there is room for."""
         of = f"{now.seconds:.1f} s" if now.seconds else "the first look"
         text: list[Any] = [("title", f"{len(now.look.vms)} VMs, rates of {of}, sorted by {model.ORDERS[self._order]}"
                                      f"{', PAUSED' if self._paused else ''}"), "\n"]
         text += [("note", f"{note}\n") for note in now.look.notes]
-        most = max(3, rows // 3)
+        most = max(2, rows // 6)
         shown = model.busiest(now.resources, most)
         lines = self._aligned(table.RESOURCES, [table.resource(one) for one in shown])
-        room = max(0, min(model.SECONDS, columns - len(lines[0]) - 2))
-        text += [("head", f"{lines[0]}  {table.STRIP[:room].ljust(room)}"), "\n"]
+        room = max(0, min(model.SECONDS, columns - 2))
+        text += [("head", lines[0]), "\n"]
         for line, one in zip(lines[1:], shown, strict=True):
             cells = one.strip[model.SECONDS - room:]
-            text += [f"{_plain(line)}  ", *((letter, "".join(same)) for letter, same in groupby(cells)), "\n"]
+            text += [f"{_plain(line)}\n  ", *((letter, "".join(same)) for letter, same in groupby(cells)), "\n"]
         if len(now.resources) > most:
             text.append(f"and {len(now.resources) - most} more, which --batch shows\n")
         return [*text, table.LEGEND, "\n"]
