@@ -236,7 +236,9 @@ def test_who_is_not_attached_is_counted_by_libvirt(sampler):
 
 def test_who_may_only_look(sampler, tmp_path):
     state.write_domain(str(tmp_path), said())
-    (one,) = sampler(Running(marked(), answers()), may_ask=False).look().vms
+    found = sampler(Running(marked(), answers()), may_ask=False).look()
+    (one,) = found.vms
+    assert found.notes[0].startswith("figures are those of idletimed's last looks")
     assert one.figures_at == 1000.0 and one.devices[0].held == 0
 
 
@@ -373,12 +375,20 @@ def test_the_selected_one_stays_selected(shown):
     assert its._selected().vm == "fg"
 
 
+def test_a_fault_of_ours_ends_it(shown, monkeypatch):
+    its, _ = shown
+    monkeypatch.setattr(its._sampler, "look", lambda: 1 // 0, raising=False)
+    with pytest.raises(ZeroDivisionError):
+        its._look()
+
+
 def test_paused(shown):
     its, _ = shown
     press(its, " ")
     its._posted.append(look(2, vm("later")))
     its._take(b"")
     assert "PAUSED" in its._top.text and its._rows[0].row.vm == "bg"
+    assert press(its, "c", "f", "y").startswith("enable uuid-bg\n") and its._rows[0].row.vm == "bg"
     press(its, " ")
     assert its._rows[0].row.vm == "later"
 

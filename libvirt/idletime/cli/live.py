@@ -67,7 +67,9 @@ def _view(options: argparse.Namespace, sampler: Sampler) -> None:
         raise HostError("this is no terminal; remedy: --batch or --json", Exit.USAGE)
     from ..top.view import View  # late: urwid is for this alone
 
-    View(sampler, options.delay, lambda command: _said(options, command), show.aligned, "NO_COLOR" not in os.environ).run()
+    with contextlib.redirect_stderr(io.StringIO()) as notes:
+        View(sampler, options.delay, lambda command: _said(options, command), show.aligned, "NO_COLOR" not in os.environ).run()
+    sys.stderr.write(notes.getvalue())
 
 
 def _said(options: argparse.Namespace, command: Sequence[str]) -> str:

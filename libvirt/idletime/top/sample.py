@@ -101,6 +101,8 @@ class Sampler:
             try:
                 found = self._of_libvirt(self._connect, at)
                 unattached = self._counted(found)
+                if not self._may_ask:
+                    notes.append("figures are those of idletimed's last looks: libvirt lets us not ask QEMUs")
             except (HostError, libvirt.libvirtError) as error:
                 self._connection = None
                 notes.append(str(error))

@@ -11,6 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -49,6 +50,10 @@ def command(row: DeviceRow, class_: str, interval_us: str = "") -> list[str]:
     return ["mark", row.uuid, "--class", class_, *values]
 
 
+def _raise(error: Exception) -> None:
+    raise error
+
+
 def _plain(text: str) -> str:
     """A name may hold what a terminal obeys."""
     return "".join(one if one.isprintable() else "?" for one in text)
@@ -68,12 +73,12 @@ class View:
 
     def __init__(self, sampler: Sampler, delay: float, act: Act, aligned: Aligned, colours: bool) -> None:
         self._sampler, self._act, self._aligned, self._pace = sampler, act, aligned, Pace(delay)
-        self._model: Model | None = None
+        self._model: Model | None = None  # of the last look
+        self._shown: Model | None = None
         self._prompt: Prompt | None = None
         self._wait, self._order, self._paused, self._said = delay, 0, False, ""
         self._posted: deque[model.Look | Callable[[], None]] = deque()
         self._left = threading.Event()
-        self._devices: list[DeviceRow] = []
         self._top, self._head, self._foot = urwid.Text("", wrap="clip"), urwid.Text("", wrap="clip"), urwid.Text("")
         self._rows = urwid.SimpleFocusListWalker([])
         frame = urwid.Frame(urwid.ListBox(self._rows), urwid.Pile([self._top, urwid.AttrMap(self._head, "head")]), self._foot)
@@ -93,9 +98,12 @@ class View:
     # ---- other threads
 
     def _look(self) -> None:
-        while not self._left.is_set():
-            self._post(self._sampler.look())
-            self._left.wait(self._wait)
+        try:
+            while not self._left.is_set():
+                self._post(self._sampler.look())
+                self._left.wait(self._wait)
+        except Exception as error:  # a fault of ours: it ends the view, with its trace
+            self._post(partial(_raise, error))
 
     def _post(self, what: model.Look | Callable[[], None]) -> None:
         self._posted.append(what)
@@ -109,8 +117,7 @@ class View:
                 self._wait = self._pace.wait_seconds()
             else:
                 what()
-        if not self._paused:
-            self._draw()
+        self._draw()
         return True
 
     def _run(self, arguments: Sequence[str], then: Callable[[str], None]) -> None:
@@ -190,10 +197,11 @@ class View:
     # ---- drawing
 
     def _draw(self) -> None:
-        if self._model is not None:
+        self._shown = self._shown if self._paused else self._model
+        if self._shown is not None:
             columns, rows = self._loop.screen.get_cols_rows()
-            self._top.set_text(self._resources(self._model, columns, rows))
-            self._list(model.ordered(self._model.devices, model.ORDERS[self._order]))
+            self._top.set_text(self._resources(self._shown, columns, rows))
+            self._list(model.ordered(self._shown.devices, model.ORDERS[self._order]))
         prompt = self._prompt
         said = f"{self._said}\n" if self._said else ""
         self._foot.set_text(("question", prompt.text + (prompt.line or "")) if prompt else said + HELP)
