@@ -126,14 +126,14 @@ def test_json_and_tables_are_one_model(capsys, golden):
 # ---- how often
 
 def test_pace(monkeypatch):
-    """A look of 30 ms comes every 3 s; the first one, which learns everything, is not counted."""
+    """A look of 27 ms comes every 3 s; the first one, which learns everything, is not counted."""
     busy = [0.0]
     monkeypatch.setattr(sample.time, "process_time", lambda: busy[0])
     pace = sample.Pace(1.0)
     busy[0] += 5.0
     assert pace.wait_seconds() == 1.0
     for _ in range(50):
-        busy[0] += 0.03
+        busy[0] += 0.027
         wait = pace.wait_seconds()
     assert wait == pytest.approx(3.0)
     busy[0] += 1000

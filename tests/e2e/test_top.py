@@ -34,8 +34,8 @@ def vms(host: Libvirtd, idletimed: Idletimed, shared_disk: Disk) -> Iterator[tup
         for each in made:
             stack.callback(remove, each)
             each.define()
-            each.start().booted()
-        fg, bg, other = made
+            each.start()
+        fg, bg, other = (each.booted() for each in made)
         expect(bg, vda=BG)
         expect(fg, vda=FG)
         for each, outstanding in ((bg, 4), (other, 1)):

@@ -35,8 +35,8 @@ FRESH_SECONDS = 10.0
 
 _AT_ONCE = 8  # more than that many QEMUs that hang leave no thread for the others
 
-SHARE = 0.01
-"""Of one processor: looks come seldomer where they would take more."""
+SHARE = 0.009
+"""Of one processor: looks come seldomer where they would take more. 1 % is promised; what a look costs varies."""
 LONGEST_SECONDS = 10.0
 _SMOOTH = 0.3  # of the last look in the mean: one that had to learn ten VMs anew is no reason to stand still
 
