@@ -15,6 +15,8 @@
 #define POLL_US             500
 /* ACPI PCI hotplug of the machine "pc": eject the slots of a bit mask */
 #define PC_EJECT_PORT       0xae08
+/* Control and events. */
+#define SCSI_FIXED_QUEUES   2
 
 /* The allocator of this machine knows nothing of an adopted ring. */
 static void queue_free(TestDisk *d, QVirtQueue *vq)
@@ -33,6 +35,10 @@ void disk_forget(TestDisk *d)
             queue_free(d, d->vq[i]);
             d->vq[i] = NULL;
         }
+    }
+    if (d->ctrl.vq) {
+        queue_free(d, d->ctrl.vq);
+        d->ctrl.vq = NULL;
     }
     g_ptr_array_set_size(d->requests, 0);
     if (d->pci) {
@@ -63,10 +69,17 @@ void disk_init(TestDisk *d)
     qvirtio_start_device(&d->pci->vdev);
     qvirtio_set_features(&d->pci->vdev, features_of(d));
     for (unsigned i = 0; i < d->num_queues; i++) {
-        ring_setup(&d->ring[i], d->m->qts, &d->pci->vdev, &d->m->alloc, i);
+        ring_setup(&d->ring[i], d->m->qts, &d->pci->vdev, &d->m->alloc,
+                   i + (disks_are_scsi() ? SCSI_FIXED_QUEUES : 0));
         d->vq[i] = d->ring[i].vq;
     }
+    if (disks_are_scsi()) {
+        ring_setup(&d->ctrl, d->m->qts, &d->pci->vdev, &d->m->alloc, 0);
+    }
     qvirtio_set_driver_ok(&d->pci->vdev);
+    if (disks_are_scsi()) {
+        scsi_ready(d);
+    }
 }
 
 void disk_adopt(TestDisk *d, const TestDisk *from)
@@ -105,8 +118,10 @@ static void await_deleted(TestDisk *d)
 void disk_unplug_begin(TestDisk *d)
 {
     qtest_qmp_device_del_send(d->m->qts, d->id);
-    /* The guest lets go of it. */
-    qtest_outl(d->m->qts, PC_EJECT_PORT, 1 << d->slot);
+    if (!disks_are_scsi()) {
+        /* The guest lets go of it. */
+        qtest_outl(d->m->qts, PC_EJECT_PORT, 1 << d->slot);
+    }
 }
 
 void disk_unplug(TestDisk *d)
@@ -116,19 +131,31 @@ void disk_unplug(TestDisk *d)
     disk_forget(d);
 }
 
-void disk_plug(TestDisk *d, const char *options)
+static char *scsi_json(TestDisk *d, const char *options)
 {
-    g_autofree char *json =
-        g_strdup_printf("{'id': '%s', 'drive': '%s', 'addr': '0x%x',"
+    return g_strdup_printf("{'id': '%s', 'drive': '%s', 'bus': '%s-hba.0'%s%s}",
+                           d->id, d->id, d->id, *options ? ", " : "", options);
+}
+
+static char *blk_json(TestDisk *d, const char *options)
+{
+    return g_strdup_printf("{'id': '%s', 'drive': '%s', 'addr': '0x%x',"
                         " 'ioeventfd': %s, 'num-queues': %u%s%s%s}",
                         d->id, d->id, d->slot,
                         strstr(options, "iothread") ? "true" : "false",
                         d->num_queues,
                         d->form & RING_PACKED ? ", 'packed': true" : "",
                         *options ? ", " : "", options);
+}
+
+void disk_plug(TestDisk *d, const char *options)
+{
+    g_autofree char *json = disks_are_scsi() ? scsi_json(d, options) :
+                                               blk_json(d, options);
     QObject *object = qobject_from_json(json, &error_abort);
 
-    qtest_qmp_device_add_qdict(d->m->qts, "virtio-blk-pci",
+    qtest_qmp_device_add_qdict(d->m->qts, disks_are_scsi() ? "scsi-hd" :
+                                          "virtio-blk-pci",
                                qobject_to(QDict, object));
     qobject_unref(object);
     disk_init(d);
@@ -190,8 +217,8 @@ void disk_until_detached(TestDisk *d)
 static void qemu_io(TestDisk *d, const char *command)
 {
     g_autofree char *answer =
-        qtest_hmp(d->m->qts, "qemu-io -d /machine/peripheral/%s/virtio-backend"
-                  " \"%s\"", d->id, command);
+        qtest_hmp(d->m->qts, "qemu-io -d /machine/peripheral/%s%s \"%s\"",
+                  d->id, disks_are_scsi() ? "" : "/virtio-backend", command);
 
     g_assert_cmpstr(answer, ==, "");
 }
