@@ -18,7 +18,8 @@ FIRST = T0 // (BIN_MS * MS)
 
 
 def moment(ms: float, *slots: Transitions, started: int = 0, interval_ms: int | None = 30, **more: Any) -> Moment:
-    return Moment(T0 + int(ms * MS), slots, {0: started}, interval_us=None if interval_ms is None else interval_ms * 1000, **more)
+    interval_us = None if interval_ms is None else interval_ms * 1000
+    return Moment(T0 + int(ms * MS), slots, {0: started}, interval_us=interval_us, **more)
 
 
 def slot(*events: tuple[float, bool], number: int = 0, first: int = 0) -> Transitions:
@@ -106,6 +107,6 @@ def test_whatever_a_board_says(moments: list[tuple[int, list[tuple[int, bool]], 
         now += wait
         line.add(moment(now, slot(*events, first=head), started=head, interval_ms=interval))
         found = line.read()
-        assert all(0 <= fg and 0 <= rest and fg + rest <= 1001
+        assert all(fg >= 0 and rest >= 0 and fg + rest <= 1001
                    for fg, rest in zip(found["foreground"], found["interval"], strict=True))
         assert all(count is None or count >= 0 for count in found["background"])

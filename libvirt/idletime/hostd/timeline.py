@@ -70,7 +70,7 @@ class Timeline:
             self._transitions(one, last.now_ns if last else now)
         for gone in self._slots.keys() - {one.slot for one in moment.foreground}:
             self._end(self._slots.pop(gone), last.now_ns if last else now)
-        if last is not None:
+        if last is not None and now > last.now_ns:
             started = sum(max(0, count - last.started.get(slot, count)) for slot, count in moment.started.items())
             self._samples.append(_Sample(last.now_ns, now, started, moment.in_service, moment.waiting,
                                          (moment.interval_us or 0) * 1000))
