@@ -243,13 +243,13 @@ def _off(connection: Any, rules: Rules) -> list[dict[str, Any]]:
     for domain in connection.listAllDomains(libvirt.VIR_CONNECT_LIST_DOMAINS_INACTIVE):
         try:
             decision = decide_xml(domains.xml_of(domain, inactive=True), rules)
-            class_, problems = decision.policy.class_.value if decision.policy else None, []
+            class_, by, problems = (decision.policy.class_.value, decision.by, []) if decision.policy else (None, None, [])
         except PolicyError as error:
-            class_, problems = None, [str(one) for one in error.findings]
+            class_, by, problems = None, None, [str(one) for one in error.findings]
         except (HostError, libvirt.libvirtError):
             continue  # it is gone
-        found.append({"name": domain.name(), "uuid": domain.UUIDString(), "state": "shut off", "class": class_, "libvirt": True,
-                      "problems": problems, "devices": [], "resources": []})
+        found.append({"name": domain.name(), "uuid": domain.UUIDString(), "state": "shut off", "class": class_, "by": by,
+                      "libvirt": True, "problems": problems, "devices": [], "resources": []})
     return found
 
 
