@@ -6,6 +6,7 @@ import { Alert, AlertActionCloseButton } from "@patternfly/react-core/dist/esm/c
 import { Card, CardBody, CardHeader, CardTitle } from "@patternfly/react-core/dist/esm/components/Card/index.js";
 import { EmptyState, EmptyStateBody } from "@patternfly/react-core/dist/esm/components/EmptyState/index.js";
 import { Page, PageSection } from "@patternfly/react-core/dist/esm/components/Page/index.js";
+import { Title } from "@patternfly/react-core/dist/esm/components/Title/index.js";
 import { Stack, StackItem } from "@patternfly/react-core/dist/esm/layouts/Stack/index.js";
 
 import * as api from "./api";
@@ -57,16 +58,16 @@ export const App = () => {
             <PageSection hasBodyWrapper={false} aria-label={_("Idle load")}>
                 <Stack hasGutter>
                     <StackItem>
-                        <h1 className="pf-v6-c-title pf-m-2xl">{_("Idle load")}</h1>
+                        <Title headingLevel="h1" size="2xl">{_("Idle load")}</Title>
                         <p>{_("Background virtual machines use what foreground ones leave idle.")}</p>
                     </StackItem>
                     <StackItem aria-live="polite">
-                        {failure && <Alert isInline variant="danger" title={_("idletimed does not answer; this is what it said last")}>
+                        {failure && <Alert isInline component="h2" variant="danger" title={_("idletimed does not answer; this is what it said last")}>
                             {failure.message}</Alert>}
-                        {host.problems.map(each => <Alert key={each} isInline variant="warning" title={each} />)}
-                        {admin === false && <Alert isInline variant="info"
+                        {host.problems.map(each => <Alert key={each} isInline component="h2" variant="warning" title={each} />)}
+                        {admin === false && <Alert isInline component="h2" variant="info"
                             title={_("Only administrators change classes: get administrative access in Cockpit's menu.")} />}
-                        {refused && <Alert isInline variant="danger" title={refused.title}
+                        {refused && <Alert isInline component="h2" variant="danger" title={refused.title}
                             actionClose={<AlertActionCloseButton onClose={() => setRefused(null)} />}>{refused.says}</Alert>}
                     </StackItem>
                     <StackItem>

@@ -13,17 +13,19 @@ export interface Strip {
     foreground: (number | null)[];
     interval: (number | null)[];
     background: (number | null)[];
+    in_service: (number | null)[];
     waiting: (number | null)[];
 }
 
-const COLUMNS = ["foreground", "interval", "background", "waiting"] as const;
+const COLUMNS = ["foreground", "interval", "background", "in_service", "waiting"] as const;
 
 /** A strip with the bins that have come since; what is older than ten seconds goes. */
 export function extended(strip: Strip | null, bins: Bins): Strip {
     const count = SECONDS * 1000 / bins.bin_ms;
     const end = bins.first + bins.foreground.length;
     const same = strip !== null && strip.resource === bins.resource && strip.end <= end;
-    const result: Strip = { resource: bins.resource, binMs: bins.bin_ms, end, foreground: [], interval: [], background: [], waiting: [] };
+    const result: Strip = { resource: bins.resource, binMs: bins.bin_ms, end,
+                            foreground: [], interval: [], background: [], in_service: [], waiting: [] };
     for (const name of COLUMNS) {
         for (let number = end - count; number < end; number++) {
             const at = number - bins.first;
@@ -41,8 +43,8 @@ export interface Shares {
     free: number;
     /** Background requests a second; null is not known. */
     started: number | null;
-    /** Of the time in which background waited. */
-    waiting: number;
+    /** In which background waited, and nothing of it was in service. */
+    held: number;
 }
 
 /** A strip in numbers: shares of the time that is known. */
@@ -54,10 +56,12 @@ export function shares(strip: Strip): Shares {
     const interval = share(sum(strip.interval)) / 1000;
     const seen = strip.background.filter(each => each !== null).length;
     const started = seen ? sum(strip.background) / (seen * strip.binMs / 1000) : null;
-    const waits = strip.waiting.filter(each => each !== null && each > 0).length;
     return { foreground, interval, free: Math.max(0, 1 - foreground - interval), started,
-             waiting: seen ? waits / seen : 0 };
+             held: seen ? sum(held(strip)) / seen : 0 };
 }
+
+/** Bins in which background waited, and nothing of it was in service. */
+export const held = (strip: Strip) => strip.waiting.map((waits, number) => waits && !strip.in_service[number] ? 1 : 0);
 
 /** The outline of a lane as an SVG path: one unit wide a bin, `height` high for the value `most`. */
 export function outline(values: (number | null)[], most: number, height: number): string {

@@ -74,9 +74,9 @@ export const PolicyEditor = ({ vm, close }: { vm: Vm; close: (saved: boolean) =>
                                   onChange={(_event, value) => setText(value)} />
                     </FormGroup>
                     <div aria-live="polite" id="policy-verdict">
-                        {verdict && <Alert isInline isPlain variant={verdict.good ? "success" : "danger"} title={verdict.says} />}
+                        {verdict && <Alert isInline isPlain component="h2" variant={verdict.good ? "success" : "danger"} title={verdict.says} />}
                         {verdict?.findings.map((each, number) => <FindingLine key={number} finding={each} />)}
-                        {failed && <Alert isInline variant="danger" title={failed} />}
+                        {failed && <Alert isInline component="h2" variant="danger" title={failed} />}
                     </div>
                 </Form>
             </ModalBody>
@@ -91,7 +91,7 @@ export const PolicyEditor = ({ vm, close }: { vm: Vm; close: (saved: boolean) =>
 const FindingLine = ({ finding }: { finding: Finding }) => {
     const where = [finding.line === null ? "" : cockpit.format(_("line $0"), finding.line), finding.element].filter(Boolean).join(", ");
     return (
-        <Alert isInline isPlain variant={finding.severity === "error" ? "danger" : finding.severity === "warning" ? "warning" : "info"}
+        <Alert isInline isPlain component="h2" variant={finding.severity === "error" ? "danger" : finding.severity === "warning" ? "warning" : "info"}
                title={where ? `${where}: ${finding.message}` : finding.message}>
             {finding.remedy}
         </Alert>

@@ -24,13 +24,13 @@ export const Resources = ({ resources, chosen, choose }:
     <Table variant="compact" aria-label={_("Resources")} className="idle-resources" gridBreakPoint="grid-lg">
         <Thead>
             <Tr>
-                <Th>{_("Resource")}</Th>
-                <Th>{_("State")}</Th>
-                <Th>{_("Virtual machines")}</Th>
-                <Th>{_("Held requests")}</Th>
-                <Th>{_("Interval in force")}</Th>
-                <Th>{_("Collisions")}</Th>
-                <Th>{_("Foreground waited")}</Th>
+                <Th modifier="wrap">{_("Resource")}</Th>
+                <Th modifier="wrap">{_("State")}</Th>
+                <Th modifier="wrap">{_("Virtual machines")}</Th>
+                <Th modifier="wrap">{_("Held requests")}</Th>
+                <Th modifier="wrap">{_("Interval in force")}</Th>
+                <Th modifier="wrap">{_("Collisions")}</Th>
+                <Th modifier="wrap">{_("Foreground waited")}</Th>
             </Tr>
         </Thead>
         <Tbody>
@@ -39,7 +39,6 @@ export const Resources = ({ resources, chosen, choose }:
                     <Td dataLabel={_("Resource")}>
                         {each.vms.length
                             ? <Radio id={`resource-${each.name}`} name="resource" label={each.name} isChecked={each.name === chosen}
-                                     description={each.trail.length > 1 ? each.trail.join(" → ") : undefined}
                                      onChange={() => choose(each.name)} />
                             : each.name}
                     </Td>

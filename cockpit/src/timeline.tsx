@@ -5,7 +5,7 @@ import { useEffect, useState } from "react";
 import { Alert } from "@patternfly/react-core/dist/esm/components/Alert/index.js";
 
 import * as api from "./api";
-import { extended, milliseconds, outline, percent, SECONDS, shares, type Strip } from "./model";
+import { extended, held, milliseconds, outline, percent, SECONDS, shares, type Strip } from "./model";
 
 const _ = cockpit.gettext;
 
@@ -16,14 +16,13 @@ export const Timeline = ({ resource }: { resource: string }) => {
     const { strip, intervalUs, problem } = useStrip(resource);
 
     if (problem)
-        return <Alert isInline isPlain variant="warning" title={problem} />;
+        return <Alert isInline isPlain component="h3" variant="warning" title={problem} />;
     if (!strip)
         return <p>{_("Looking at it…")}</p>;
 
     const seen = shares(strip);
     const started = seen.started === null ? _("not known yet") : cockpit.format(_("$0 requests a second"), Math.round(seen.started));
     const most = Math.max(1, ...strip.background.map(each => each ?? 0));
-    const waits = strip.waiting.map(each => each ? 1 : 0);
     return (
         <div className="idle-timeline">
             <Lane name="foreground" title={_("Foreground")} says={percent(seen.foreground)}
@@ -32,8 +31,8 @@ export const Timeline = ({ resource }: { resource: string }) => {
                   about={cockpit.format(_("$0 after it, in which background waits for more of it"), milliseconds(intervalUs))}
                   values={strip.interval} most={1000} />
             <Lane name="background" title={_("Background")} says={started}
-                  about={cockpit.format(_("requests that were started; the line below: it waits ($0 of the time)"), percent(seen.waiting))}
-                  values={strip.background} most={most} below={waits} />
+                  about={cockpit.format(_("requests that start; the line below: all of it is held ($0 of the time)"), percent(seen.held))}
+                  values={strip.background} most={most} below={held(strip)} />
             <div className="idle-axis" aria-hidden="true">
                 {[10, 8, 6, 4, 2].map(ago => <span key={ago}>{cockpit.format(_("−$0 s"), ago)}</span>)}
                 <span>{_("now")}</span>
@@ -65,7 +64,7 @@ const Lane = ({ name, title, says, about, values, most, below }: LaneProps) => {
                  viewBox={`0 0 ${values.length} ${HEIGHT}`} preserveAspectRatio="none">
                 <rect className="idle-unknown" width={unknown < 0 ? values.length : unknown} height={HEIGHT} />
                 <path className={`idle-${name}`} d={outline(values, most, height)} />
-                {below && <path className="idle-waits" transform={`translate(0 ${HEIGHT - 4})`} d={outline(below, 1, 4)} />}
+                {below && <path className="idle-all-held" transform={`translate(0 ${HEIGHT - 4})`} d={outline(below, 1, 4)} />}
             </svg>
         </div>
     );

@@ -30,13 +30,13 @@ export const Vms = ({ vms, pending, admin, setClass, edit }: Props) => (
     <Table variant="compact" aria-label={_("Virtual machines")} className="idle-vms" gridBreakPoint="grid-lg">
         <Thead>
             <Tr>
-                <Th>{_("Name")}</Th>
-                <Th>{_("State")}</Th>
-                <Th>{_("Class")}</Th>
-                <Th>{_("In force")}</Th>
-                <Th>{_("Resources")}</Th>
-                <Th>{_("Held requests")}</Th>
-                <Th>{_("In service")}</Th>
+                <Th modifier="wrap">{_("Name")}</Th>
+                <Th modifier="wrap">{_("State")}</Th>
+                <Th modifier="wrap">{_("Class")}</Th>
+                <Th modifier="wrap">{_("In force")}</Th>
+                <Th modifier="wrap">{_("Resources")}</Th>
+                <Th modifier="wrap">{_("Held requests")}</Th>
+                <Th modifier="wrap">{_("In service")}</Th>
                 <Th screenReaderText={_("Actions")} />
             </Tr>
         </Thead>

@@ -32,8 +32,9 @@ test("a hole is not known, and another resource begins anew", () => {
 
 test("shares are of the time that is known", () => {
     // Two bins: 25 % foreground, 25 % interval; three requests in 40 ms are 75 a second.
-    const strip = extended(null, bins(0, 2, { foreground: [500, 0], interval: [500, 0], background: [0, 3], waiting: [1, 0] }));
-    assert.deepEqual(shares(strip), { foreground: 0.25, interval: 0.25, free: 0.5, started: 75, waiting: 0.5 });
+    const strip = extended(null, bins(0, 2, { foreground: [500, 0], interval: [500, 0], background: [0, 3], waiting: [1, 1],
+                                         in_service: [0, 1] }));
+    assert.deepEqual(shares(strip), { foreground: 0.25, interval: 0.25, free: 0.5, started: 75, held: 0.5 });
     const unseen = extended(null, bins(0, 1, { background: [null], waiting: [null] }));
     assert.equal(shares(unseen).started, null);
 });

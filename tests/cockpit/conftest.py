@@ -36,7 +36,7 @@ class Cockpit:
         if not packages.exists():
             shutil.copytree(DIST, packages / "cockpit" / "idletime")
         target = str(host._init_pid)
-        as_user = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups"] if user else []
+        as_user = ["setpriv", f"--reuid={user}", "--regid=nogroup", "--clear-groups"] if user else []
         self.process = Process(
             ["nsenter", "--target", target, "--mount", "--pid", "--uts", "--ipc", "--wd=/", "--", *as_user,
              "env", "XDG_DATA_HOME=/run/cockpit", "HOME=/tmp", str(WS), "--no-tls", "--address=127.0.0.1", f"--port={self.port}",
@@ -78,7 +78,7 @@ def browser(module_stack: ExitStack, tmp_path_factory: pytest.TempPathFactory) -
     home = tmp_path_factory.mktemp("chromium")
     options = webdriver.ChromeOptions()
     options.binary_location = str(CHROMIUM)
-    for argument in ("--headless=new", "--disable-gpu", "--disable-dev-shm-usage", "--window-size=1280,1000", "--lang=en-US",
+    for argument in ("--headless=new", "--disable-gpu", "--disable-dev-shm-usage", "--window-size=1280,1200", "--lang=en-US",
                      f"--user-data-dir={home}", *(["--no-sandbox"] if os.geteuid() == 0 else [])):
         options.add_argument(argument)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})

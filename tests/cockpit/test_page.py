@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Any, Callable, Iterator
@@ -28,6 +27,11 @@ interval-us = {INTERVAL_US}
 match.host = "*"
 """
 LOG_LEVELS = ("SEVERE",)
+CHANGE = """
+const [uuid, done] = arguments;
+cockpit.http("/run/idletime/.api.sock").request({method: "PUT", path: `/v1/vms/${uuid}/class`, body: '{"class": "background"}'})
+    .then(() => done(200)).catch(error => done(error.status));
+"""
 
 
 class Page:
@@ -87,6 +91,11 @@ class Page:
         """Whether a lane of the timeline has more than its base line."""
         return self.lane(name).count("V") > 1
 
+    def full(self) -> bool:
+        """Whether the last ten seconds are known, of all lanes."""
+        return all(self.drawn(name) and float(self.find(f"[data-lane='{name}'] .idle-unknown").get_attribute("width")) < 25
+                   for name in ("foreground", "interval", "background"))
+
     def axe(self) -> list[Any]:
         """What axe finds against WCAG 2.1 AA, and its best practices."""
         self.browser.execute_script(AXE.read_text())
@@ -139,10 +148,10 @@ def test_mark_held_unmark(page: Page, pair: tuple[Domain, Domain]) -> None:
 
     for style in ("light", "dark"):
         page.open(style)
-        page.wait(lambda: all(map(page.drawn, ("foreground", "interval", "background"))), "the timeline shows all three")
+        page.wait(page.full, "the timeline shows ten seconds of all three")
         assert page.axe() == []
         page.wait(lambda: page.held("backup") > 0, "requests of it are held")
-        page.shot(style)
+        page.shot(f"page-{style}")
 
     edit_policy(page, bg)
     page.choose("backup", "None of its own")
@@ -155,6 +164,26 @@ def test_mark_held_unmark(page: Page, pair: tuple[Domain, Domain]) -> None:
     assert origins == [page.cockpit.url], "nothing of other hosts"
 
 
+def test_who_only_looks(browser: Any, host: Libvirtd, pair: tuple[Domain, Domain], idletimed: Idletimed) -> None:
+    """A user without administrative access sees all of it and is told that he cannot change it; when idletimed has ended, the
+    page says so, and goes on when it is back."""
+    cockpit = Cockpit(host, user="nobody")
+    try:
+        page = Page(browser, cockpit).open()
+        page.says("database", "Foreground")
+        page.wait(lambda: "Only administrators" in page.text("body"), "it says who may")
+        assert not page.class_of("backup")._el.is_enabled()
+        assert page.browser.find_elements(By.CSS_SELECTOR, "[data-vm='backup'] button") == []
+        assert page.axe() == []
+        assert browser.execute_async_script(CHANGE, pair[1].dom.UUIDString()) == 403, "past the page, idletimed refuses"
+        idletimed.stop()
+        page.wait(lambda: "does not answer" in page.text("body"), "it says that nobody answers")
+        idletimed.start()
+        page.wait(lambda: "does not answer" not in page.text("body"), "it goes on")
+    finally:
+        cockpit.stop()
+
+
 def edit_policy(page: Page, bg: Domain) -> None:
     """A mistake is said with its line and cannot be saved; a right policy is in force."""
     page.find("[data-vm='backup'] button").click()
@@ -163,7 +192,7 @@ def edit_policy(page: Page, bg: Domain) -> None:
     page.wait(lambda: "us='soon'" in page.text("#policy-verdict"), "it says what is wrong")
     assert not save_button(page).is_enabled()
     assert page.axe() == []
-    page.shot("policy")
+    page.shot("page-policy")
     write_policy(page, "<policy xmlns='urn:idletime:policy:1' class='background'>\n  <interval us='50000'/>\n</policy>")
     page.wait(lambda: save_button(page).is_enabled(), "it is right")
     save_button(page).click()
