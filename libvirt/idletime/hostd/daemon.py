@@ -31,6 +31,7 @@ from ..conf import files, resources, rules
 from ..resolve.tree import Tree
 from . import alive, arena, native, stopped
 from . import settings as settings_room
+from .api import Api
 from .channel import Channel, Ears
 from .folder import Folder
 from .guests import Agent
@@ -50,6 +51,9 @@ from .ways import Watch
 
 TICK_SECONDS = 2.0
 """How often silence, hanging threads and changed files are looked for."""
+
+ASKED_MOST = 4
+"""Threads for what the API is asked, where QEMUs hang."""
 
 _FOLDERS = (rules.FOLDER, resources.FOLDER)
 
@@ -81,7 +85,9 @@ class Daemon:
         self.unseen: set[str] | None = set() if self.host is None else None  # domains not looked at yet; None: nobody knows
         self.observers, self.said_of = Observers(settings), resources.Resources()
         self.counts = Counts()
-        self.metrics = Looks(settings, self.counts, self.hands.connect)
+        self.asked = Hands(self.hands.connect, 1, ASKED_MOST) if settings.uri and settings.api.socket else None
+        self.api = Api(settings.run_dir, self.asked, lambda: (self.rules, self.said_of))
+        self.metrics = self.api.looks = Looks(settings, self.counts, self.hands.connect, self.api.respond)
         self.folder = Folder(settings, lambda: self.rules, self._say, self.observe, self.counts.look)
         self.police = Police(self.hands.connect, settings.suspend)
         self.watch = Watch(self.touch_all)
@@ -166,6 +172,8 @@ class Daemon:
             if self.host:
                 self.host.close()
             self.hands.close()
+            if self.asked:
+                self.asked.close()
             state.remove_daemon(self.settings.run_dir)
 
     def stop(self) -> None:
