@@ -67,7 +67,7 @@ def test_what_it_shows(host: Libvirtd, vms: tuple[Domain, ...], terminal: Termin
     busiest = [line.split()[0] for line in terminal.screen().splitlines() if line.split()[1:2] == ["vda"]]
     assert sorted(busiest[:2]) == ["bg", "other"] and busiest[2] == "fg"
     assert fg.guest is not None
-    fg.guest.load(outstanding=2, seconds=600)
+    load = fg.guest.load(outstanding=2, seconds=FOREVER_SECONDS)
     shown = terminal.shows(r"fg +vda +slow +foreground +[1-9]", r"B[FPi]*F")
     assert row(shown, "slow")[1] in ("foreground", "background")
     assert "\x1b[" in terminal.coloured() and "L lost, B background, F foreground, P preemption, i idle" in shown
@@ -75,14 +75,16 @@ def test_what_it_shows(host: Libvirtd, vms: tuple[Domain, ...], terminal: Termin
     terminal.shows("sorted by held")
     terminal.press("q")
     terminal.shows("status 0")
+    load.stop()
 
 
 def test_keys_change_class_and_interval(
         host: Libvirtd, vms: tuple[Domain, ...], terminal: Terminal) -> None:  # noqa: F811
     """Asked twice: what it would come to, then it is done, and shown; another key leaves it."""
     _, bg, _ = vms
+    terminal.shows(r"bg +vda +slow +background +[1-9]")
     terminal.press("s", "s", "s")
-    terminal.shows("sorted by name", r"bg +vda +slow +background +[1-9]")
+    terminal.shows("sorted by name")
     terminal.press("Home", "c")
     terminal.shows("class of bg: b background")
     terminal.press("g")
