@@ -151,7 +151,7 @@ again := --reruns 1 -rfEsR
 
 .PHONY: test
 test: deps qemu ## Run everything that CI runs.
-	@for step in check-patches unit observer-check agent-check libvirt cockpit-check confinement fuzz-quick machine e2e ansible; do $(MAKE) --no-print-directory $$step; done
+	@for step in check-patches unit observer-check agent-check libvirt engine cockpit-check confinement fuzz-quick machine e2e ansible; do $(MAKE) --no-print-directory $$step; done
 	$(heading) 'All tests passed'
 
 .PHONY: check-patches
@@ -197,6 +197,32 @@ cockpit-test: deps qemu cockpit ## Try the page in Chromium on a cockpit-ws with
 .PHONY: install-cockpit
 install-cockpit: ## Install Cockpit's page below PREFIX.
 	@$(MAKE) -C cockpit install PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)'
+
+engine_tools := $(build)/engine/venv
+engine_stamp := $(engine_tools)/.made-for-$(notdir $(realpath /usr/bin/python3))
+
+$(engine_stamp): engine/requirements.txt
+	@echo '== Making the environment of the cluster engine: Placement (half a minute)'
+	rm -rf $(engine_tools)
+	mkdir -p $(build)/engine
+	/usr/bin/python3 -m venv $(engine_tools)
+	$(engine_tools)/bin/pip install --quiet --disable-pip-version-check --requirement engine/requirements.txt ||
+	    { echo "error: pip could not install engine/requirements.txt, see above: is the network up?" >&2; exit 1; }
+	touch $@
+
+.PHONY: engine
+engine: $(engine_stamp) ## Run the tests of OpenStack's agent, with a real Placement, of eviction and of the fleet's simulation.
+	@$(heading) 'Cluster engine'
+	$(MAKE) -C engine check PYTHON=$(abspath $(engine_tools)/bin/python3) PYTEST_ARGS='$(PYTEST_ARGS)'
+
+.PHONY: engine-test
+engine-test: $(engine_stamp) ## The same with Nova's own weighers, and the day of a fleet in simulation (5 minutes): build/engine/fleet*.
+	@$(heading) 'Cluster engine with Nova'
+	$(engine_tools)/bin/pip install --quiet --disable-pip-version-check --requirement engine/requirements-test.txt
+	$(MAKE) engine
+	for servers in 60 200; do
+	    PYTHONPATH=libvirt:engine $(engine_tools)/bin/python3 -m fleet --servers $$servers --output $(build)/engine/fleet-$$servers
+	done
 
 .PHONY: confinement
 confinement: ## Check the AppArmor abstractions, the SELinux module and the units; nothing is loaded.
@@ -376,6 +402,10 @@ install: ## Install the built QEMU in PREFIX/lib/idletime, its programs as PREFI
 .PHONY: install-libvirt
 install-libvirt: ## Install virt-idletime, its Python package, schema, man pages and completion below PREFIX.
 	@$(MAKE) -C libvirt install PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)'
+
+.PHONY: install-openstack
+install-openstack: ## Install idletime-openstack and Nova's weigher below PREFIX.
+	@$(MAKE) -C engine install PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)'
 
 .PHONY: clean
 clean: ## Remove what was built; downloads, sources and the Python environment stay.
