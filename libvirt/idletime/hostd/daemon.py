@@ -36,6 +36,7 @@ from .folder import Folder
 from .guests import Agent
 from .hands import Hands
 from .host import Host, Listener
+from .memory import Memory
 from .metrics_look import Counts, Looks
 from .observe import decide
 from .observers import Observers
@@ -84,6 +85,7 @@ class Daemon:
         self.metrics = Looks(settings, self.counts, self.hands.connect)
         self.folder = Folder(settings, lambda: self.rules, self._say, self.observe, self.counts.look)
         self.police = Police(self.hands.connect, settings.suspend)
+        self.memory = Memory(self.hands.connect, settings, self.touched)
         self.watch = Watch(self.touch_all)
         self.names: dict[str, str] = {}  # UUID of each domain that runs
         self.records = Records(native.RECORDS.get(settings.uri), self.rerouted)
@@ -156,6 +158,7 @@ class Daemon:
         finally:
             ticker.cancel()
             await self.police.close()
+            await self.memory.close()
             for channel in self.channels.values():
                 channel.close()
             self.metrics.close()
@@ -210,6 +213,7 @@ class Daemon:
     def _seen(self, uuid: str, looked: Looked, asked: Any) -> None:
         self._say(uuid, looked.name, looked.problems)
         self.police.seen(uuid, looked)
+        self.memory.seen(uuid, looked)
         self._forget_name(uuid)
         if looked.active:
             self.names[looked.name] = uuid
@@ -252,6 +256,7 @@ class Daemon:
         self._hang_up(uuid)
         self._forget_name(uuid)
         self.police.forget(uuid)
+        self.memory.forget(uuid)
         self.parts.pop(uuid, None)
         state.remove_domain(self.settings.run_dir, uuid)
         self.said.pop(uuid, None)

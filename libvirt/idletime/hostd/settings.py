@@ -60,6 +60,17 @@ class Suspend:
 
 
 @dataclass(frozen=True)
+class Memory:
+    """[memory]: when background VMs give memory back. reserve_percent: of the host's, which is to be available at least.
+    within_seconds: what balloons have not brought by then is taken by saving a VM. calm_seconds: after so long without a
+    shortage it goes back."""
+
+    reserve_percent: int = 5
+    within_seconds: int = 10
+    calm_seconds: int = 60
+
+
+@dataclass(frozen=True)
 class Settings:
     """The defaults are the documentation's."""
 
@@ -72,6 +83,7 @@ class Settings:
     qmp: Qmp = Qmp()
     metrics: Metrics = Metrics()
     suspend: Suspend = Suspend()
+    memory: Memory = Memory()
 
 
 _GONE = ("on-misfit", "on-uncompiled", "compile-on-define")
@@ -79,10 +91,11 @@ _GONE = ("on-misfit", "on-uncompiled", "compile-on-define")
 
 _SPANS = {"resync-seconds": (10, 86400), "qmp.look-seconds": (2, 86400),
           "metrics.look-seconds": (2, 3600), "metrics.port": (0, 65535),
+          "memory.reserve-percent": (0, 50), "memory.within-seconds": (1, 30), "memory.calm-seconds": (1, 3600),
           "suspend.cpu-percent": (0, 100), "suspend.device-percent": (0, 100)}
 
 
-_TABLES: dict[str, type] = {"qmp": Qmp, "metrics": Metrics, "suspend": Suspend}
+_TABLES: dict[str, type] = {"qmp": Qmp, "metrics": Metrics, "suspend": Suspend, "memory": Memory}
 
 
 def load(file: Path = FILE) -> Settings:
