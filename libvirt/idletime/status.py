@@ -80,7 +80,8 @@ class DomainStatus:
     idletimed took the figures, in seconds since 1970; None: they are QEMU's of now, or there are none. enforced: which policy
     holds it and why, as the end of a sentence about it; better: what would let a better one hold. suspends: whether it is
     stopped while the foreground needs what it uses. stopped: why idletimed has stopped or saved it, as its XML says.
-    memory_given: bytes of its memory that the foreground has now; memory_low: what it keeps at least; None: it never gives."""
+    memory_given: bytes of its memory that the foreground has now; memory_low: what it keeps at least; None: it never gives.
+    limited: its devices that have a limit for the foreground now; None: it never has one."""
 
     name: str
     uuid: str
@@ -102,6 +103,7 @@ class DomainStatus:
     stopped: str = ""
     memory_given: int | None = None
     memory_low: int | None = None
+    limited: tuple[str, ...] | None = None
 
     def as_dict(self) -> dict[str, Any]:
         return {key.rstrip("_"): value for key, value in asdict(self).items()}
@@ -221,7 +223,7 @@ def facts_of(xml: str, host: resolve.Host, monitor: Monitor | None, run_dir: str
     if found.policy is not None:
         choice = choice_of(found.policy, found.devices, found.plan, not facts.stock)
         facts.plan, facts.enforced = carried_out(choice, found.plan), (choice.why, choice.remedy, choice.suspend)
-        if choice.suspend:
+        if choice.suspend or choice.rate:
             facts.stock, facts.problems = False, [one for one in facts.problems if one != STOCK]
     return facts
 
@@ -249,7 +251,7 @@ def sample(domain: Any, state: str, xml: str, host: resolve.Host, numbers: bool,
     facts.observers = observed.read(run_dir) if running else {}
     found = build(domain.name(), domain.UUIDString(), state, bool(domain.isPersistent()), facts)
     if said is not None:
-        found = replace(found, memory_given=said.memory_given, memory_low=said.memory_low)
+        found = replace(found, memory_given=said.memory_given, memory_low=said.memory_low, limited=said.limited)
     why = _stopped(state, read(xml))
     return replace(found, stopped=why) if why else found
 

@@ -89,7 +89,7 @@ def text_of(facts: Facts, ledger: Ledger | None = None) -> str:
 
 METRICS_OF_THE_MOMENT = ("idletime_daemon_tick_age_seconds", "idletime_daemon_facts_age_seconds",
                          "idletime_daemon_scrapes_total", "idletime_daemon_refused_scrapes_total")
-ALL = Facts((vm(7, memory_given=1 << 20),
+ALL = Facts((vm(7, memory_given=1 << 20, limited=("vda",)),
              vm(9, name="web", uuid="0-2", suspends=True, stopped="disk sda: background 50%")),
             (ObserverState("sda", "disk", "/dev/sda", True, True, ("x",)), ObserverState("nbd", "disk", problem="none")))
 

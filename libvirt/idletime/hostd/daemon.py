@@ -29,7 +29,7 @@ import libvirt
 from .. import VERSION, state
 from ..conf import files, resources, rules
 from ..resolve.tree import Tree
-from . import alive, arena, native, stopped
+from . import alive, arena, native, police
 from . import settings as settings_room
 from .channel import Channel, Ears
 from .folder import Folder
@@ -84,7 +84,7 @@ class Daemon:
         self.counts = Counts()
         self.metrics = Looks(settings, self.counts, self.hands.connect)
         self.folder = Folder(settings, lambda: self.rules, self._say, self.observe, self.counts.look)
-        self.police = Police(self.hands.connect, settings.suspend)
+        self.police = Police(self.hands.connect, settings.suspend, rate=settings.rate, touch=self.touched)
         self.memory = Memory(self.hands.connect, settings, self.touched)
         self.watch = Watch(self.touch_all)
         self.names: dict[str, str] = {}  # UUID of each domain that runs
@@ -359,7 +359,7 @@ def _release(settings: Settings) -> int:
     """Exit status: 0 nothing is stopped any more, 1 something is, or may be."""
     libvirt.registerErrorHandler(lambda _context, _error: None, None)
     try:
-        done, problems = stopped.release(libvirt.open(settings.uri)) if settings.uri else ([], [])
+        done, problems = police.release(libvirt.open(settings.uri)) if settings.uri else ([], [])
     except libvirt.libvirtError as error:
         done, problems = [], [f"{settings.uri}: {error.get_error_message()}; remedy: is libvirtd (or virtqemud) running?"]
     for name in done:

@@ -31,7 +31,7 @@ from ..policy.model import Class, Control
 from ..policy.parse import find
 from ..qmp import DomainMonitor
 from ..xmltree import Element, read
-from . import act, arena, native, reclaim, rights, stopped, usage, watched, wish
+from . import act, arena, native, rates, reclaim, rights, stopped, usage, watched, wish
 from .protocol import Wish
 from .settings import Settings
 
@@ -62,6 +62,7 @@ class Looked:
     background: bool = False  # as a whole
     accesses: tuple[usage.Access, ...] = ()  # of a background VM: what it shares
     stopped: stopped.Record | None = None  # it is in its XML that we stopped it
+    limited: frozenset[str] = frozenset()  # devices that have limits of ours, as its XML says
     memory: int = 0  # bytes
     balloon: bool = False
     taken: reclaim.Record | None = None  # that we have taken memory of it
@@ -105,7 +106,8 @@ class _Job:
         root = None
         with self._noting():
             root = read(domains.xml_of(self.domain))
-            looked = replace(looked, stopped=stopped.of_domain(root), channel=channel_of(root) or None,
+            looked = replace(looked, stopped=stopped.of_domain(root), limited=rates.of_domain(root),
+                             channel=channel_of(root) or None,
                              pid=native.pid_of(name, self.settings.uri), memory=_bytes(root, "memory"),
                              balloon=root.find("./devices/memballoon[@model]") is not None
                              and root.find("./devices/memballoon[@model='none']") is None, taken=reclaim.of_domain(root))
@@ -144,6 +146,8 @@ class _Job:
         if looked.background and decision.policy is not None and decision.policy.memory is not None:
             given = max(0, looked.taken.bytes_ - _bytes(root, "currentMemory")) if looked.taken is not None else 0
             told = replace(told, memory_given=given, memory_low=decision.policy.memory.low)
+        if self.choice is not None and self.choice.rate:
+            told = replace(told, limited=tuple(sorted(looked.limited)))
         if looked.stopped is not None and not looked.running:
             told = replace(told, stopped=looked.stopped.why)
         with self._noting():
@@ -173,8 +177,8 @@ class _Job:
             granted = self._bring(found.plan, granted, asked)
             self.choice = choice_of(policy, found.devices, found.plan, self.have is not None, granted.background)
             granted = replace(granted, plan=carried_out(self.choice, granted.plan))
-            if self.choice.suspend and act.STOCK in self.problems:
-                self.problems.remove(act.STOCK)  # it is stopped instead
+            if (self.choice.suspend or self.choice.rate) and act.STOCK in self.problems:
+                self.problems.remove(act.STOCK)  # it is stopped or limited instead
         looked = self._shared(looked, found, granted.background, host)
         part = watched.part(looked.name, looked.pid, found.devices, found.plan, self.have, host)
         return replace(looked, policy=policy, devices=there, grant=granted, wish=asked, part=part)

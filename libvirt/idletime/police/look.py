@@ -48,6 +48,9 @@ class Look:
         """Packets that an interface has sent: what suspension counts of the network (004, 4.1: inbound is left out)."""
         return facts.number(self._of_interface(interface, "tx_packets"))
 
+    def sent_bytes(self, interface: str) -> int | None:
+        return facts.number(self._of_interface(interface, "tx_bytes"))
+
     def _of_interface(self, interface: str, name: str) -> str | None:
         return None if "/" in interface else self.text(f"/sys/class/net/{interface}/statistics/{name}")
 
