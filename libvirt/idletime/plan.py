@@ -100,7 +100,7 @@ def _has_queues(chooser: _Chooser, device: DeviceFacts, said: DevicePolicy) -> b
 def _name(chooser: _Chooser, device: DeviceFacts, said: DevicePolicy, matters: bool) -> str | None:
     """Name of the resource that a device joins; None, with a finding, if it joins none."""
     if device.unserved:
-        alone = matters and chooser.policy.enforce is Enforce.INTERVAL  # else the VM is stopped for it
+        alone = matters and chooser.policy.enforce is Enforce.INTERVAL  # else the VM is stopped, or limited
         chooser.say(Severity.WARNING if alone else Severity.NOTE, said, device.label, f"left out: {device.unserved}",
                     f"{_serve(device)}, or write <{device.kind} target='{device.target}' resource='none'/>")
         return None

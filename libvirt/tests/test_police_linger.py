@@ -106,9 +106,9 @@ DISK, VFIO, IDE, VHOST = (Device("disk vda", Through.QEMU), Device("hostdev 0", 
 @pytest.mark.parametrize("wish, vm, in_force, words", [
     ("auto", Vm(True, (DISK, VHOST)), (True, False, False), "all its devices pass QEMU"),
     ("auto", Vm(True, (DISK, VFIO)), (True, True, False), "nothing holds: hostdev 0 (VFIO)"),
-    ("auto", Vm(True, (DISK, IDE)), (True, True, True), "nothing holds: disk hda (other)"),
+    ("auto", Vm(True, (DISK, IDE)), (True, True, False), "nothing holds: disk hda (other)"),
     ("auto", Vm(True, (VFIO,)), (False, True, False), "nothing holds hostdev 0 (VFIO)"),
-    ("auto", Vm(False, (DISK,)), (False, True, True), "its QEMU is stock"),
+    ("auto", Vm(False, (DISK,)), (False, True, False), "its QEMU is stock"),
     ("auto", Vm(False, (VFIO,)), (False, True, False), "its QEMU is stock"),
     ("auto", Vm(True), (False, True, False), "it has no device to hold"),
     ("interval", Vm(True, (DISK,)), (True, False, False), "is held by the interval"),
@@ -116,11 +116,14 @@ DISK, VFIO, IDE, VHOST = (Device("disk vda", Through.QEMU), Device("hostdev 0", 
     ("interval", Vm(False, (DISK,)), (False, False, False), "its QEMU is stock"),
     ("interval", Vm(True), (False, False, False), "no device to hold"),
     ("suspend", Vm(True, (DISK,)), (False, True, False), "stopped as a whole"),
+    ("rate", Vm(True, (DISK, IDE)), (False, False, True), "is limited on disk vda (QEMU), disk hda (other) while"),
+    ("rate", Vm(False, (VHOST, VFIO)), (False, False, True), "; nothing limits hostdev 0 (VFIO)"),
+    ("rate", Vm(False, (VFIO,)), (False, False, False), "no device that libvirt throttles"),
     ("suspend", Vm(True, (DISK,), background=False), (False, False, False), "is foreground"),
 ])
 def test_which_policy_holds(wish, vm, in_force, words):
     found = enforce.choose(Enforce(wish), vm)
-    assert (found.interval, found.suspend, found.windows) == in_force
+    assert (found.interval, found.suspend, found.rate) == in_force
     assert words in found.why
 
 
@@ -133,4 +136,4 @@ def test_auto_leaves_no_background_vm_without_a_policy(wish, vm):
     if wish is Enforce.AUTO and vm.background:
         assert found.interval or found.suspend
     if not vm.background:
-        assert not (found.interval or found.suspend or found.windows)
+        assert not (found.interval or found.suspend or found.rate)
