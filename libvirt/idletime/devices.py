@@ -46,7 +46,13 @@ def _disk(element: Element, vcpus: int) -> DeviceFacts:
     elif bus != "virtio":
         unserved = f"bus '{bus or 'of its target name'}' is not served, only 'virtio'"
     return DeviceFacts(DISK, target, frozenset({target, alias} - {""}), alias, disk_source(element), unserved,
-                       _queues(element, vcpus), _guest_names(element), _through(element, unserved))
+                       _queues(element, vcpus), _guest_names(element), _through(element, unserved), _cached(element))
+
+
+def _cached(element: Element) -> str:
+    """Files and block devices alone pass the host's page cache, unless QEMU opens them with O_DIRECT."""
+    mode = get(element, "driver", "cache") or "default"
+    return mode if element.get("type") in ("file", "block", "volume") and mode not in ("none", "directsync") else ""
 
 
 def _interface(element: Element, number: int) -> DeviceFacts:
