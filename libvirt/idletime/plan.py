@@ -134,6 +134,8 @@ def _unresolved(chooser: _Chooser, device: DeviceFacts, said: DevicePolicy, reso
 def _serve(device: DeviceFacts) -> str:
     if "past QEMU" in device.unserved:
         return "use a source that QEMU serves itself"
+    if "SCSI controller" in device.unserved:
+        return "use <controller type='scsi' model='virtio-scsi'/>"
     return "use <target bus='virtio'/>" if device.kind == DISK else "use <model type='virtio'/>"
 
 

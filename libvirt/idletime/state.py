@@ -160,7 +160,7 @@ def remove_domain(run_dir: str, uuid: str) -> None:
 
 def keep_domains(run_dir: str, uuids: Iterable[str]) -> None:
     """Of libvirt's, only these run."""
-    kept = {f"{uuid}.json" for uuid in uuids} | {"daemon.json", "observers.json"}
+    kept = {f"{uuid}.json" for uuid in uuids} | {"daemon.json", "observers.json", "gauge.json"}
     with contextlib.suppress(OSError):
         for name in os.listdir(os.path.join(run_dir, FOLDER)):
             if name not in kept and not name.startswith(_QMP):

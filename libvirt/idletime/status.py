@@ -45,6 +45,8 @@ class DeviceStatus:
     in_service: int | None = None
     foreground_requests: int | None = None
     background_requests: int | None = None
+    foreground_bytes: int | None = None
+    background_bytes: int | None = None
     promotions: int | None = None
     seen: bool | None = None
     seen_by: str | None = None
@@ -166,6 +168,7 @@ def _devices(facts: Told) -> tuple[DeviceStatus, ...]:
         seen = device.get("seen", True)
         result.append(DeviceStatus(*wanted, device["class"], resource, device["held"], device["in-service"],
                                    device["foreground"]["requests"], device["background"]["requests"],
+                                   device["foreground"]["bytes"], device["background"]["bytes"],
                                    sum(device["promotions"].values()), seen or kernel,
                                    BY_QEMU if seen else KERNEL if kernel else None))
     return tuple(result)
@@ -219,7 +222,7 @@ def facts_of(xml: str, host: resolve.Host, monitor: Monitor | None, run_dir: str
     wrong = [finding for finding in found.findings if finding.severity is not Severity.NOTE]
     facts.problems, facts.left_out = [str(finding) for finding in wrong], bool(wrong)
     if monitor is not None and found.plan.devices:
-        _ask(monitor, facts)
+        ask(monitor, facts)
     if found.policy is not None:
         choice = choice_of(found.policy, found.devices, found.plan, not facts.stock)
         facts.plan, facts.enforced = carried_out(choice, found.plan), (choice.why, choice.remedy, choice.suspend)
@@ -228,9 +231,10 @@ def facts_of(xml: str, host: resolve.Host, monitor: Monitor | None, run_dir: str
     return facts
 
 
-def _ask(monitor: Monitor, facts: Told) -> None:
+def ask(monitor: Monitor, facts: Told) -> None:
+    """QEMU's figures of now in place of those that are there."""
     try:
-        facts.query = query(monitor)
+        facts.query, facts.old = query(monitor), False
     except MonitorError as error:
         facts.stock = error.reason == UNKNOWN_COMMAND
         facts.problems.append(STOCK if facts.stock else str(error))
@@ -241,13 +245,12 @@ def sample(domain: Any, state: str, xml: str, host: resolve.Host, numbers: bool,
     """The status of one libvirt domain. numbers: ask QEMU (needs a read-write connection); else what idletimed has seen."""
     running = state in ("running", "paused")
     said = said_of(xml, domain.ID(), domain.UUIDString(), run_dir) if running else None
-    facts = _told(xml, said, known) if said is not None else None
+    facts = told(xml, said, known) if said is not None else None
     monitor = DomainMonitor(domain) if numbers and running else None
     if facts is None:
         facts = facts_of(xml, host, monitor, run_dir, known)
     elif monitor is not None and facts.plan.devices:
-        facts.old = False
-        _ask(monitor, facts)
+        ask(monitor, facts)
     facts.observers = observed.read(run_dir) if running else {}
     found = build(domain.name(), domain.UUIDString(), state, bool(domain.isPersistent()), facts)
     if said is not None:
@@ -274,14 +277,17 @@ def said_of(xml: str, run: int, uuid: str, run_dir: str) -> DomainState | None:
         return None
 
 
-def _told(xml: str, said: DomainState, known: Rules) -> Told | None:
+def told(xml: str, said: DomainState, known: Rules) -> Told | None:
     """The facts as idletimed has them: it knows what the guest asks for, and may look where a user may not."""
     try:
         decision = decide_xml(xml, known)
-        plan = plan_of(said)
+        facts = by_said(decision, said)
     except (PolicyError, KeyError, TypeError, ValueError):
         return None
-    if decision.class_ != said.class_:
-        return None  # a file below /etc/idletime has changed since
-    return Told(decision, plan, said.query, False, list(said.problems), bool(said.problems), said, True,
+    return facts if decision.class_ == said.class_ else None  # else a file below /etc/idletime has changed since
+
+
+def by_said(decision: Decision, said: DomainState) -> Told:
+    """The same of a VM that is decided. Raises KeyError, TypeError, ValueError for what is no plan."""
+    return Told(decision, plan_of(said), said.query, False, list(said.problems), bool(said.problems), said, True,
                 enforced=(said.enforced, said.better, said.suspends))

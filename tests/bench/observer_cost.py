@@ -4,7 +4,8 @@
 
 Each line of the series is one run: IOPS, processor time a request. Last come the ratios within rounds, and the time of each
 program by the kernel's own run-time statistics, which are on for these runs only. They count two readings of a clock as the
-program's, so a program that does nothing runs beside it: the difference is what the observer takes.
+program's, so a program that does nothing runs beside it: the difference is what the observer takes. On an uplink the kernel
+runs the program by itself (BPF_PROG_TEST_RUN), a million times in a row, on packets of the host and on those that a VM sent.
 """
 
 from __future__ import annotations
@@ -32,6 +33,14 @@ KINDS: dict[str, list[str]] = {
 }
 EVENTS = ("block_rq_issue", "block_rq_complete")
 STATISTICS = Path("/proc/sys/kernel/bpf_stats_enabled")
+PACKET = bytes(1514)
+PACKETS = 1000000
+INGRESS_AT, CONTEXT_BYTES = 36, 40
+"""Of struct __sk_buff: where it has the interface on which a packet came in."""
+SCHEDULER_CLASSIFIER = "3"
+"""BPF_PROG_TYPE_SCHED_CLS: of its programs the one that the uplink runs."""
+SENDERS = {"the host": 0, "a VM": 1}
+"""By that interface; 1 is not a background VM's."""
 
 
 def measure(disk: str, seconds: float, depth: int) -> dict[str, Any]:
@@ -87,6 +96,38 @@ def own_time(disk: str, arguments: argparse.Namespace) -> Iterator[dict[str, Any
         STATISTICS.write_text(before)
 
 
+def packet_times() -> Iterator[dict[str, Any]]:
+    """The time of the program of an uplink, a packet."""
+    space = f"idletime-{os.getpid()}"
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="idletime-")))
+        subprocess.run(["ip", "netns", "add", space], check=True)
+        stack.callback(subprocess.run, ["ip", "netns", "del", space], check=True)
+        subprocess.run(["ip", "-n", space, "link", "add", "up0", "type", "veth", "peer", "name", "up1"], check=True)
+        (folder / "arena").mkdir()
+        observer = Observer(folder / "arena", "--uplink", "up0", prefix=("ip", "netns", "exec", space))
+        stack.callback(observer.close)
+        program = uplink_program(observer)
+        (folder / "packet").write_bytes(PACKET)
+        for sender, interface in SENDERS.items():
+            context = bytearray(CONTEXT_BYTES)
+            context[INGRESS_AT:] = interface.to_bytes(4, "little")
+            (folder / "context").write_bytes(context)
+            argv = ["bpftool", "-j", "prog", "run", "id", program, "data_in", str(folder / "packet"),
+                    "ctx_in", str(folder / "context"), "repeat", str(PACKETS)]
+            done = json.loads(subprocess.run(argv, check=True, capture_output=True, text=True).stdout)
+            yield {"kind": "packet", "sender": sender, "ns": done["duration"]}
+
+
+def uplink_program(observer: Observer) -> str:
+    """The number of its program."""
+    for entry in Path(f"/proc/{observer.process.pid}/fdinfo").iterdir():
+        words = dict(line.split(":\t", 1) for line in entry.read_text().splitlines() if ":\t" in line)
+        if words.get("prog_type") == SCHEDULER_CLASSIFIER:
+            return words["prog_id"]
+    raise RuntimeError("the observer of an uplink holds no program")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--rounds", type=int, default=10)
@@ -103,8 +144,8 @@ def main() -> None:
                 series.append(one(kind, disk, arguments, number))
                 print(json.dumps(series[-1]), flush=True)
         for number in range(arguments.rounds):
-            for program in own_time(disk, arguments):
-                series.append({"round": number, **program})
+            for line in (*own_time(disk, arguments), *packet_times()):
+                series.append({"round": number, **line})
                 print(json.dumps(series[-1]), flush=True)
     for kind in list(KINDS)[1:]:
         ratios = []
@@ -117,6 +158,9 @@ def main() -> None:
         runs = [line for line in series if line.get("event") == event]
         own, nothing = (statistics.median(line[key] for line in runs) for key in ("ns", "ns_of_nothing"))
         print(f"{event}: median of {len(runs)} runs {own:.0f} ns a call, {nothing:.0f} of a program that does nothing")
+    for sender in SENDERS:
+        times = [line["ns"] for line in series if line.get("sender") == sender]
+        print(f"a packet of {sender}: median of {len(times)} runs of {PACKETS} {statistics.median(times):.0f} ns")
     if arguments.output:
         arguments.output.write_text("".join(json.dumps(line) + "\n" for line in series))
 

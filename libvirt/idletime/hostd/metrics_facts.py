@@ -15,6 +15,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .. import observed, state
+from ..gauge import said as said_gauge
+from ..gauge.said import Gauge
 from ..observed import ObserverState
 from ..state import DomainState
 
@@ -66,6 +68,7 @@ class Facts:
     observers: tuple[ObserverState, ...] = ()
     left_out: int = 0
     files: int = 0
+    gauge: Gauge | None = None
 
 
 # ---- what QEMU answers: only this, of these types
@@ -218,6 +221,10 @@ class Reader:
         """What is said of observers."""
         return tuple(observed.read(self.run_dir).values())
 
+    def gauge(self) -> Gauge | None:
+        """What the gauge says."""
+        return said_gauge.read(self.run_dir)
+
     def files(self) -> int:
         """How much is wrong below /etc/idletime."""
         said = state.daemon(self.run_dir)
@@ -225,4 +232,5 @@ class Reader:
 
 
 def _is_vm(name: str) -> bool:
-    return name.endswith(".json") and not name.startswith(".") and name not in ("daemon.json", f"{observed.NAME}.json")
+    return name.endswith(".json") and not name.startswith(".") and name not in (
+        "daemon.json", f"{observed.NAME}.json", f"{said_gauge.NAME}.json")

@@ -50,6 +50,15 @@ class Metrics:
 
 
 @dataclass(frozen=True)
+class Api:
+    """[api]: for programs such as Cockpit's page. socket: in the run directory. group: who may read, beside root, "" is
+    everybody. Only root changes anything."""
+
+    socket: bool = True
+    group: str = ""
+
+
+@dataclass(frozen=True)
 class Suspend:
     """[suspend]: when whole background VMs are stopped. rule: how a stopped one comes back, "eii" (by probes) or "ipd" (when
     the host is idle). cpu_percent, device_percent: below this share of the background there is contention; 0 is never."""
@@ -92,6 +101,7 @@ class Settings:
     resync_seconds: int = 300  # all domains are looked at again, were an event ever lost
     qmp: Qmp = Qmp()
     metrics: Metrics = Metrics()
+    api: Api = Api()
     suspend: Suspend = Suspend()
     memory: Memory = Memory()
     rate: Rate = Rate()
@@ -107,7 +117,7 @@ _SPANS = {"resync-seconds": (10, 86400), "qmp.look-seconds": (2, 86400),
           "suspend.cpu-percent": (0, 100), "suspend.device-percent": (0, 100)}
 
 
-_TABLES: dict[str, type] = {"qmp": Qmp, "metrics": Metrics, "suspend": Suspend, "memory": Memory, "rate": Rate}
+_TABLES: dict[str, type] = {"qmp": Qmp, "metrics": Metrics, "api": Api, "suspend": Suspend, "memory": Memory, "rate": Rate}
 
 
 def load(file: Path = FILE) -> Settings:

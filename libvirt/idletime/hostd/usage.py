@@ -20,7 +20,7 @@ from typing import Any
 import libvirt
 
 from .. import arena
-from ..facts import DISK, DeviceFacts, Plan
+from ..facts import DISK, INTERFACE, DeviceFacts, Plan
 from ..plan import said_of
 from ..police.facts import Reading, number
 from ..police.look import Look
@@ -221,13 +221,19 @@ def _foreground(path: str) -> int | None:
         return None
 
 
+_COUNTERS = ((DISK, "block", ("rd.reqs", "wr.reqs"), ("rd.bytes", "wr.bytes")), (INTERFACE, "net", ("tx.pkts",), ("tx.bytes",)))
+"""Kind, its name in domstats, what its requests are, and its bytes: of an interface what the VM sent."""
+
+
+def counted(stats: Mapping[str, Any]) -> Iterator[tuple[str, str, int, int]]:
+    """All disks and interfaces of a VM: kind, name, requests, bytes. Pure."""
+    for kind, name, *sums in _COUNTERS:
+        for number_ in range(stats.get(f"{name}.count", 0)):
+            requests, size = (sum(int(stats.get(f"{name}.{number_}.{each}", 0)) for each in one) for one in sums)
+            yield kind, str(stats.get(f"{name}.{number_}.name", "")), requests, size
+
+
 def _count(access: Access, stats: Mapping[str, Any]) -> tuple[int, int]:
-    """Requests and bytes of a disk; packets and bytes that an interface of a VM sent."""
-    kind, what = ("block", ("rd.reqs", "wr.reqs", "rd.bytes", "wr.bytes")) if access.kind == DISK else \
-        ("net", ("tx.pkts", "tx.bytes"))
-    for number_ in range(stats.get(f"{kind}.count", 0)):
-        if stats.get(f"{kind}.{number_}.name") == access.counted:
-            values = [int(stats.get(f"{kind}.{number_}.{each}", 0)) for each in what]
-            half = len(values) // 2
-            return sum(values[:half]), sum(values[half:])
-    return 0, 0
+    """Requests and bytes of one of them."""
+    return next(((requests, size) for kind, name, requests, size in counted(stats)
+                 if (kind, name) == (access.kind, access.counted)), (0, 0))

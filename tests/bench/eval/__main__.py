@@ -24,7 +24,7 @@ from typing import Any, Iterator
 
 import numpy as np
 
-from tests.bench.eval import contenders, disks, workloads
+from tests.bench.eval import contenders, disks
 from tests.bench.eval.contenders import Contender
 from tests.bench.eval.disks import Setting
 from tests.bench.eval.rig import BACKGROUND_LOAD, Rig
