@@ -151,7 +151,7 @@ again := --reruns 1 -rfEsR
 
 .PHONY: test
 test: deps qemu ## Run everything that CI runs.
-	@for step in check-patches unit observer-check agent-check libvirt engine confinement fuzz-quick machine e2e ansible; do $(MAKE) --no-print-directory $$step; done
+	@for step in check-patches unit observer-check agent-check libvirt engine cockpit-check confinement fuzz-quick machine e2e ansible; do $(MAKE) --no-print-directory $$step; done
 	$(heading) 'All tests passed'
 
 .PHONY: check-patches
@@ -175,6 +175,28 @@ prometheus: ## Fetch Debian's Prometheus into build/prometheus, for tests of met
 libvirt: venv prometheus ## Run the tests of the libvirt room: policy, plan, resolution, idletimed, virt-idletime.
 	@$(heading) 'Policy in domain XML'
 	$(MAKE) -C libvirt check PYTHON=$(abspath $(python)) PYTEST_ARGS='$(again) $(PYTEST_ARGS)'
+
+# ---- Cockpit's page
+
+.PHONY: cockpit
+cockpit: ## Build Cockpit's page "Idle load": build/cockpit/dist.
+	@cockpit/deps
+	$(MAKE) -C cockpit build
+
+.PHONY: cockpit-check
+cockpit-check: cockpit ## Check the page's types and run its unit tests.
+	@$(heading) "Cockpit's page"
+	$(MAKE) -C cockpit check
+
+.PHONY: cockpit-test
+cockpit-test: deps qemu cockpit ## Try the page in Chromium on a cockpit-ws with two VMs (as root; 6 minutes); screenshots in build/cockpit.
+	@cockpit/deps test
+	$(heading) "Cockpit's page in a browser"
+	$(python) -m pytest tests/cockpit $(PYTEST_ARGS)
+
+.PHONY: install-cockpit
+install-cockpit: ## Install Cockpit's page below PREFIX.
+	@$(MAKE) -C cockpit install PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)'
 
 engine_tools := $(build)/engine/venv
 engine_stamp := $(engine_tools)/.made-for-$(notdir $(realpath /usr/bin/python3))

@@ -91,7 +91,8 @@ def text_of(facts: Facts, ledger: Ledger | None = None) -> str:
 
 METRICS_OF_THE_MOMENT = ("idletime_daemon_tick_age_seconds", "idletime_daemon_facts_age_seconds",
                          "idletime_daemon_scrapes_total", "idletime_daemon_refused_scrapes_total")
-ALL = Facts((vm(7), vm(9, name="web", uuid="0-2", suspends=True, stopped="disk sda: background 50%")),
+ALL = Facts((vm(7, memory_given=1 << 20, limited=("vda",)),
+             vm(9, name="web", uuid="0-2", suspends=True, stopped="disk sda: background 50%")),
             (ObserverState("sda", "disk", "/dev/sda", True, True, ("x",)), ObserverState("nbd", "disk", problem="none")),
             gauge=Gauge(1e9, 5.0, (Gauged("eth0", "interface", "eth0", "kernel", True, Spare(0.5, steady=0.25), 8000),)))
 

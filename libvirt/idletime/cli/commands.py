@@ -23,7 +23,7 @@ from ..policy import edit
 from ..resolve.tree import Tree
 from ..verdict import Verdict, of_domain
 from ..xmltree import read
-from . import changes, show
+from . import changes, show, trace
 
 _Arguments = argparse.Namespace
 
@@ -282,8 +282,18 @@ def doctor_(options: _Arguments) -> int:
     return report.status
 
 
+def top(options: _Arguments) -> int:
+    """Look until the user leaves, or as often as --count says."""
+    from . import live  # late: urwid
+
+    def connect() -> tuple[Any, bool]:
+        return _connect(options, True)
+    return live.run(options, connect if _libvirt(options) else None)
+
+
 RUN: dict[str, Callable[[_Arguments], Any]] = {
     "check": check, "mark": changes.mark, "unmark": changes.unmark, "enable": changes.enable_, "disable": changes.disable,
-    "status": status_, "list": list_, "explain": explain_, "resources": resources, "doctor": doctor_,
+    "status": status_, "list": list_, "explain": explain_, "resources": resources, "doctor": doctor_, "top": top,
+    "trace": trace.run,
     "gauge": gauge,
 }

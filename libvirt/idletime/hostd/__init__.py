@@ -32,8 +32,11 @@
     metrics_ledger  sums that only grow                                           none
     metrics_table   all metrics, as data                                          none
     metrics     facts to metric families                                          none
-    metrics_server  serves a page on sockets                                      a thread, sockets
+    metrics_server  serves a page and the API on sockets                          a thread, sockets
     metrics_look    takes figures by the clock, and has them served               libvirt
+    timeline    what a resource did in the last ten seconds                       none
+    api_host    VMs and resources, as the API shows them                          the boards
+    api         what Cockpit's page asks and changes                              libvirt, the boards
     daemon      joins all of it: events in, work out                              all
     hook        what libvirt asks before a start: the strict setting only         files
 """

@@ -137,6 +137,10 @@ def _of_vm(vm: Vm) -> Iterator[Sample]:
     yield "idletime_vm_problems", (vm.name,), vm.problems
     if vm.stopped is not None:
         yield "idletime_vm_stopped", (vm.name,), vm.stopped
+    if vm.limited is not None:
+        yield "idletime_vm_limited_devices", (vm.name,), vm.limited
+    if vm.memory_given is not None:
+        yield "idletime_vm_memory_given_bytes", (vm.name,), vm.memory_given
     yield "idletime_vm_look_timestamp_seconds", (vm.name,), vm.looked
     for one in vm.resources or ():
         yield from _of_view((vm.name, one["name"]), one)

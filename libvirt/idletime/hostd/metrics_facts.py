@@ -41,7 +41,8 @@ class Misfit(ValueError):
 class Vm:
     """One running VM. key: of its file below .state. run: libvirt's id of this run. looked: when the figures were taken,
     seconds since 1970. resources: as fit() makes them; None: its QEMU is stock, or answers nothing that fits (misfit
-    says what). stopped: by idletimed; None: it is one that is never stopped."""
+    says what). stopped: by idletimed; None: it is one that is never stopped. memory_given: None: it never gives.
+    limited: devices with a limit; None: it never has one."""
 
     key: str
     name: str
@@ -55,6 +56,8 @@ class Vm:
     resources: tuple[Mapping[str, Any], ...] | None = None
     misfit: str = ""
     stopped: bool | None = None
+    memory_given: int | None = None
+    limited: int | None = None
 
 
 @dataclass(frozen=True)
@@ -154,7 +157,9 @@ def vm_of(key: str, said: DomainState) -> Vm:
     """Facts of a VM, by what idletimed says of it. Pure."""
     vm = Vm(key, _cut(said.name), said.run, said.class_ if said.class_ in CLASSES else "none", said.by, said.in_force,
             len(said.problems), said.looked, not said.socket,
-            stopped=bool(said.stopped) if said.suspends or said.stopped else None)
+            stopped=bool(said.stopped) if said.suspends or said.stopped else None,
+            memory_given=said.memory_given if type(said.memory_given) is int else None,
+            limited=len(said.limited) if type(said.limited) is tuple else None)
     return vm if said.query is None else with_figures(vm, said, said.query, said.looked)
 
 

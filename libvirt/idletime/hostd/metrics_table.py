@@ -71,6 +71,10 @@ METRICS = (
            "What could not be carried out; virt-idletime status lists it, each with its remedy."),
     Metric("idletime_vm_stopped", "gauge", ("vm",),
            "1: idletimed has stopped it for the foreground (enforce); 1 most of the time: no idle time is left, move a VM."),
+    Metric("idletime_vm_limited_devices", "gauge", ("vm",),
+           "Devices that have a rate limit for the foreground now (enforce='rate'); limited all the time: move a VM."),
+    Metric("idletime_vm_memory_given_bytes", "gauge", ("vm",),
+           "Memory that a background VM has given to the foreground; if it never gets it back, the host has too little."),
     Metric("idletime_vm_look_timestamp_seconds", "gauge", ("vm",),
            "When the VM's figures were taken, since 1970; old ones mean that its QEMU does not answer."),
     # ---- resources: sums over all VMs, since idletimed looks
