@@ -120,8 +120,8 @@ def test_all_that_is_known_is_served() -> None:
     assert found["idletime_view_spare_ratio", "sda", "minute", "ci"] == 0.25
     assert ("idletime_view_spare_ratio", "sda", "hour", "ci") not in found, "unknown is not 0"
     assert found["idletime_view_spare_forecast_ratio", "sda", "ci"] == 0.75
-    assert (found["idletime_gauge_spare_ratio", "eth0", "steady"], found["idletime_gauge_rate_bytes", "eth0"]) == (0.25, 1000)
-    assert ("idletime_gauge_spare_ratio", "eth0", "hour") not in found
+    assert (found["idletime_spare_spare_ratio", "eth0", "steady"], found["idletime_spare_rate_bytes", "eth0"]) == (0.25, 1000)
+    assert ("idletime_spare_spare_ratio", "eth0", "hour") not in found
     assert found["idletime_device_bytes_total", "background", "vda", "sda", "ci"] == 7 * 4096
     assert found["idletime_device_promotions_total", "deadline", "vda", "sda", "web"] == 9
     assert found["idletime_device_hold_seconds_bucket", "vda", "0.0001", "sda", "ci"] == 1

@@ -116,19 +116,19 @@ def samples(facts: Facts, sums: Sums, tally: Tally) -> Iterator[Sample]:
         yield "idletime_observer_declared", of, observer.declared
         yield "idletime_observer_hidden_vms", of, len(observer.hidden)
     if facts.gauge is not None:
-        yield "idletime_gauge_timestamp_seconds", (), facts.gauge.at
+        yield "idletime_spare_timestamp_seconds", (), facts.gauge.at
         for one in facts.gauge.resources:
             yield from _of_gauge(one)
 
 
 def _of_gauge(one: Gauged) -> Iterator[Sample]:
-    yield "idletime_gauge_whole", (one.resource,), one.whole
+    yield "idletime_spare_whole", (one.resource,), one.whole
     for span in ("second", "minute", "hour", "forecast", "steady"):
         value = getattr(one.spare, span)
         if value is not None:
-            yield "idletime_gauge_spare_ratio", (one.resource, span), value
+            yield "idletime_spare_spare_ratio", (one.resource, span), value
     if one.rate_bps:
-        yield "idletime_gauge_rate_bytes", (one.resource,), one.rate_bps / 8
+        yield "idletime_spare_rate_bytes", (one.resource,), one.rate_bps / 8
 
 
 def _of_vm(vm: Vm) -> Iterator[Sample]:

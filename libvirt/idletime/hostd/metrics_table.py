@@ -150,14 +150,14 @@ METRICS = (
     Metric("idletime_observer_requeued_total", "counter", RESOURCE,
            "Requests issued and taken back; many mean a busy or failing disk."),
     # ---- the gauge: idletime-gauge(5)
-    Metric("idletime_gauge_timestamp_seconds", "gauge", (),
+    Metric("idletime_spare_timestamp_seconds", "gauge", (),
            "When the gauge looked last, since 1970; older than 10 s: idletimed hangs, do not place VMs by it."),
-    Metric("idletime_gauge_spare_ratio", "gauge", (*RESOURCE, "span"),
+    Metric("idletime_spare_spare_ratio", "gauge", (*RESOURCE, "span"),
            "Share of time without foreground, also where nobody is background; place VMs where steady is high, move one where "
            "it stays low."),
-    Metric("idletime_gauge_whole", "gauge", RESOURCE,
+    Metric("idletime_spare_whole", "gauge", RESOURCE,
            "1: all foreground is in it. 0: only what passes Idletime's QEMUs; see virt-idletime gauge."),
-    Metric("idletime_gauge_rate_bytes", "gauge", RESOURCE,
+    Metric("idletime_spare_rate_bytes", "gauge", RESOURCE,
            "What an uplink sends in a second; if it is wrong, say rate in /etc/idletime/resources.d."),
     # ---- devices, as their QEMU counts since it attached them
     Metric("idletime_device_info", "info", (*DEVICE, "class"),
