@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 ABI = 3
 MAGIC = 0x656D6974656C6469
 _HEADER = struct.Struct("=QIIIIQQ")  # magic, abi, kind, slots, slots_high, size, clock
-_FOREGROUND = struct.Struct("=IIqQQQ")  # in_service, pid, last_ns, started, bytes, ring_head
+_FOREGROUND = struct.Struct("=IIqQQQQ")  # as Line
 _BACKGROUND = struct.Struct("=IIQqQqQI")  # waiting, wake, vtime, interval, started, due, cost, weight
 _FIRST, _BELOW = 3, "abi-"  # the first generation has the path itself
 _PAGE, _LINE, _SLOTS, _LABEL = 4096, 64, 1024, 64
@@ -43,6 +43,20 @@ class Foreground:
     in_service: int
     idle_us: int | None
     requests: int
+
+
+@dataclass(frozen=True)
+class Line:
+    """A foreground slot as it is on the board. ring_head: transitions ever written to its ring. request_ns: sum of
+    its requests' times in service."""
+
+    in_service: int
+    pid: int
+    last_ns: int
+    started: int
+    bytes: int
+    ring_head: int
+    request_ns: int
 
 
 @dataclass(frozen=True)
@@ -99,6 +113,17 @@ def read(path: str, now_ns: int | None = None) -> Arena:
     now_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC) if now_ns is None else now_ns
     path = place(path)
     return Arena(tuple(_read_foreground(path, now_ns)), tuple(_read_background(path)))
+
+
+def foreground_lines(path: str) -> Iterator[tuple[int, Line, bytes]]:
+    """Each living foreground participant: slot, its line, its page (label and ring). Raises ArenaError."""
+    for descriptor, index, line in _lines(place(path), "foreground", _PAGE, _FOREGROUND):
+        yield index, Line(*line), os.pread(descriptor, _PAGE, _PAGE + _SLOTS * _LINE + index * _PAGE)
+
+
+def read_background(path: str) -> tuple[Background, ...]:
+    """The living background participants. Raises ArenaError."""
+    return tuple(_read_background(place(path)))
 
 
 def place(path: str) -> str:
@@ -207,7 +232,7 @@ def _alive(locks: int | None, index: int, count: int = 1) -> bool:
 
 
 def _read_foreground(path: str, now_ns: int) -> Iterator[Foreground]:
-    for descriptor, index, (in_service, pid, last_ns, started, _bytes, _head) in \
+    for descriptor, index, (in_service, pid, last_ns, started, _bytes, _head, _sum) in \
             _lines(path, "foreground", _PAGE, _FOREGROUND):
         label = os.pread(descriptor, _LABEL, _PAGE + _SLOTS * _LINE + index * _PAGE)
         text = label.split(b"\0")[0].decode("utf-8", "replace")

@@ -12,7 +12,7 @@ from .conf.rules import Decision, Rules, decide_xml
 from .enforced import carried_out, choice_of
 from .errors import MonitorError, PolicyError, Severity
 from .facts import RUN_DIR, DevicePlan, Plan, ResourcePlan
-from .hostd import stopped
+from .hostd import reclaim, stopped
 from .hostd.act import STOCK, STOCK_SEEN
 from .observed import ObserverState
 from .policy.model import Class
@@ -21,7 +21,7 @@ from .qmp import UNKNOWN_COMMAND, DomainMonitor, Monitor, query
 from .state import DomainState, digest, plan_of
 from .state import domain as domain_state
 from .steps import Steps, defaults, steps
-from .xmltree import read
+from .xmltree import Element, read
 
 BY_QEMU, KERNEL = "QEMU", "the kernel"
 
@@ -81,7 +81,9 @@ class DomainStatus:
     in_force: whether QEMU has what the policy wants; None is unknown. asked: what its guest asks for. figures_at: when
     idletimed took the figures, in seconds since 1970; None: they are QEMU's of now, or there are none. enforced: which policy
     holds it and why, as the end of a sentence about it; better: what would let a better one hold. suspends: whether it is
-    stopped while the foreground needs what it uses. stopped: why idletimed has stopped it, as its XML says."""
+    stopped while the foreground needs what it uses. stopped: why idletimed has stopped or saved it, as its XML says.
+    memory_given: bytes of its memory that the foreground has now; memory_low: what it keeps at least; None: it never gives.
+    limited: its devices that have a limit for the foreground now; None: it never has one."""
 
     name: str
     uuid: str
@@ -101,6 +103,9 @@ class DomainStatus:
     better: str = ""
     suspends: bool = False
     stopped: str = ""
+    memory_given: int | None = None
+    memory_low: int | None = None
+    limited: tuple[str, ...] | None = None
 
     def as_dict(self) -> dict[str, Any]:
         return {key.rstrip("_"): value for key, value in asdict(self).items()}
@@ -221,7 +226,7 @@ def facts_of(xml: str, host: resolve.Host, monitor: Monitor | None, run_dir: str
     if found.policy is not None:
         choice = choice_of(found.policy, found.devices, found.plan, not facts.stock)
         facts.plan, facts.enforced = carried_out(choice, found.plan), (choice.why, choice.remedy, choice.suspend)
-        if choice.suspend:
+        if choice.suspend or choice.rate:
             facts.stock, facts.problems = False, [one for one in facts.problems if one != STOCK]
     return facts
 
@@ -248,8 +253,19 @@ def sample(domain: Any, state: str, xml: str, host: resolve.Host, numbers: bool,
         ask(monitor, facts)
     facts.observers = observed.read(run_dir) if running else {}
     found = build(domain.name(), domain.UUIDString(), state, bool(domain.isPersistent()), facts)
-    record = stopped.of_domain(read(xml)) if state == "paused" else None
-    return found if record is None else replace(found, stopped=record.why)
+    if said is not None:
+        found = replace(found, memory_given=said.memory_given, memory_low=said.memory_low, limited=said.limited)
+    why = _stopped(state, read(xml))
+    return replace(found, stopped=why) if why else found
+
+
+def _stopped(state: str, root: Element) -> str:
+    """Why idletimed has stopped or saved a domain; "" if it has not."""
+    if state == "paused":
+        record = stopped.of_domain(root)
+        return record.why if record is not None else ""
+    saved = reclaim.of_domain(root) if state == "shut off" else None
+    return f"saved to disk until memory is free again: {saved.why}" if saved is not None and saved.why else ""
 
 
 def said_of(xml: str, run: int, uuid: str, run_dir: str) -> DomainState | None:

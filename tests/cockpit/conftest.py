@@ -14,7 +14,7 @@ from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 
 from tests.e2e.conftest import boot, pytest_configure  # noqa: F401  (fixtures)
-from tests.e2e.libvirt_fixtures import domain, host, idletimed, module_stack, shared_disk  # noqa: F401  (fixtures)
+from tests.e2e.libvirt_fixtures import host, idletimed, module_stack, shared_disk  # noqa: F401  (fixtures)
 from tests.framework import paths
 from tests.framework.idletimed import wait_until
 from tests.framework.libvirtd import Libvirtd

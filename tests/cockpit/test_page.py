@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Callable, Iterator
+from typing import Any, Callable
 
 import pytest
 from selenium.common.exceptions import NoSuchElementException, StaleElementReferenceException
@@ -12,9 +13,9 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.select import Select
 
 from tests.cockpit.conftest import PAGE, Cockpit
-from tests.e2e.libvirt_fixtures import INTERVAL_US, Make, expect, foreground, served, start
+from tests.e2e.libvirt_fixtures import INTERVAL_US, expect, foreground, remove, served
 from tests.framework import paths
-from tests.framework.domain import Domain
+from tests.framework.domain import Domain, disk_xml
 from tests.framework.idletimed import Idletimed, wait_until
 from tests.framework.libvirtd import Libvirtd
 from tests.testbed.disk import Disk
@@ -26,6 +27,7 @@ NAMES = f"""[slow]
 interval-us = {INTERVAL_US}
 match.host = "*"
 """
+BOOT_SECONDS, LOAD_SECONDS = 600, 3600
 LOG_LEVELS = ("SEVERE",)
 CHANGE = """
 const [uuid, done] = arguments;
@@ -109,21 +111,22 @@ class Page:
 
 
 @pytest.fixture(scope="module")
-def tenants(host: Libvirtd) -> Iterator[None]:
-    """The host's file says which resource is behind the disks, and its interval."""
+def pair(module_stack: ExitStack, host: Libvirtd, idletimed: Idletimed, shared_disk: Disk) -> tuple[Domain, Domain]:
+    """A foreground VM with bursts beside one without a policy, whose load never ends. The host's file says which resource is
+    behind the disks, and its interval."""
     folder = host.rules / "resources.d"
     folder.mkdir()
     (folder / "names.toml").write_text(NAMES)
-    yield
-
-
-@pytest.fixture
-def pair(tenants: None, domain: Make, idletimed: Idletimed, shared_disk: Disk) -> tuple[Domain, Domain]:
-    """A foreground VM with bursts beside one without a policy, whose load never ends."""
-    fg, bg = start(domain, "database", foreground()), start(domain, "backup", "")
+    made = [Domain(host, name, its, [disk_xml(shared_disk, name)], wait_seconds=BOOT_SECONDS)
+            for name, its in (("database", foreground()), ("backup", ""))]
+    for each in made:
+        each.define()
+        module_stack.callback(remove, each)
+        each.start()
+    fg, bg = (each.booted() for each in made)
     expect(fg, vda=("foreground", "slow", INTERVAL_US))
-    bg.guest.load(outstanding=8, seconds=900)
-    fg.guest.load(intensity=30, quantum_ms=300, pauses="exponential", outstanding=1, seconds=900)
+    bg.guest.load(outstanding=8, seconds=LOAD_SECONDS)
+    fg.guest.load(intensity=30, quantum_ms=300, pauses="exponential", outstanding=1, seconds=LOAD_SECONDS)
     served(shared_disk, "backup")
     return fg, bg
 
@@ -162,6 +165,17 @@ def test_mark_held_unmark(page: Page, pair: tuple[Domain, Domain]) -> None:
     origins = page.browser.execute_script(
         "return [...new Set(performance.getEntriesByType('resource').map(each => new URL(each.name).origin))]")
     assert origins == [page.cockpit.url], "nothing of other hosts"
+
+
+def test_in_the_menu(page: Page) -> None:
+    """Cockpit's shell has it in its menu, and shows it."""
+    page.browser.get(f"{page.cockpit.url}/idletime")
+    page.wait(lambda: "Idle load" in page.text("#host-apps, #nav-system"), "it is in the menu")
+    frame = page.find("iframe[name='cockpit1:localhost/idletime']")
+    page.browser.switch_to.frame(frame)
+    page.says("database", "Foreground")
+    page.browser.switch_to.default_content()
+    page.shot("shell")
 
 
 def test_who_only_looks(browser: Any, host: Libvirtd, pair: tuple[Domain, Domain], idletimed: Idletimed) -> None:

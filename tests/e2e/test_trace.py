@@ -37,6 +37,7 @@ def converted(scratch: Path, *names: str) -> dict[str, Any]:
     done = subprocess.run(["/usr/bin/python3", "-m", "idletime", "trace", *(str(scratch / f"{name}.log") for name in names)],
                           capture_output=True, text=True, timeout=120, env={**os.environ, "PYTHONPATH": str(paths.ROOT / "libvirt")})
     assert done.returncode == 0, done.stderr
+    print(done.stderr, end="")  # shown by -rP
     result: dict[str, Any] = json.loads(done.stdout)
     return result
 
@@ -70,13 +71,11 @@ def test_a_collision_is_seen(disk: Any, machine: Any, traced: Callable[[str], li
     assert sum(not meets(begin, end) for begin, end, _ in collided) <= RARE * len(collided)
     alone = [one for one in served if one not in collided]
     assert sum(meets(begin + SLACK_US, end - SLACK_US) for begin, end, _ in alone) <= RARE * len(alone)
-    # What a collision costs can be read off: the request that met it waited for the disk twice.
-    assert all(one["args"]["status"] == 0 for *_, one in met)
-    # Released when it is in service, one after the other (max-inflight is 1).
-    begins = sorted(begin for begin, *_ in served)
-    assert all(any(abs(end - begin) < 50 * SLACK_US for begin in begins) for _, end, _ in held)
-    ends = sorted(served, key=lambda one: one[0])
-    assert sum(late[0] < early[1] - SLACK_US for early, late in zip(ends, ends[1:])) == 0
+    # What is released is in service, one after the other (max-inflight is 1).
+    served.sort(key=lambda one: one[0])
+    held.sort(key=lambda one: one[1])
+    assert sum(abs(one[1] - its[0]) > SLACK_US for one, its in zip(held, served)) <= RARE * len(held)
+    assert all(early[1] - SLACK_US <= late[0] for early, late in zip(served, served[1:]))
 
 
 def test_a_log_without_times(scratch: Path) -> None:

@@ -104,6 +104,7 @@ def _shows(commands: Any) -> None:
     _domain(explain)
     resources = _command(commands, "resources", "list the resources of this host, and who is on them")
     doctor = _command(commands, "doctor", "look for what keeps this host from working as it should, with remedies")
+    _command(commands, "gauge", "say how much of each resource the foreground leaves spare, also where nobody is background")
     top = _command(commands, "top", "show live what resources and devices do; keys change class and interval")
     top.add_argument("-b", "--batch", action="store_true", help="print tables instead, one look after the other")
     top.add_argument("-d", "--delay", type=_seconds, default=1.0, metavar="SECONDS",

@@ -137,6 +137,10 @@ def status(found: Sequence[DomainStatus]) -> None:
             print(f"{one.name} {one.enforced}", file=sys.stderr)
         if one.stopped:
             print(f"{one.name}: idletimed has stopped it: {one.stopped}", file=sys.stderr)
+        if one.limited:
+            print(f"{one.name}: limited for the foreground: {', '.join(one.limited)}", file=sys.stderr)
+        if one.memory_given:
+            print(f"{one.name}: the foreground has {one.memory_given >> 20} MiB of its memory", file=sys.stderr)
 
 
 def _rows(one: DomainStatus) -> list[tuple[Any, ...]]:

@@ -27,6 +27,7 @@
     waiting     which domains there are, and which of them wait to be settled     none
     records     watches what libvirt writes down of domains                       inotify
     ways        watches by which ways packets leave the host                      netlink
+    gauge       keeps the gauge: how much of each resource is spare               arenas, /sys, files
     metrics_facts   what metrics are made of                                      reads RUN_DIR/.state
     metrics_ledger  sums that only grow                                           none
     metrics_table   all metrics, as data                                          none

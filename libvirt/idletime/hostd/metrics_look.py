@@ -204,7 +204,7 @@ class Looks:
         self._vms = {key: one for key, one in self._vms.items() if key in said}
         vms = metrics_facts.named_apart([self._vm(key, one) for key, one in said.items()])
         self._complain(vms)
-        facts = Facts(vms, self._reader.observers(), left_out, self._reader.files())
+        facts = Facts(vms, self._reader.observers(), left_out, self._reader.files(), self._reader.gauge())
         note(self._ledger, facts)
         return Snapshot(time.monotonic(), facts, self._ledger.copy(), tally)
 

@@ -64,11 +64,21 @@ class Seen:
 @dataclass(frozen=True)
 class Usage:
     """One look. reading: None where the kernel says nothing. unsure: accesses of a device that the kernel counted while
-    libvirt was asked: they may be of a background VM and not be among its own."""
+    libvirt was asked: they may be of a background VM and not be among its own.
+    moved: bytes of each device of the host, and of each background device on it, by "VM name"."""
 
     vms: Mapping[str, Seen]
     reading: Reading | None
     unsure: Mapping[str, int] = field(default_factory=dict)
+    moved: Mapping[str, Moved] = field(default_factory=dict)
+
+
+@dataclass
+class Moved:
+    """Bytes since the device is there."""
+
+    total: int
+    own: dict[str, int] = field(default_factory=dict)
 
 
 def accesses(policy: Policy, devices: Iterable[DeviceFacts], plan: Plan, host: Host) -> tuple[Access, ...]:
@@ -106,7 +116,7 @@ def look(connection: Any, vms: Mapping[str, Sequence[Access]], files: Look) -> U
     for uuid, one in counted.items():
         for access in vms[uuid]:
             shares.add(uuid, access, one)
-    return Usage(seen, Reading(now, cpus, cpu, shares.totals(), shares.known()), shares.unsure())
+    return Usage(seen, Reading(now, cpus, cpu, shares.totals(), shares.known()), shares.unsure(), shares.moved())
 
 
 def _stats(connection: Any, vms: Iterable[str]) -> Iterator[tuple[str, tuple[Any, dict[str, Any]]]]:
@@ -140,10 +150,16 @@ class _Shares:
         self._own: dict[str, dict[str, int]] = {}
         self._unknown: set[str] = set()
         self._rest: dict[str, int] = {}  # of arenas: what is foreground
+        self._moved: dict[str, Moved] = {}
 
     def count_again(self) -> None:
         """libvirt has answered."""
         self._whole = self._counted()
+        disks = self._files.disks()
+        for kind, name in self._kernel:
+            total = disks[name].bytes_ if name in disks else self._files.sent_bytes(name)
+            if total is not None:
+                self._moved[_key(kind, name)] = Moved(total)
 
     def _counted(self) -> dict[str, int]:
         disks = self._files.disks()
@@ -162,6 +178,8 @@ class _Shares:
         for name in access.host:
             if (key := _key(access.kind, name)) in self._whole:
                 self._note(key, uuid, max(count, size // self._largest(access.kind, name)), busy)
+            if key in self._moved:
+                self._moved[key].own[f"{uuid} {access.counted}"] = size
 
     def _note(self, key: str, uuid: str, count: int, busy: bool) -> None:
         own = self._own.setdefault(key, {})
@@ -181,6 +199,9 @@ class _Shares:
     def known(self) -> dict[str, dict[str, int]]:
         """What background VMs did, by device."""
         return {key: own for key, own in self._own.items() if key not in self._unknown}
+
+    def moved(self) -> dict[str, Moved]:
+        return {key: one for key, one in self._moved.items() if key not in self._unknown}
 
     def totals(self) -> dict[str, int]:
         """What everybody did, by device."""
