@@ -151,7 +151,7 @@ again := --reruns 1 -rfEsR
 
 .PHONY: test
 test: deps qemu ## Run everything that CI runs.
-	@for step in check-patches unit observer-check agent-check libvirt confinement fuzz-quick machine e2e ansible; do $(MAKE) --no-print-directory $$step; done
+	@for step in check-patches unit observer-check agent-check libvirt engine cockpit-check confinement fuzz-quick machine e2e ansible; do $(MAKE) --no-print-directory $$step; done
 	$(heading) 'All tests passed'
 
 .PHONY: check-patches
@@ -175,6 +175,54 @@ prometheus: ## Fetch Debian's Prometheus into build/prometheus, for tests of met
 libvirt: venv prometheus ## Run the tests of the libvirt room: policy, plan, resolution, idletimed, virt-idletime.
 	@$(heading) 'Policy in domain XML'
 	$(MAKE) -C libvirt check PYTHON=$(abspath $(python)) PYTEST_ARGS='$(again) $(PYTEST_ARGS)'
+
+# ---- Cockpit's page
+
+.PHONY: cockpit
+cockpit: ## Build Cockpit's page "Idle load": build/cockpit/dist.
+	@cockpit/deps
+	$(MAKE) -C cockpit build
+
+.PHONY: cockpit-check
+cockpit-check: cockpit ## Check the page's types and run its unit tests.
+	@$(heading) "Cockpit's page"
+	$(MAKE) -C cockpit check
+
+.PHONY: cockpit-test
+cockpit-test: deps qemu cockpit ## Try the page in Chromium on a cockpit-ws with two VMs (as root; 6 minutes); screenshots in build/cockpit.
+	@cockpit/deps test
+	$(heading) "Cockpit's page in a browser"
+	$(python) -m pytest tests/cockpit $(PYTEST_ARGS)
+
+.PHONY: install-cockpit
+install-cockpit: ## Install Cockpit's page below PREFIX.
+	@$(MAKE) -C cockpit install PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)'
+
+engine_tools := $(build)/engine/venv
+engine_stamp := $(engine_tools)/.made-for-$(notdir $(realpath /usr/bin/python3))
+
+$(engine_stamp): engine/requirements.txt
+	@echo '== Making the environment of the cluster engine: Placement (half a minute)'
+	rm -rf $(engine_tools)
+	mkdir -p $(build)/engine
+	/usr/bin/python3 -m venv $(engine_tools)
+	$(engine_tools)/bin/pip install --quiet --disable-pip-version-check --requirement engine/requirements.txt ||
+	    { echo "error: pip could not install engine/requirements.txt, see above: is the network up?" >&2; exit 1; }
+	touch $@
+
+.PHONY: engine
+engine: $(engine_stamp) ## Run the tests of OpenStack's agent, with a real Placement, of eviction and of the fleet's simulation.
+	@$(heading) 'Cluster engine'
+	$(MAKE) -C engine check PYTHON=$(abspath $(engine_tools)/bin/python3) PYTEST_ARGS='$(PYTEST_ARGS)'
+
+.PHONY: engine-test
+engine-test: $(engine_stamp) ## The same with Nova's own weighers, and the day of a fleet in simulation (5 minutes): build/engine/fleet*.
+	@$(heading) 'Cluster engine with Nova'
+	$(engine_tools)/bin/pip install --quiet --disable-pip-version-check --requirement engine/requirements-test.txt
+	$(MAKE) engine
+	for servers in 60 200; do
+	    PYTHONPATH=libvirt:engine $(engine_tools)/bin/python3 -m fleet --servers $$servers --output $(build)/engine/fleet-$$servers
+	done
 
 .PHONY: confinement
 confinement: ## Check the AppArmor abstractions, the SELinux module and the units; nothing is loaded.
@@ -354,6 +402,10 @@ install: ## Install the built QEMU in PREFIX/lib/idletime, its programs as PREFI
 .PHONY: install-libvirt
 install-libvirt: ## Install virt-idletime, its Python package, schema, man pages and completion below PREFIX.
 	@$(MAKE) -C libvirt install PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)'
+
+.PHONY: install-openstack
+install-openstack: ## Install idletime-openstack and Nova's weigher below PREFIX.
+	@$(MAKE) -C engine install PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)'
 
 .PHONY: clean
 clean: ## Remove what was built; downloads, sources and the Python environment stay.

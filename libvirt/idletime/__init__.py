@@ -16,6 +16,7 @@ Policy goes down: policy, conf -> verdict -> plan -> steps -> hostd. Numbers com
     state       what idletimed says of the host, for everyone to read            files
     status      what is wanted beside what is, as one model                      libvirt
     sockets     the same of VMs without libvirt                                  files, sockets
+    gauge       how much of each resource is spare, whoever uses it              files, sockets
     doctor      what keeps a host from working as it should                      reads the host
     cli         the program virt-idletime                                        all
 """

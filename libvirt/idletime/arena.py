@@ -14,16 +14,17 @@ import fcntl
 import os
 import struct
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 ABI = 3
 MAGIC = 0x656D6974656C6469
 _HEADER = struct.Struct("=QIIIIQQ")  # magic, abi, kind, slots, slots_high, size, clock
-_FOREGROUND = struct.Struct("=IIqQQQ")  # in_service, pid, last_ns, started, bytes, ring_head
+_FOREGROUND = struct.Struct("=IIqQQQ")  # as Line
 _BACKGROUND = struct.Struct("=IIQqQqQI")  # waiting, wake, vtime, interval, started, due, cost, weight
 _FIRST, _BELOW = 3, "abi-"  # the first generation has the path itself
 _PAGE, _LINE, _SLOTS, _LABEL = 4096, 64, 1024, 64
+_RING, _TOKENS, _TOKEN_SHIFT = 256, 64, 48
 _FLOCK = struct.Struct("@hhqqi4x")  # l_type, l_whence, l_start, l_len, l_pid
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _OFD_GETLK = getattr(fcntl, "F_OFD_GETLK", 36)
@@ -45,12 +46,50 @@ class Foreground:
 
 
 @dataclass(frozen=True)
+class Line:
+    """A foreground slot as it is on the board. ring_head: transitions ever written to its ring."""
+
+    in_service: int
+    pid: int
+    last_ns: int
+    started: int
+    bytes: int
+    ring_head: int
+
+
+@dataclass(frozen=True)
 class Background:
     """A background participant. waiting: it holds requests and wants to start one."""
 
     waiting: bool
     weight: int
     requests: int
+    interval_us: int = 0
+
+
+@dataclass(frozen=True)
+class Transitions:
+    """When a foreground slot became busy or idle since an earlier look. head: how many there ever were. first: the number of
+    the first one here; more have been lost if it is not that of the earlier look. all: times, and whether it was busy from
+    then on."""
+
+    slot: int
+    in_service: int
+    head: int
+    first: int
+    all: tuple[tuple[int, bool], ...]
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Both boards, for who looks often. started: background requests by slot. in_service: background requests."""
+
+    now_ns: int
+    foreground: tuple[Transitions, ...] = ()
+    started: Mapping[int, int] = field(default_factory=dict)
+    waiting: int = 0
+    in_service: int = 0
+    interval_us: int | None = None
 
 
 @dataclass(frozen=True)
@@ -72,6 +111,17 @@ def read(path: str, now_ns: int | None = None) -> Arena:
     now_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC) if now_ns is None else now_ns
     path = place(path)
     return Arena(tuple(_read_foreground(path, now_ns)), tuple(_read_background(path)))
+
+
+def foreground_lines(path: str) -> Iterator[tuple[int, Line, bytes]]:
+    """Each living foreground participant: slot, its line, its page (label and ring). Raises ArenaError."""
+    for descriptor, index, line in _lines(place(path), "foreground", _PAGE, _FOREGROUND):
+        yield index, Line(*line), os.pread(descriptor, _PAGE, _PAGE + _SLOTS * _LINE + index * _PAGE)
+
+
+def read_background(path: str) -> tuple[Background, ...]:
+    """The living background participants. Raises ArenaError."""
+    return tuple(_read_background(place(path)))
 
 
 def place(path: str) -> str:
@@ -189,6 +239,43 @@ def _read_foreground(path: str, now_ns: int) -> Iterator[Foreground]:
 
 
 def _read_background(path: str) -> Iterator[Background]:
-    for _, _, (waiting, _wake, _vtime, _interval, started, _due, _cost, weight) in \
+    for _, _, (waiting, _wake, _vtime, interval_ns, started, _due, _cost, weight) in \
             _lines(path, "background", 2 * _PAGE, _BACKGROUND):
-        yield Background(bool(waiting), weight, started)
+        yield Background(bool(waiting), weight, started, max(interval_ns, 0) // 1000)
+
+
+# ---- for who looks often
+
+def moment(path: str, heads: Mapping[int, int]) -> Moment:
+    """Look at the boards, and at what happened since. heads: of each foreground slot at the earlier look. Raises ArenaError."""
+    path = place(path)
+    foreground = tuple(_read_transitions(path, heads))
+    background = list(_lines(path, "background", 2 * _PAGE, _BACKGROUND))
+    return Moment(
+        time.clock_gettime_ns(time.CLOCK_MONOTONIC), foreground,
+        {slot: line[4] for _, slot, line in background}, sum(bool(line[0]) for _, _, line in background),
+        _tokens(path, {slot for _, slot, _ in background}),
+        max((max(line[3], 0) // 1000 for _, _, line in background), default=None))
+
+
+def _read_transitions(path: str, heads: Mapping[int, int]) -> Iterator[Transitions]:
+    for descriptor, slot, line in _lines(path, "foreground", _PAGE, _FOREGROUND):
+        in_service, head = line[0], line[5]
+        before = heads.get(slot, 0)
+        first = max(before if before <= head else 0, head - _RING)
+        if first == head:
+            yield Transitions(slot, in_service, head, head, ())
+            continue
+        ring = struct.unpack(f"={_RING}Q", os.pread(descriptor, 8 * _RING, _PAGE + _SLOTS * _LINE + slot * _PAGE + _LABEL))
+        # What was written while we read took the place of the oldest.
+        now = _FOREGROUND.unpack(os.pread(descriptor, _FOREGROUND.size, _PAGE + slot * _LINE))[5]
+        first = min(max(first, now - _RING + 1), head) if now != head else first
+        entries = (ring[number % _RING] for number in range(first, head))
+        yield Transitions(slot, in_service, head, first, tuple((entry >> 1, bool(entry & 1)) for entry in entries))
+
+
+def _tokens(path: str, living: set[int]) -> int:
+    """Background requests in service whose owner lives."""
+    with _board(path, "background") as (descriptor, _):
+        tokens = struct.unpack(f"={_TOKENS}Q", os.pread(descriptor, 8 * _TOKENS, _PAGE))
+    return sum(token != 0 and (token >> _TOKEN_SHIFT) - 1 in living for token in tokens)

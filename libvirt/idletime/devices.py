@@ -3,11 +3,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from .facts import DISK, INTERFACE, DeviceFacts, Source
 from .police.enforce import Through
 from .xmltree import Element, get
 
 CHANNEL = "org.idletime.agent.0"
+
+_VIRTIO_SCSI = ("virtio-scsi", "virtio-transitional", "virtio-non-transitional")
 
 _NOT_BY_QEMU = {"vhostuser": Through.VHOST_USER, "vhostvdpa": Through.VDPA, "vdpa": Through.VDPA, "hostdev": Through.VFIO}
 
@@ -19,7 +23,9 @@ _INTERFACE = {"bridge": "bridge", "network": "network", "direct": "dev", "vdpa":
 def devices_of(root: Element) -> list[DeviceFacts]:
     """All disks and interfaces of a domain; CD-ROMs and floppies are left out. Aliases are known in live XML only."""
     vcpus = int(root.findtext("vcpu") or 1)
-    return [_disk(disk, vcpus) for disk in root.findall("./devices/disk") if disk.get("device", "disk") in ("disk", "lun")] + \
+    scsi = {one.get("index", "0"): one for one in root.findall("./devices/controller[@type='scsi']")}
+    disks = [disk for disk in root.findall("./devices/disk") if disk.get("device", "disk") in ("disk", "lun")]
+    return [_disk(disk, vcpus, scsi) for disk in disks] + \
         [_interface(interface, number) for number, interface in enumerate(root.findall("./devices/interface"))]
 
 
@@ -37,16 +43,34 @@ def _queues(element: Element, default: int | None) -> int | None:
     return int(said) if said.isdecimal() else default
 
 
-def _disk(element: Element, vcpus: int) -> DeviceFacts:
+def _disk(element: Element, vcpus: int, scsi: Mapping[str, Element]) -> DeviceFacts:
     target, alias = get(element, "target", "dev"), get(element, "alias", "name")
     bus = get(element, "target", "bus") or ("virtio" if target.startswith("vd") else "")
+    controller = scsi.get(get(element, "address", "controller") or "0") if bus == "scsi" else None
     unserved = ""
     if element.get("type") in _NOT_BY_QEMU:
         unserved = f"its requests go through {_NOT_BY_QEMU[element.get('type', '')].value}, past QEMU"
+    elif bus == "scsi":
+        unserved = _unserved_scsi(controller)
     elif bus != "virtio":
-        unserved = f"bus '{bus or 'of its target name'}' is not served, only 'virtio'"
+        unserved = f"bus '{bus or 'of its target name'}' is not served, only 'virtio' and 'scsi' on virtio-scsi"
     return DeviceFacts(DISK, target, frozenset({target, alias} - {""}), alias, disk_source(element), unserved,
-                       _queues(element, vcpus), _guest_names(element), _through(element, unserved))
+                       _queues(element if controller is None else controller, vcpus), _guest_names(element),
+                       _through(element, unserved), _cached(element))
+
+
+def _cached(element: Element) -> str:
+    """Files and block devices alone pass the host's page cache, unless QEMU opens them with O_DIRECT."""
+    mode = get(element, "driver", "cache") or "default"
+    return mode if element.get("type") in ("file", "block", "volume") and mode not in ("none", "directsync") else ""
+
+
+def _unserved_scsi(controller: Element | None) -> str:
+    """Disks of virtio-scsi are served; libvirt writes the model of each controller into XML that runs."""
+    model = "" if controller is None else controller.get("model", "")
+    if model in _VIRTIO_SCSI:
+        return ""
+    return f"its SCSI controller is of model '{model or 'default'}', which is not served, only 'virtio-scsi'"
 
 
 def _interface(element: Element, number: int) -> DeviceFacts:

@@ -67,6 +67,14 @@ def state(domain: Any) -> str:
     return _STATES.get(domain.info()[0], "unknown")
 
 
+def active(connection: Any) -> list[tuple[Any, str]]:
+    """All domains that run, each with its state, in one call that waits for none of them. Raises HostError."""
+    flags = libvirt.VIR_CONNECT_GET_ALL_DOMAINS_STATS_ACTIVE | libvirt.VIR_CONNECT_GET_ALL_DOMAINS_STATS_NOWAIT
+    with translated("list the domains"):
+        found = connection.getAllDomainStats(libvirt.VIR_DOMAIN_STATS_STATE, flags)
+    return [(domain, _STATES.get(one.get("state.state"), "unknown")) for domain, one in found]
+
+
 def xml_of(domain: Any, inactive: bool = False) -> str:
     """Domain XML to look at: without secrets."""
     with translated(f"read the XML of '{domain.name()}'"):

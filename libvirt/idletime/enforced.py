@@ -36,8 +36,9 @@ def choice_of(policy: Policy | None, devices: Iterable[DeviceFacts], plan: Plan,
 
 
 def carried_out(choice: Choice, plan: Plan) -> Plan:
-    """What QEMU shall have of a plan: nothing where the VM is stopped instead. Attached as foreground it would stop itself."""
-    return replace(plan, resources=(), devices=()) if choice.suspend and not choice.interval else plan
+    """What QEMU shall have of a plan: nothing where the VM is stopped or limited instead. Attached as foreground it would hold
+    itself back."""
+    return replace(plan, resources=(), devices=()) if (choice.suspend or choice.rate) and not choice.interval else plan
 
 
 def shared(policy: Policy, devices: Iterable[DeviceFacts], plan: Plan) -> Sequence[Device]:

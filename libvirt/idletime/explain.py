@@ -94,7 +94,8 @@ def as_dict(status: DomainStatus, decision: Decision | None, found: list[Explana
     """policy: who the domain is, and why; None where its own policy is wrong. held: what holds it, and why; None is unknown."""
     who = decision and {"class": decision.class_, "by": decision.by, "why": decision.why, "place": decision.place or None}
     held = {"why": status.enforced, "remedy": status.better, "suspends": status.suspends,
-            "stopped": status.stopped} if status.enforced else None
+            "stopped": status.stopped, "memory_given": status.memory_given,
+            "memory_low": status.memory_low, "limited": status.limited} if status.enforced else None
     return {"policy": who, "held": held, "devices": [asdict(one) for one in found]}
 
 
@@ -106,7 +107,13 @@ def lines(status: DomainStatus, decision: Decision | None, found: list[Explanati
         result += [f"  remedy: {status.better}"] if status.better else []
     if status.stopped:
         result.append(f"{status.name}: idletimed has stopped it: {status.stopped}")
-    if not found and status.suspends:
+    if status.limited:
+        result.append(f"{status.name}: limited now: {', '.join(status.limited)}")
+    if status.memory_low is not None:
+        gave = f", {status.memory_given >> 20} MiB now" if status.memory_given else ""
+        result.append(f"{status.name} gives memory back while the foreground is short of it, down to "
+                      f"{status.memory_low >> 20} MiB{gave}")
+    if not found and (status.suspends or status.limited is not None):
         return [*result, *(f"{status.name}: {one}" for one in status.problems)]
     if not found:
         return [*result, f"{status.name}: " + ("; ".join(status.problems) or "no policy, so nothing of it is ever held")]

@@ -78,9 +78,13 @@ def said_of(policy: Policy, device: DeviceFacts) -> tuple[DevicePolicy, bool]:
 
 def _device(chooser: _Chooser, device: DeviceFacts) -> None:
     said, named = said_of(chooser.policy, device)
+    class_ = said.class_ or chooser.policy.class_
+    if device.cached and class_ is Class.BACKGROUND:
+        chooser.say(Severity.NOTE, said, device.label, f"cache='{device.cached}': it takes the place of the foreground's "
+                    "pages in the host's page cache, and its writes come from the host, which nothing holds",
+                    "<driver cache='none'/>")
     if said.resource == NONE or not _has_queues(chooser, device, said):
         return
-    class_ = said.class_ or chooser.policy.class_
     name = _name(chooser, device, said, named or class_ is not Class.FOREGROUND)
     if name is not None:
         chooser.devices.append(DevicePlan(device.kind, device.target, device.alias, ID_PREFIX + name, class_,
@@ -100,7 +104,7 @@ def _has_queues(chooser: _Chooser, device: DeviceFacts, said: DevicePolicy) -> b
 def _name(chooser: _Chooser, device: DeviceFacts, said: DevicePolicy, matters: bool) -> str | None:
     """Name of the resource that a device joins; None, with a finding, if it joins none."""
     if device.unserved:
-        alone = matters and chooser.policy.enforce is Enforce.INTERVAL  # else the VM is stopped for it
+        alone = matters and chooser.policy.enforce is Enforce.INTERVAL  # else the VM is stopped, or limited
         chooser.say(Severity.WARNING if alone else Severity.NOTE, said, device.label, f"left out: {device.unserved}",
                     f"{_serve(device)}, or write <{device.kind} target='{device.target}' resource='none'/>")
         return None
@@ -130,6 +134,8 @@ def _unresolved(chooser: _Chooser, device: DeviceFacts, said: DevicePolicy, reso
 def _serve(device: DeviceFacts) -> str:
     if "past QEMU" in device.unserved:
         return "use a source that QEMU serves itself"
+    if "SCSI controller" in device.unserved:
+        return "use <controller type='scsi' model='virtio-scsi'/>"
     return "use <target bus='virtio'/>" if device.kind == DISK else "use <model type='virtio'/>"
 
 

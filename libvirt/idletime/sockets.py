@@ -50,8 +50,7 @@ def decision(said: state.DomainState, known: Rules) -> Decision:
 def sample(said: state.DomainState, known: Rules, numbers: bool, run_dir: str = RUN_DIR) -> DomainStatus:
     """The status of one. numbers: ask QEMU."""
     who, runs = decision(said, known), "running"
-    facts = status.Told(who, state.plan_of(said), said.query, False, list(said.problems), bool(said.problems), said, True,
-                        enforced=(said.enforced, said.better, said.suspends))
+    facts = status.by_said(who, said)
     if who.class_ != said.class_:
         facts.problems.append(_CHANGED)
         facts.left_out = True

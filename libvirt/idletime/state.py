@@ -56,6 +56,8 @@ class DomainState:
     query-idletime returned then, None if QEMU does not know it. looked: when, in seconds since 1970. asked: what its guest
     asks for and is granted. enforced, better: which policy holds it and why, and what would be better, in words; "" is not
     known. suspends: whether it is stopped while the foreground needs what it uses. stopped: why it is so now, "" is not.
+    memory_given: bytes of it that the foreground has now; memory_low: what it keeps at least; None: it never gives.
+    limited: its devices that have a limit for the foreground now; None: it never has one.
     socket: of QMP, where no libvirt has started it; then run is 0 and policy "".
     """
 
@@ -80,6 +82,9 @@ class DomainState:
     better: str = ""
     suspends: bool = False
     stopped: str = ""
+    memory_given: int | None = None
+    memory_low: int | None = None
+    limited: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -155,7 +160,7 @@ def remove_domain(run_dir: str, uuid: str) -> None:
 
 def keep_domains(run_dir: str, uuids: Iterable[str]) -> None:
     """Of libvirt's, only these run."""
-    kept = {f"{uuid}.json" for uuid in uuids} | {"daemon.json", "observers.json"}
+    kept = {f"{uuid}.json" for uuid in uuids} | {"daemon.json", "observers.json", "gauge.json"}
     with contextlib.suppress(OSError):
         for name in os.listdir(os.path.join(run_dir, FOLDER)):
             if name not in kept and not name.startswith(_QMP):

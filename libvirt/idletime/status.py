@@ -12,7 +12,7 @@ from .conf.rules import Decision, Rules, decide_xml
 from .enforced import carried_out, choice_of
 from .errors import MonitorError, PolicyError, Severity
 from .facts import RUN_DIR, DevicePlan, Plan, ResourcePlan
-from .hostd import stopped
+from .hostd import reclaim, stopped
 from .hostd.act import STOCK, STOCK_SEEN
 from .observed import ObserverState
 from .policy.model import Class
@@ -21,7 +21,7 @@ from .qmp import UNKNOWN_COMMAND, DomainMonitor, Monitor, query
 from .state import DomainState, digest, plan_of
 from .state import domain as domain_state
 from .steps import Steps, defaults, steps
-from .xmltree import read
+from .xmltree import Element, read
 
 BY_QEMU, KERNEL = "QEMU", "the kernel"
 
@@ -45,6 +45,8 @@ class DeviceStatus:
     in_service: int | None = None
     foreground_requests: int | None = None
     background_requests: int | None = None
+    foreground_bytes: int | None = None
+    background_bytes: int | None = None
     promotions: int | None = None
     seen: bool | None = None
     seen_by: str | None = None
@@ -79,7 +81,9 @@ class DomainStatus:
     in_force: whether QEMU has what the policy wants; None is unknown. asked: what its guest asks for. figures_at: when
     idletimed took the figures, in seconds since 1970; None: they are QEMU's of now, or there are none. enforced: which policy
     holds it and why, as the end of a sentence about it; better: what would let a better one hold. suspends: whether it is
-    stopped while the foreground needs what it uses. stopped: why idletimed has stopped it, as its XML says."""
+    stopped while the foreground needs what it uses. stopped: why idletimed has stopped or saved it, as its XML says.
+    memory_given: bytes of its memory that the foreground has now; memory_low: what it keeps at least; None: it never gives.
+    limited: its devices that have a limit for the foreground now; None: it never has one."""
 
     name: str
     uuid: str
@@ -99,6 +103,9 @@ class DomainStatus:
     better: str = ""
     suspends: bool = False
     stopped: str = ""
+    memory_given: int | None = None
+    memory_low: int | None = None
+    limited: tuple[str, ...] | None = None
 
     def as_dict(self) -> dict[str, Any]:
         return {key.rstrip("_"): value for key, value in asdict(self).items()}
@@ -161,6 +168,7 @@ def _devices(facts: Told) -> tuple[DeviceStatus, ...]:
         seen = device.get("seen", True)
         result.append(DeviceStatus(*wanted, device["class"], resource, device["held"], device["in-service"],
                                    device["foreground"]["requests"], device["background"]["requests"],
+                                   device["foreground"]["bytes"], device["background"]["bytes"],
                                    sum(device["promotions"].values()), seen or kernel,
                                    BY_QEMU if seen else KERNEL if kernel else None))
     return tuple(result)
@@ -214,18 +222,19 @@ def facts_of(xml: str, host: resolve.Host, monitor: Monitor | None, run_dir: str
     wrong = [finding for finding in found.findings if finding.severity is not Severity.NOTE]
     facts.problems, facts.left_out = [str(finding) for finding in wrong], bool(wrong)
     if monitor is not None and found.plan.devices:
-        _ask(monitor, facts)
+        ask(monitor, facts)
     if found.policy is not None:
         choice = choice_of(found.policy, found.devices, found.plan, not facts.stock)
         facts.plan, facts.enforced = carried_out(choice, found.plan), (choice.why, choice.remedy, choice.suspend)
-        if choice.suspend:
+        if choice.suspend or choice.rate:
             facts.stock, facts.problems = False, [one for one in facts.problems if one != STOCK]
     return facts
 
 
-def _ask(monitor: Monitor, facts: Told) -> None:
+def ask(monitor: Monitor, facts: Told) -> None:
+    """QEMU's figures of now in place of those that are there."""
     try:
-        facts.query = query(monitor)
+        facts.query, facts.old = query(monitor), False
     except MonitorError as error:
         facts.stock = error.reason == UNKNOWN_COMMAND
         facts.problems.append(STOCK if facts.stock else str(error))
@@ -236,17 +245,27 @@ def sample(domain: Any, state: str, xml: str, host: resolve.Host, numbers: bool,
     """The status of one libvirt domain. numbers: ask QEMU (needs a read-write connection); else what idletimed has seen."""
     running = state in ("running", "paused")
     said = said_of(xml, domain.ID(), domain.UUIDString(), run_dir) if running else None
-    facts = _told(xml, said, known) if said is not None else None
+    facts = told(xml, said, known) if said is not None else None
     monitor = DomainMonitor(domain) if numbers and running else None
     if facts is None:
         facts = facts_of(xml, host, monitor, run_dir, known)
     elif monitor is not None and facts.plan.devices:
-        facts.old = False
-        _ask(monitor, facts)
+        ask(monitor, facts)
     facts.observers = observed.read(run_dir) if running else {}
     found = build(domain.name(), domain.UUIDString(), state, bool(domain.isPersistent()), facts)
-    record = stopped.of_domain(read(xml)) if state == "paused" else None
-    return found if record is None else replace(found, stopped=record.why)
+    if said is not None:
+        found = replace(found, memory_given=said.memory_given, memory_low=said.memory_low, limited=said.limited)
+    why = _stopped(state, read(xml))
+    return replace(found, stopped=why) if why else found
+
+
+def _stopped(state: str, root: Element) -> str:
+    """Why idletimed has stopped or saved a domain; "" if it has not."""
+    if state == "paused":
+        record = stopped.of_domain(root)
+        return record.why if record is not None else ""
+    saved = reclaim.of_domain(root) if state == "shut off" else None
+    return f"saved to disk until memory is free again: {saved.why}" if saved is not None and saved.why else ""
 
 
 def said_of(xml: str, run: int, uuid: str, run_dir: str) -> DomainState | None:
@@ -258,14 +277,17 @@ def said_of(xml: str, run: int, uuid: str, run_dir: str) -> DomainState | None:
         return None
 
 
-def _told(xml: str, said: DomainState, known: Rules) -> Told | None:
+def told(xml: str, said: DomainState, known: Rules) -> Told | None:
     """The facts as idletimed has them: it knows what the guest asks for, and may look where a user may not."""
     try:
         decision = decide_xml(xml, known)
-        plan = plan_of(said)
+        facts = by_said(decision, said)
     except (PolicyError, KeyError, TypeError, ValueError):
         return None
-    if decision.class_ != said.class_:
-        return None  # a file below /etc/idletime has changed since
-    return Told(decision, plan, said.query, False, list(said.problems), bool(said.problems), said, True,
+    return facts if decision.class_ == said.class_ else None  # else a file below /etc/idletime has changed since
+
+
+def by_said(decision: Decision, said: DomainState) -> Told:
+    """The same of a VM that is decided. Raises KeyError, TypeError, ValueError for what is no plan."""
+    return Told(decision, plan_of(said), said.query, False, list(said.problems), bool(said.problems), said, True,
                 enforced=(said.enforced, said.better, said.suspends))

@@ -119,7 +119,7 @@ def test_settings(tmp_path: Path, text: str) -> None:
 
 XML = """<policy xmlns='urn:idletime:policy:1' class='{0}'><interval us='{1}'/><disk target='{2}' resource='{3}' queues='{4}'/>
 <interface target='{0}' dscp='{1}' class='{2}'/><hold max='{3}'/><limit max-inflight='{4}'/><guest control='{0}'/>
-<cpu class='{1}'/><memory soft-limit='{2}'/><{5}/></policy>"""
+<cpu class='{1}'/><memory low='{2}'/><{5}/></policy>"""
 
 
 @few

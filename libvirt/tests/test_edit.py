@@ -41,8 +41,8 @@ def test_set():
 
 
 def test_set_guest_processor_and_memory():
-    found = policy.parse(edit.with_settings(BACKGROUND, {"control": "demote", "cpu": "idle", "soft-limit": "512MiB"}))
-    assert (found.control, found.cpu, found.soft_limit_bytes) == ("demote", "idle", 512 << 20)
+    found = policy.parse(edit.with_settings(BACKGROUND, {"control": "demote", "cpu": "idle", "memory-low": "512MiB"}))
+    assert (found.control, found.cpu, found.memory) == ("demote", "idle", policy.Memory(512 << 20))
 
 
 def test_what_is_no_number_in_the_policy():

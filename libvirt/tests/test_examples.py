@@ -11,8 +11,9 @@ import pytest
 from lxml import etree
 
 from idletime import policy, verdict
-from idletime.conf.rules import Rules
+from idletime.conf.rules import Rules, decide_xml, load
 from idletime.resolve import Host
+from idletime.resolve.tree import Tree
 from test_plan import lines
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples/libvirt").glob("*.xml"))
@@ -58,3 +59,19 @@ def test_stylesheet(xml):
     assert policy.parse(done).class_.value == "background"
     assert done.count("<name>a</name>") == 1
     assert ("urn:x" in done) == ("urn:x" in xml)
+
+
+@pytest.mark.parametrize("flavor, class_", [("bg.small", "background"), ("b1.medium", "foreground")])
+def test_the_rule_for_openstack(tmp_path, flavor, class_):
+    """Of a server as Nova writes it, without a policy of its own."""
+    folder = tmp_path / "etc/idletime/rules.d"
+    folder.mkdir(parents=True)
+    root = Path(__file__).parents[2]
+    shutil.copy(root / "engine/etc/50-openstack.toml", folder)
+    known = load(Tree(str(tmp_path)))
+    server = etree.parse(str(root / "libvirt/tests/data/plan/nova.xml"))
+    for own in server.findall("metadata/{urn:idletime:policy:1}policy"):
+        own.getparent().remove(own)
+    server.find(".//{*}flavor").set("name", flavor)
+    found = decide_xml(server.getroot(), known)
+    assert not known.findings and found.class_ == class_

@@ -93,6 +93,15 @@ def test_without_the_strict_setting_it_costs_a_shell(run: Run, settings: str, mo
     assert run(domain(), STRICT).returncode != 0, "this test would not notice"
 
 
+def test_where_background_gives_memory_it_is_asked(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the run directory of the settings; what waits there is in test_hostd_memory.py."""
+    (tmp_path / "run").mkdir(exist_ok=True)
+    (tmp_path / "run/.gives").touch()
+    assert run(domain(), "").returncode == 0
+    monkeypatch.setenv("PYTHONHOME", "/nowhere")
+    assert run(domain(), "").returncode != 0, "a shell is all that it costs elsewhere"
+
+
 @pytest.mark.parametrize("xml", [
     domain("foreground"), domain("backgrund"), "<domain><name>d</name></domain>", "not even XML"])
 def test_who_starts_nevertheless(run: Run, xml: str) -> None:

@@ -17,7 +17,7 @@ from fakes import FakeQemu, device, resource, stock
 from idletime import state
 from idletime.conf.rules import Rules
 from idletime.errors import MonitorError
-from idletime.hostd import act, native, settle, stopped, wish
+from idletime.hostd import act, native, reclaim, settle, stopped, wish
 from idletime.hostd.protocol import QueueWish, Wish
 from idletime.hostd.settings import Settings
 from idletime.policy import Class, Policy
@@ -65,6 +65,9 @@ class Domain:
 
     def isActive(self) -> bool:
         return self.active
+
+    def isPersistent(self) -> bool:
+        return False
 
     def messages(self, _flags: int) -> list[str]:
         return self.taints
@@ -416,22 +419,40 @@ def test_this_kernel_takes_no_share_of_an_idle_group() -> None:
         group.rmdir()
 
 
+MEMORY = "<i:memory low='1MiB' high='2MiB'/>"
+
+
 def test_what_libvirt_cannot_do_is_said(look: Look) -> None:
-    (problem,) = look(Domain(policy(inner="<i:memory soft-limit='1MiB'/>"))).problems
-    assert problem.startswith("soft-limit 1024 is not in force: ") and "give libvirtd its cgroup" in problem
+    (problem,) = look(Domain(policy(inner=MEMORY))).problems
+    assert problem.startswith("soft-limit 2048 is not in force: ") and "give libvirtd its cgroup" in problem
 
 
 def test_no_throttle_of_cgroup_v2(look: Look, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was a throttle under an earlier version is taken back; the policy's share is set all the same."""
-    one = Domain(policy(inner="<i:cpu class='minimal'/><i:memory soft-limit='1MiB'/>"))
+    one = Domain(policy(inner="<i:cpu class='minimal'/>" + MEMORY))
     one.xml = one.xml.replace("<metadata>", f"<metadata><b:before xmlns:b='{native.NAMESPACE}' soft-limit=''/>", 1)
     monkeypatch.setattr(native, "CGROUPS", str(tmp_path))
     (tmp_path / "cgroup.controllers").touch()
     back: list[dict[str, int]] = []
     monkeypatch.setattr(one, "setMemoryParameters", lambda values, flags: back.append(values))
-    (problem,) = look(one).problems
-    assert "soft-limit 1048576 is not in force: of cgroup v2" in problem and "; remedy: " in problem
+    assert look(one).problems == ()
     assert back == [{"soft_limit": 9007199254740991}] and one.set == {"cpu_shares": 2}
+
+
+def test_a_foreground_has_no_soft_limit(look: Look) -> None:
+    """Whatever else its policy says."""
+    assert look(Domain(policy("foreground", inner=MEMORY))).problems == ()
+
+
+def test_what_it_gives_is_told(look: Look, tmp_path: Path) -> None:
+    one = Domain(policy(inner="<i:memory low='1MiB'/>"), more="<memballoon model='virtio'/>")
+    taken = f"<m:memory xmlns:m='{reclaim.NAMESPACE}' bytes='{8 << 20}'/>"
+    sizes = "<memory unit='KiB'>8192</memory><currentMemory unit='KiB'>2048</currentMemory>"
+    one.xml = one.xml.replace("</metadata>", taken + "</metadata>" + sizes)
+    looked = look(one)
+    assert (looked.balloon, looked.memory, looked.taken) == (True, 8 << 20, reclaim.Record(8 << 20))
+    assert (told(tmp_path).memory_given, told(tmp_path).memory_low) == (6 << 20, 1 << 20)
+    assert look(Domain(policy())).balloon is False and told(tmp_path).memory_given is None
 
 
 @pytest.mark.parametrize("want, now, before, to_set, kept", [

@@ -12,7 +12,7 @@ import pytest
 from idletime import arena, verdict
 from idletime.conf.rules import Rules
 from idletime.hostd import usage
-from idletime.hostd.usage import Access
+from idletime.hostd.usage import Access, Moved
 from idletime.police import facts
 from idletime.police.look import Look
 from idletime.resolve import Host
@@ -51,8 +51,9 @@ class Libvirt:
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     for name, text in (("proc/stat", "cpu 100 0 0 300 0 0 0 0 0 0\ncpu0 100 0 0 300 0 0 0 0 0 0\n"),
-                       ("proc/diskstats", "8 0 sda 1000 0 0 0 500 0 0 0 0 0\n"),
+                       ("proc/diskstats", "8 0 sda 1000 0 7 0 500 0 1 0 0 0\n"),
                        ("sys/class/block/sda/queue/max_sectors_kb", "256\n"),
+                       ("sys/class/net/eth0/statistics/tx_bytes", "9000\n"),
                        ("sys/class/net/eth0/statistics/tx_packets", "900\n")):
         file = tmp_path / name
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -72,6 +73,7 @@ def test_shares(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert reading.devices == {"resource slow": 42 + 110, "disk sda": 1500, "uplink eth0": 900}
     # 100 MiB in pieces of 256 KiB: 400 requests; 150,000 bytes in frames of 1,500: 100 packets.
     assert reading.background == {"resource slow": {"b": 110}, "disk sda": {"b": 400}, "uplink eth0": {"b": 100}}
+    assert found.moved == {"disk sda": Moved(8 * 512, {"b vda": 100 << 20}), "uplink eth0": Moved(9000, {"b vnet0": 150000})}
     assert found.unsure == {"disk sda": 0, "uplink eth0": 0} and set(found.vms) == {"b"}
 
 

@@ -33,11 +33,14 @@ PROPERTIES = {
     ("/machine/peripheral/net0", "mac"): "52:54:00:00:00:01", ("/machine/peripheral/net0", "netdev"): "hostnet0",
     ("/machine/peripheral-anon/device[0]", "mac"): "52:54:00:00:00:02",
     ("/machine/peripheral-anon/device[0]", "netdev"): "lan",
+    ("/machine/peripheral/sd0", "parent_bus"): "/machine/peripheral/s/virtio-backend/s.0",
+    ("/machine/peripheral/s/virtio-backend", "type"): "virtio-scsi-device",
+    ("/machine/peripheral/sd1", "parent_bus"): "/machine/peripheral/l/l.0", ("/machine/peripheral/l", "type"): "lsi53c895a",
 }
 
 
 class Qemu(FakeQemu):
-    """As a person or Ganeti starts one: a disk with an id, one without, two NICs, a CD-ROM."""
+    """As a person or Ganeti starts one: a disk with an id, one without, two NICs, a CD-ROM, two SCSI disks (one served)."""
 
     def do_query_name(self, _arguments: dict[str, Any]) -> Any:
         return {"name": "web"}
@@ -49,7 +52,8 @@ class Qemu(FakeQemu):
         return {}
 
     def do_qom_list(self, arguments: dict[str, Any]) -> Any:
-        there = {"/machine/peripheral": {"disk0": "virtio-blk-pci", "net0": "virtio-net-pci", "cd": "ide-cd"},
+        there = {"/machine/peripheral": {"disk0": "virtio-blk-pci", "net0": "virtio-net-pci", "cd": "ide-cd",
+                                         "sd0": "scsi-hd", "sd1": "scsi-block"},
                  "/machine/peripheral-anon": {"device[0]": "virtio-net-pci", "device[1]": "virtio-blk-pci"}}
         return [{"name": "type", "type": "string"},
                 *({"name": name, "type": f"child<{type_}>"} for name, type_ in there[arguments["path"]].items())]
@@ -66,6 +70,7 @@ class Qemu(FakeQemu):
                 "file": 'json:{"driver": "raw", "file": {"driver": "nbd", "server": {"type": "unix", "path": "/s"}}}',
                 "image": {"format": "raw"}}},
             {"device": "cd", "qdev": "cd"},
+            {"device": "", "qdev": "sd0", "inserted": {"file": "/images/sd", "image": {"format": "raw"}}},
         ]
 
     def do_human_monitor_command(self, _arguments: dict[str, Any]) -> Any:
@@ -78,11 +83,12 @@ ANON = "/machine/peripheral-anon/"
 def test_devices() -> None:
     found = {one.target: one for one in vms.devices_of(Qemu())}
     assert {name: one.alias for name, one in found.items()} == {
-        "disk0": "disk0", "52:54:00:00:00:01": "net0", "52:54:00:00:00:02": ANON + "device[0]",
+        "disk0": "disk0", "sd0": "sd0", "52:54:00:00:00:01": "net0", "52:54:00:00:00:02": ANON + "device[0]",
         ANON + "device[1]": ANON + "device[1]"}
     assert found["disk0"].source == Source("disk", "file", "/images/web.qcow2", format="qcow2",
                                            backing=(Source("disk", "file", "/base", format="raw"),))
     assert found[ANON + "device[1]"].source == Source("disk", "network", "", "nbd:unix:/s", "raw")
+    assert found["sd0"].source == Source("disk", "file", "/images/sd", format="raw")
     assert "d1" in found[ANON + "device[1]"].names and "tap7" in found["52:54:00:00:00:01"].names
     assert found["52:54:00:00:00:01"].source == Source("interface", "ethernet", "tap7")
     assert found["52:54:00:00:00:02"].source == Source("interface", "user")
@@ -173,7 +179,7 @@ def settings(tmp_path: Path, **more: Any) -> Settings:
 
 def test_a_vm_is_attached_by_rules(serve: Serve, tmp_path: Path) -> None:
     """By the name that QEMU has; nothing is sent the second time."""
-    qemu = Qemu(there=["disk0", "net0", ANON + "device[0]", ANON + "device[1]"])
+    qemu = Qemu(there=["disk0", "sd0", "net0", ANON + "device[0]", ANON + "device[1]"])
     path = serve(speaking(qemu))
     found = vms.settle(path, settings(tmp_path), rules(Class.BACKGROUND, "web"))
     assert found.name == "web" and not found.failed
@@ -228,7 +234,7 @@ def test_the_folder(serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     """Sockets that come are found, those that hang are said and hold up nobody, rules that change are carried out."""
     monkeypatch.setattr(folder, "SEARCH_SECONDS", 0.01)
     monkeypatch.setattr(vms, "SECONDS", 0.2)
-    qemu = Qemu(there=["disk0", "net0", ANON + "device[0]", ANON + "device[1]"])
+    qemu = Qemu(there=["disk0", "sd0", "net0", ANON + "device[0]", ANON + "device[1]"])
     known = [rules(Class.BACKGROUND, "web")]
     said: dict[str, tuple[str, ...]] = {}
 

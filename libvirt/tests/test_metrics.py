@@ -20,6 +20,8 @@ from prometheus_client.openmetrics import parser as openmetrics_parser
 
 import hypothesis_profile  # noqa: F401
 from idletime import observed, state
+from idletime.gauge.said import Gauge, Gauged
+from idletime.gauge.spare import Spare
 from idletime.hostd import metrics, metrics_facts
 from idletime.hostd.metrics import Tally
 from idletime.hostd.metrics_facts import Facts, Misfit, Reader, Vm
@@ -89,8 +91,10 @@ def text_of(facts: Facts, ledger: Ledger | None = None) -> str:
 
 METRICS_OF_THE_MOMENT = ("idletime_daemon_tick_age_seconds", "idletime_daemon_facts_age_seconds",
                          "idletime_daemon_scrapes_total", "idletime_daemon_refused_scrapes_total")
-ALL = Facts((vm(7), vm(9, name="web", uuid="0-2", suspends=True, stopped="disk sda: background 50%")),
-            (ObserverState("sda", "disk", "/dev/sda", True, True, ("x",)), ObserverState("nbd", "disk", problem="none")))
+ALL = Facts((vm(7, memory_given=1 << 20, limited=("vda",)),
+             vm(9, name="web", uuid="0-2", suspends=True, stopped="disk sda: background 50%")),
+            (ObserverState("sda", "disk", "/dev/sda", True, True, ("x",)), ObserverState("nbd", "disk", problem="none")),
+            gauge=Gauge(1e9, 5.0, (Gauged("eth0", "interface", "eth0", "kernel", True, Spare(0.5, steady=0.25), 8000),)))
 
 
 def read(text: str) -> dict[tuple[str, ...], float]:
@@ -116,6 +120,8 @@ def test_all_that_is_known_is_served() -> None:
     assert found["idletime_view_spare_ratio", "sda", "minute", "ci"] == 0.25
     assert ("idletime_view_spare_ratio", "sda", "hour", "ci") not in found, "unknown is not 0"
     assert found["idletime_view_spare_forecast_ratio", "sda", "ci"] == 0.75
+    assert (found["idletime_gauge_spare_ratio", "eth0", "steady"], found["idletime_gauge_rate_bytes", "eth0"]) == (0.25, 1000)
+    assert ("idletime_gauge_spare_ratio", "eth0", "hour") not in found
     assert found["idletime_device_bytes_total", "background", "vda", "sda", "ci"] == 7 * 4096
     assert found["idletime_device_promotions_total", "deadline", "vda", "sda", "web"] == 9
     assert found["idletime_device_hold_seconds_bucket", "vda", "0.0001", "sda", "ci"] == 1

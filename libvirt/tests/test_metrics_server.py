@@ -26,7 +26,7 @@ from idletime.hostd import metrics_look, metrics_server
 from idletime.hostd import settings as settings_room
 from idletime.hostd.metrics_look import Book, Counts, Looks
 from idletime.hostd.metrics_server import Server, Tcp, Unix
-from idletime.hostd.settings import Metrics, Settings
+from idletime.hostd.settings import Api, Metrics, Settings
 from test_metrics import resource, said
 
 WAIT_SECONDS = 60.0
@@ -409,7 +409,8 @@ def test_the_page_is_made_once_a_look(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_off(tmp_path: Path) -> None:
     async def work() -> None:
-        looks = Looks(Settings(uri="x", run_dir=str(tmp_path), metrics=Metrics(socket=False)), Counts(), lambda: None)
+        looks = Looks(Settings(uri="x", run_dir=str(tmp_path), metrics=Metrics(socket=False), api=Api(False)),
+                      Counts(), lambda: None)
         await asyncio.sleep(0)
         assert looks.server._thread is None
         looks.close()
@@ -442,6 +443,8 @@ def test_the_example_is_the_defaults() -> None:
 
 def test_addresses() -> None:
     settings = Settings(run_dir="/r", metrics=Metrics(group="adm", port=9713, address="::1"))
-    assert metrics_look.listeners(settings) == (Unix("/r/.metrics.sock", "adm"), Tcp("::1", 9713))
-    assert metrics_look.listeners(Settings(run_dir="/r")) == (Unix("/r/.metrics.sock"),), "no port unless it is asked for"
+    api = Unix("/r/.api.sock", api=True)
+    assert metrics_look.listeners(settings) == (Unix("/r/.metrics.sock", "adm"), api, Tcp("::1", 9713))
+    assert metrics_look.listeners(Settings(run_dir="/r")) == (Unix("/r/.metrics.sock"), api), "no port unless it is asked for"
+    assert metrics_look.listeners(Settings(metrics=Metrics(socket=False), api=Api(False))) == ()
     assert Metrics().address == "127.0.0.1"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import hypothesis_profile  # noqa: F401
 from idletime.police import facts
-from idletime.police.facts import Cpus, Disk, Pressure, Process, Reading, Scheduled
+from idletime.police.facts import Cpus, Disk, Pressure, Reading
 from idletime.police.look import MOST, Look
 
 STAT = """cpu  1111397 993008 1058090 1074235 14487 0 16426 84793 3 9
@@ -21,8 +21,6 @@ cpu1 544580 509577 528874 522502 11779 0 13594 44592 1 4
 intr 263128 0 0
 ctxt 22380
 """
-PID = ("4711 (CPU 0/KVM) x) S 1 4711 4711 0 -1 4194560 220890 487621425 0 107104 3613 22346 1496944 792191 20 0 14 0 32 "
-       "46723072 3426 18446744073709551615 1 1 0 0 0 0 0 4096 1256 0 0 0 17 0 0 0 0 0 9\n")
 DISKSTATS = """   7       0 loop0 8450028 0 67417034 1894032 851734 0 6452982 211759 0 133544 2107835 0 0 0 0 22390 2043
    8       1 sda1 10 0 80 1 0 0 0 0 0 7
  broken
@@ -36,27 +34,21 @@ V2 = "0::/machine.slice/machine-qemu\\x2d1\\x2dci.scope/libvirt/emulator\n"
 
 def test_recorded_text():
     assert facts.cpus(STAT) == Cpus(2, (1111397 + 993008 + 1058090 + 16426) / 100, (1074235 + 14487) / 100)
-    assert facts.process(PID) == Process("S", (3613 + 22346) / 100, 14, 32)
-    assert facts.scheduled("240458291 39342669 715\n") == Scheduled(0.240458291, 0.039342669)
     assert facts.disks(DISKSTATS) == {"loop0": Disk(9301762, (67417034 + 6452982) * 512, 133.544),
                                       "sda1": Disk(10, 80 * 512, 0.007)}
     assert facts.pressure(PSI) == {"some": Pressure(1.53, 4.829303), "full": Pressure(0.0, 0.001209)}
-    assert facts.keyed("usage_usec 1500000\nuser_usec 7\nodd\n") == {"usage_usec": 1500000, "user_usec": 7}
     assert facts.meminfo("MemTotal:       24684092 kB\nHugePages_Total:       0\n") == {"MemTotal": 24684092 * 1024}
-    assert facts.cgroups(V1)["memory"] == "/machine/qemu-1-ci.libvirt-qemu"
-    assert facts.cgroups(V1)["cpuacct"] == "/machine/qemu-1-ci.libvirt-qemu/emulator"
-    assert facts.cgroups(V2)[""].endswith("/libvirt/emulator")
-    assert facts.cgroups("0::/../../outside\n") == {}
+    assert facts.cgroup(V1) == "" and facts.cgroup(V2).endswith("/libvirt/emulator")
+    assert facts.cgroup("0::/../../outside\n") == ""
     assert [facts.number(text) for text in ("12\n", "max\n", "-1", "", None, "٣", "9" * 30)] == [12] + [None] * 6
 
 
-PARSERS = [facts.cpus, facts.process, facts.scheduled, facts.disks, facts.pressure, facts.keyed, facts.meminfo, facts.cgroups,
-           facts.number]
+PARSERS = [facts.cpus, facts.disks, facts.pressure, facts.meminfo, facts.cgroup, facts.number]
 
 
 @pytest.mark.parametrize("parser", PARSERS)
 @settings(max_examples=40)
-@given(st.text() | st.text(alphabet="cpu0123456789 \n=:/.)(-kB") | st.sampled_from([STAT, PID, DISKSTATS, PSI, V1, V2]),
+@given(st.text() | st.text(alphabet="cpu0123456789 \n=:/.)(-kB") | st.sampled_from([STAT, DISKSTATS, PSI, V1, V2]),
        st.integers(0, 300))
 def test_no_text_raises(parser, text, cut):
     parser(text)
@@ -99,37 +91,29 @@ def tree(tmp_path):
 
 
 def test_a_host_with_v1(tree):
-    look = tree({"proc/stat": STAT, "proc/7/stat": PID, "proc/7/cgroup": V1, "proc/diskstats": DISKSTATS,
-                 "sys/fs/cgroup/cpu/machine/qemu-1-ci.libvirt-qemu/cpuacct.usage": "2500000000\n",
-                 "sys/fs/cgroup/memory/machine/qemu-1-ci.libvirt-qemu/memory.usage_in_bytes": "4096\n",
+    look = tree({"proc/stat": STAT, "proc/7/cgroup": V1, "proc/diskstats": DISKSTATS,
                  "sys/class/net/eth0/statistics/tx_packets": "77\n"})
-    assert look.cpus().count == 2 and look.process(7).threads == 14 and look.disks()["sda1"].requests == 10
-    assert look.cpu_seconds(look.cgroup_of(7, "cpu")) == 2.5
-    assert look.memory_bytes(look.cgroup_of(7, "memory")) == 4096
-    assert look.sent_packets("eth0") == 77 and look.sent_bytes("eth0") is None and not look.unified()
+    assert look.cpus().count == 2 and look.disks()["sda1"].requests == 10
+    assert look.sent_packets("eth0") == 77 and not look.unified() and look.group_of(7) is None
     assert look.pressure() == {}
 
 
 def test_a_host_with_v2(tree):
-    group = "sys/fs/cgroup/machine.slice/machine-qemu\\x2d1\\x2dci.scope"
-    look = tree({"sys/fs/cgroup/cgroup.controllers": "cpu memory\n", "proc/7/cgroup": V2,
-                 f"{group}/cpu.stat": "usage_usec 1500000\n", f"{group}/memory.current": "8192\n",
-                 f"{group}/memory.stat": "anon 5\n", "proc/pressure/memory": PSI,
-                 "sys/fs/cgroup/fore.slice/memory.pressure": PSI})
-    folder = look.cgroup_of(7, "memory")
-    assert folder == f"/{group}"
-    assert (look.cpu_seconds(folder), look.memory_bytes(folder), look.memory_stat(folder)) == (1.5, 8192, {"anon": 5})
+    look = tree({"sys/fs/cgroup/cgroup.controllers": "cpu memory\n", "proc/7/cgroup": V2, "proc/8/cgroup": "0::/user.slice\n",
+                 "proc/pressure/memory": PSI, "sys/fs/cgroup/fore.slice/memory.pressure": PSI})
+    assert look.group_of(7) == "/machine.slice/machine-qemu\\x2d1\\x2dci.scope"
+    assert look.group_of(8) is None, "it is not its own"
     assert look.pressure("memory", "/fore.slice")["some"] == look.pressure()["some"]
 
 
 def test_nothing_raises_and_nothing_is_read_without_end(tree, tmp_path):
-    look = tree({"proc/stat": "x" * (MOST + 10), "proc/9/stat": ""})
+    look = tree({"proc/stat": "x" * (MOST + 10), "proc/9/cgroup": ""})
     os.mkfifo(tmp_path / "proc/diskstats")
     assert len(look.text("/proc/stat")) == MOST
-    assert look.disks() == {} and look.process(9) is None and look.process(-1) is None
+    assert look.disks() == {} and look.group_of(9) is None and look.group_of(-1) is None
     assert look.text("/proc") is None and look.text("/../etc/passwd") is None and look.text("/a\0b") is None
-    assert look.sent_packets("../../x") is None and look.cgroup_of(1, "cpu") is None
+    assert look.sent_packets("../../x") is None
 
 
 def test_this_host():
-    assert Look().cpus().count >= 1 and Look().meminfo()["MemTotal"] > 0 and Look().process(os.getpid()).threads >= 1
+    assert Look().cpus().count >= 1 and Look().meminfo()["MemTotal"] > 0

@@ -11,40 +11,38 @@ from hypothesis import strategies as st
 
 import hypothesis_profile  # noqa: F401
 from idletime.police import memory, space
-from idletime.police.memory import MIB, Host, How, Protection, State, Victim, Vm
+from idletime.police.memory import MIB, Group, Host, How, Saved, State, Vm
 from idletime.police.space import Filesystem, Scratch
 
 GIB = 1 << 30
 
 
 def test_slices_of_figure_5():
-    """179 MB, Low 50, High 70."""
-    assert memory.protection(179 * MIB, 50 * MIB, 70 * MIB) == Protection(109 * MIB, 50 * MIB)
+    """179 MB, Low 50, High 70: what the foreground has is safe up to 109, what the background has up to 50."""
+    groups = [Group("/m.slice/fg", 200 * MIB), Group("/m.slice/bg", 128 * MIB, 50 * MIB, 70 * MIB)]
+    assert memory.protections(179 * MIB, groups) == {
+        "/m.slice/fg": 109 * MIB, "/m.slice/bg": 50 * MIB, "/m.slice": 159 * MIB}
+    assert memory.protections(179 * MIB, groups[:1]) == {}, "nobody is background"
 
 
-def test_plateaus_of_figure_5():
-    """The background has 128 of 179 MB. The foreground asks for 150 and gets all but Low; when it is idle (the background is
-    the stronger one), the background rises to High, and no further."""
-    low, high, background = 50, 70, 128
-    for _ in range(200):  # the foreground asks for a page: between Low and High it is the stronger one
-        background -= memory.victim(background, low, high) is not Victim.FOREGROUND
-    assert background in (low - 1, low)
-    for _ in range(200):  # the background asks
-        background += memory.victim(background, low, high) is not Victim.BACKGROUND
-    assert background in (high, high + 1)
+groups_ = st.lists(st.builds(lambda number, size, low, high: Group(f"/m.slice/v{number}", size, low, high),
+                             st.integers(0, 99), st.integers(0, 1 << 40), st.none() | st.integers(0, 1 << 40),
+                             st.none() | st.integers(0, 1 << 41)), max_size=6, unique_by=lambda one: one.folder)
 
 
-@given(st.integers(0, 1 << 40), st.integers(0, 1 << 41), st.integers(0, 1 << 41))
-def test_protections_fit_the_host(total, low, high):
-    found = memory.protection(total, low, high)
-    assert found.foreground >= 0 and found.background >= 0
-    assert found.foreground + found.background <= total
+@given(st.integers(0, 1 << 40), groups_)
+def test_protections_fit_the_host(total, groups):
+    found = memory.protections(total, groups)
+    assert all(0 <= found.get(one.folder, 0) <= one.size for one in groups)
+    assert sum(found.get(one.folder, 0) for one in groups if one.low is None) <= total
+    assert found.get("/m.slice", 0) == sum(low for folder, low in found.items() if folder != "/m.slice")
 
 
 vms_ = st.lists(st.builds(
-    lambda number, low, more, high, balloon, reclaim:
-    Vm(f"v{number}", low + more, low, high, low + more + GIB, balloon, reclaim),
-    st.integers(0, 1 << 30), st.integers(0, 4 * GIB), st.integers(0, 4 * GIB), st.none() | st.integers(0, 8 * GIB),
+    lambda number, low, more, less, high, balloon, reclaim:
+    Vm(f"v{number}", low + more, low + less, low, high, low + more + GIB, balloon, reclaim),
+    st.integers(0, 1 << 30), st.integers(0, 4 * GIB), st.integers(0, 4 * GIB), st.integers(0, 4 * GIB),
+    st.none() | st.integers(0, 8 * GIB),
     st.booleans(), st.booleans()), max_size=6, unique_by=lambda vm: vm.name)
 hosts = st.builds(Host, st.integers(0, 8 * GIB), st.integers(0, 2 * GIB), st.integers(0, 8 * GIB),
                   st.none() | st.floats(0, 100))
@@ -58,12 +56,12 @@ def test_never_below_a_minimum(vms, host, age):
     for act in decision.acts:
         vm = by_name[act.name]
         if act.how is How.BALLOON:
-            assert min(vm.low, vm.largest) <= act.bytes_ <= vm.largest
+            assert vm.low <= act.bytes_ <= max(vm.target, vm.was)
         elif act.how is How.RECLAIM:
-            assert vm.resident - act.bytes_ >= vm.low and not vm.balloon
+            assert vm.has - act.bytes_ >= vm.low and not vm.balloon
         assert act.why
-    assert sum(act.how in (How.SAVE, How.SHUT_DOWN) for act in decision.acts) <= 1
-    asked = sum(by_name[act.name].resident - act.bytes_ if act.how is How.BALLOON else act.bytes_ for act in decision.acts
+    assert sum(act.how is How.SAVE for act in decision.acts) <= 1
+    asked = sum(by_name[act.name].has - act.bytes_ if act.how is How.BALLOON else act.bytes_ for act in decision.acts
                 if act.how in (How.BALLOON, How.RECLAIM))
     if memory.shortage(host):
         assert asked <= memory.shortage(host)
@@ -92,15 +90,15 @@ def live(vms, host, seconds, obeys):
         after = []
         for vm in vms:
             gone = going.get(vm.name) == now
-            target = max(targets.get(vm.name, vm.resident), vm.resident - obeys * MIB)
-            host = replace(host, available=host.available + (vm.resident if gone else vm.resident - target))
-            after += [] if gone else [replace(vm, resident=target)]
+            has = max(targets.get(vm.name, vm.resident), vm.resident - obeys * MIB)
+            host = replace(host, available=host.available + (vm.resident if gone else vm.resident - has))
+            after += [] if gone else [replace(vm, resident=has, target=targets.get(vm.name, vm.target))]
         vms = after
     return seconds, acts, vms
 
 
 def two():
-    return [Vm("a", 2 * GIB, GIB // 2, None, 2 * GIB), Vm("b", 2 * GIB, GIB // 2, None, 2 * GIB)]
+    return [Vm("a", 2 * GIB, 2 * GIB, GIB // 2), Vm("b", 2 * GIB, 2 * GIB, GIB // 2)]
 
 
 def test_given_back_within_the_time():
@@ -120,8 +118,21 @@ def test_who_does_not_obey_is_saved_after_the_time_and_only_one_where_one_suffic
 def test_where_minima_leave_too_little_one_goes_at_once():
     _, acts, _ = live(two(), Host(GIB // 4, GIB // 4, 7 * GIB // 2), 60, 1024)
     assert acts[0].how is How.SAVE and "minima" in acts[0].why
-    assert memory.decide(State(), Host(0, 0, 4 * GIB), [replace(one, can_save=False) for one in two()], 0).acts[0].how \
-        is How.SHUT_DOWN
+
+
+def test_who_cannot_be_saved_stays():
+    vms = [replace(one, can_save=False, balloon=False) for one in two()]
+    assert memory.decide(State(0.0), Host(0, 0, 4 * GIB), vms, 100).acts == ()
+    (act,) = memory.decide(State(0.0), Host(0, 0, 4 * GIB), [vms[0], replace(vms[1], can_save=True)], 100).acts
+    assert (act.name, act.how) == ("b", How.SAVE)
+
+
+def test_a_guest_that_has_not_touched_its_memory():
+    """What is asked of it counts from what it has; nobody asks a balloon to be larger than it was."""
+    (act,) = memory.decide(State(), Host(0, 16 * MIB), [replace(two()[0], resident=GIB)], 0).acts
+    assert act.bytes_ == GIB - 16 * MIB
+    calm = memory.decide(State(None, 0.0), Host(9 * GIB, GIB), [replace(two()[0], resident=GIB)], 100)
+    assert calm.acts == ()
 
 
 def test_who_is_above_high_gives_first():
@@ -131,17 +142,29 @@ def test_who_is_above_high_gives_first():
 
 
 def test_pressure_alone_saves_nobody():
-    vms = [Vm("a", GIB, GIB, None, GIB)]
+    vms = [Vm("a", GIB, GIB, GIB)]
     assert memory.decide(State(0.0), Host(GIB, 0, 0, 50.0), vms, 100).acts == ()
 
 
 def test_memory_comes_back_after_a_minute():
-    vms, host = [replace(two()[0], resident=GIB)], Host(3 * GIB, GIB // 4)
+    vms, host = [replace(two()[0], target=GIB, was=2 * GIB)], Host(3 * GIB, GIB // 4)
     first = memory.decide(State(0.0), host, vms, 5)
     assert first.acts == () and first.state.short_since_s is None
     assert memory.decide(first.state, host, vms, 64).acts == ()
     (act,) = memory.decide(first.state, host, vms, 65).acts
     assert act.bytes_ == GIB + memory.LARGEST_STEP
+    (act,) = memory.decide(first.state, host, [replace(vms[0], target=2 * GIB - MIB)], 65).acts
+    assert act.bytes_ == 2 * GIB
+
+
+def test_the_saved_come_back_first_and_one_at_a_time():
+    saved = [Saved("x", 4 * GIB), Saved("y", 2 * GIB)]
+    vms, host = [replace(two()[0], target=GIB, was=2 * GIB)], Host(3 * GIB, GIB // 2)
+    found = memory.decide(State(None, 0.0), host, vms, 60, saved=saved)
+    assert [(act.name, act.how) for act in found.acts] == [("y", How.START)]
+    assert memory.decide(found.state, host, vms, 100, saved=saved[:1]).acts == ()
+    (act,) = memory.decide(found.state, host, vms, 120, saved=saved[:1]).acts
+    assert act.how is How.BALLOON, "there is no room for the other"
 
 
 # ---- space

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import json
 from argparse import Namespace
+from dataclasses import replace
 
 import pytest
+from lxml import etree
 
 from fakes import FakeQemu, device, resource, stock
 from idletime import arena, explain, hostview, status
@@ -205,6 +207,19 @@ def test_a_vm_that_is_stopped_as_a_whole(capsys):
     assert (auto.suspends, auto.problems) == (True, ())
     assert auto.enforced.endswith("its QEMU is stock (enforce='auto')")
     assert explain.as_dict(auto, None, [])["held"]["remedy"] == "start it with Idletime's QEMU"
+
+
+def test_a_vm_that_gives_memory_and_one_that_was_saved(capsys):
+    found = replace(build(running()), memory_given=3 << 20, memory_low=1 << 20)
+    text = "vm gives memory back while the foreground is short of it, down to 1 MiB, 3 MiB now"
+    assert text in explain.lines(found, None, explain.explain(found))
+    assert explain.as_dict(found, None, [])["held"]["memory_given"] == 3 << 20
+    show.status([found])
+    assert "vm: the foreground has 3 MiB of its memory\n" in capsys.readouterr().err
+    root = etree.fromstring("<domain><metadata><m:memory xmlns:m='urn:idletime:memory:1' bytes='1' run='1' why='short'/>"
+                            "</metadata></domain>")
+    assert status._stopped("shut off", root) == "saved to disk until memory is free again: short"
+    assert status._stopped("running", root) == ""
 
 
 def test_resources_of_domains_and_of_arenas(tmp_path):

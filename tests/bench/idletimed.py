@@ -1,4 +1,4 @@
-"""What idletimed costs with 50 idle domains of a real libvirtd: python3 -m tests.bench.idletimed [--domains 50]
+"""What idletimed and `virt-idletime top` cost with 50 idle domains of a real libvirtd: python3 -m tests.bench.idletimed [--domains 50]
 
 The domains are real QEMUs with a policy, a disk and an agent's channel, but without a guest: their firmware finds
 nothing to boot and halts. libvirt's test driver would not do: its domains are no QEMU, so a policy does not fit them.
@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import statistics
 import sys
 import time
@@ -18,8 +19,9 @@ from typing import Any
 
 from tests.framework import accel, host
 from tests.framework.domain import AGENT_CHANNEL, Domain, disk_xml, policy
-from tests.framework.idletimed import Idletimed, virt_idletime, wait_until
+from tests.framework.idletimed import PYTHON, Idletimed, virt_idletime, wait_until
 from tests.framework.libvirtd import Libvirtd, quiet_libvirt
+from tests.framework.terminal import Terminal
 from tests.testbed.disk import Disk, Model
 
 START_SECONDS = 120.0
@@ -58,7 +60,7 @@ def measure(domains: int, seconds: float) -> dict[str, Any]:
                 "kind": "idletimed", "domains": domains, "seconds": seconds, "rss_mib": round(daemon.rss_mib(), 1),
                 "idle_core_percent": round(100 * idle, 4), "settled_seconds": round(settled, 2),
                 "start_cpu_seconds": round(started, 2), "status_seconds": round(statistics.median(status), 3),
-                "load_average": os.getloadavg()[0], **host.facts(boot),
+                **top(libvirtd, seconds), "load_average": os.getloadavg()[0], **host.facts(boot),
             }
 
 
@@ -85,6 +87,27 @@ def timed(libvirtd: Libvirtd) -> float:
     begin = time.monotonic()
     virt_idletime(libvirtd, "status")
     return time.monotonic() - begin
+
+
+def top(libvirtd: Libvirtd, seconds: float) -> dict[str, Any]:
+    """What `virt-idletime top` takes of a processor in its terminal, and how often it looks; its start is left out."""
+    libvirtd.call("mkdir", "-p", "/run/top")
+    with Terminal(lambda *argv: str(libvirtd.call(*argv).stdout), "/run/top/tmux", [*PYTHON, "idletime", "top"]) as terminal:
+        terminal.shows("rates of [0-9]")
+        pid = int(libvirtd.call("pgrep", "-f", "idletime top$").stdout.split()[0])
+        begun, busy = time.monotonic(), cpu_seconds(libvirtd, pid)
+        waits = []
+        while time.monotonic() < begun + seconds:
+            time.sleep(1)
+            waits.append(float(re.findall(r"rates of ([0-9.]+) s", terminal.screen())[0]))
+        share = (cpu_seconds(libvirtd, pid) - busy) / (time.monotonic() - begun)
+    return {"top_core_percent": round(100 * share, 3), "top_look_seconds": round(statistics.median(waits), 2)}
+
+
+def cpu_seconds(libvirtd: Libvirtd, pid: int) -> float:
+    """Processor time of a process of the host's, all threads."""
+    return sum(int(line.split()[0]) for line in libvirtd.call(
+        "sh", "-c", f"cat /proc/{pid}/task/*/schedstat").stdout.splitlines()) / 1e9
 
 
 def main() -> int:

@@ -20,6 +20,10 @@ SIMULATOR = paths.BUILD / "sim" / "idletime-sim"
 
 FIXED_MS = ("off", "0", "1", "2", "5", "10", "20", "40", "60", "80")
 BUDGETS_PERCENT = ("1", "3", "5", "10")
+VARIANTS = tuple(f"v{number}:{ms}" for number in (2, 3, 4) for ms in (1, 5, 10, 20, 40))
+"""Of the dissertation's Fig. 5.5; the product's fixed interval is the first."""
+AIMD = tuple(f"aimd:{ms}" for ms in (1, 3, 10, 30, 100, 300))
+"""Milliseconds that the interval shrinks by each second; the dissertation, 7.2.2."""
 WARM_UP_SECONDS = 20
 """Not in the figures: the learner starts with nothing."""
 
@@ -58,7 +62,7 @@ SSD_SECONDS = 30
 
 def _run(name: str, options: list[str], seconds: float, seed: int) -> str:
     fast = "--channels" in options
-    schedulers = [*(("off",) if fast else FIXED_MS), *(f"auto:{percent}" for percent in BUDGETS_PERCENT), "clairvoyant"]
+    schedulers = [*(("off",) if fast else (*FIXED_MS, *VARIANTS, *AIMD)), *(f"auto:{percent}" for percent in BUDGETS_PERCENT), "clairvoyant"]
     command = [
         str(SIMULATOR), *options, "--interval-ms", ",".join(schedulers), "--seed", str(seed),
         "--duration-s", str(SSD_SECONDS if fast else seconds), "--warm-up-s", str(SSD_SECONDS / 3 if fast else WARM_UP_SECONDS),

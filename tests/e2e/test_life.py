@@ -157,10 +157,13 @@ def test_unbind_and_bind(disk: Start, machine: Start) -> None:
     driver = "/sys/bus/virtio/drivers/virtio_blk"
     name = bg.guest.run(f"basename $(echo {driver}/virtio*)").text.strip()
     for _ in range(REPETITIONS):
-        bg.guest.run("idleload --device /dev/vda --outstanding 8 --seconds 100 >/dev/null 2>&1 &")
+        load = bg.guest.start("idleload --device /dev/vda --outstanding 8 --seconds 100")
         wait_for_held(bg)
         # The block layer of the guest waits for its requests, which are promoted.
-        bg.guest.run(f"echo {name} >{driver}/unbind; ! [ -e /dev/vda ] && echo {name} >{driver}/bind", 60)
+        bg.guest.run(f"echo {name} >{driver}/unbind; ! [ -e /dev/vda ]", 60)
+        # Its name is free again when the last who had it open is gone: else the disk comes back as vdb.
+        assert bg.guest.finish(load, "idleload", 60, check=False).status != 0
+        bg.guest.run(f"echo {name} >{driver}/bind", 60)
     verify.start(bg.guest, span_bytes=SPAN_BYTES)
     served_again(shared, "background")
     report = verify.end(bg.guest)

@@ -159,6 +159,40 @@ def test_a_stock_emulator_beside_the_host(host: Libvirtd, shared_disk: Disk, blo
         remove(bg)
 
 
+@pytest.mark.skipif(bool(loop.missing()), reason=str(loop.missing()))
+@pytest.mark.skipif(not stock_qemu(), reason="there is no QEMU without our changes: run `make deps`, or `make qemu-unpatched`")
+def test_a_rate(host: Libvirtd, shared_disk: Disk, block: str) -> None:
+    """A stock emulator is limited by libvirt while somebody else reads the disk, and not after that."""
+    disk = ("<disk type='block' device='disk'><driver name='qemu' type='raw' cache='none' io='native'/>"
+            f"<source dev='{block}'/><target dev='vda' bus='virtio'/></disk>")
+    its_policy = policy("background", resource("vda")).replace("class=", "enforce='rate' class=", 1)
+    bg = Domain(host, "stock", its_policy, [disk], emulator=str(host.stock_emulator))
+
+    def limit() -> int:
+        return int(bg.dom.blockIoTune("vda")["total_bytes_sec"])
+
+    try:
+        bg.define()
+        bg.start().booted()
+        assert bg.guest is not None
+        bg.guest.load(outstanding=1, seconds=LOAD_SECONDS)
+        with daemon(host, METRICS + "[rate]\nhigh-kbytes = 20\nlow-kbytes = 10\nlimit-kbytes = 30\n") as idletimed:
+            until(lambda: "is limited on disk vda" in virt_idletime(host, "explain", "stock"), "idletimed knows it")
+            served(shared_disk, "loop", 500)
+            assert "background is limited" not in idletimed.log() and limit() == 0
+            reader = host.spawn(["sh", "-c", f"while :; do dd if={block} of=/dev/null bs=64k count=200 iflag=direct; done"], "dd.log")
+            try:
+                until(lambda: limit() == 30000, "it is limited")
+                until(lambda: "stock: limited for the foreground: vda" in virt_idletime(host, "status", "stock"), "shown")
+                assert f"disk {block.rpartition('/')[2]}: background is limited" in idletimed.log()
+            finally:
+                reader.stop(signal.SIGKILL)
+            until(lambda: limit() == 0 and "urn:idletime:rate:1" not in bg.dom.XMLDesc(0), "it is not limited any more")
+            answers(bg)
+    finally:
+        remove(bg)
+
+
 def test_processors(host: Libvirtd, domain: Make) -> None:
     """What the host itself runs is foreground, too."""
     bg = start(domain, "bg", suspended())

@@ -54,6 +54,8 @@ class Domain:
     wait_seconds: float = BOOT_SECONDS
     emulator: str = ""
     """Another than the tested QEMU."""
+    balloon: str = "none"
+    """The model of its balloon; the guest needs a driver for one."""
     guest: Guest | None = field(init=False, default=None)
 
     def xml(self) -> str:
@@ -90,7 +92,7 @@ class Domain:
       <source mode='bind' path='/run/channel/{self.name}'/>
       <target type='virtio' name='org.idletime.test.0'/>
     </channel>
-    <memballoon model='none'/>
+    <memballoon model='{self.balloon}'/>
   </devices>
 </domain>
 """

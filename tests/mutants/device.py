@@ -21,8 +21,8 @@ OVERLAY = paths.ROOT / "qemu-patches" / "overlay"
 QEMU = paths.BUILD / "qemu"
 OBJ = QEMU / "obj"
 FOLDER = paths.BUILD / "mutants" / "device"
-PATTERNS = ("idletime/gate/*.c", "idletime/resource/*.c", "idletime/device/*.c", "idletime/monitor/*.c",
-            "hw/block/virtio-blk-idletime*.c", "hw/net/virtio-net-idletime*.c", "net/idletime-*.c")
+PATTERNS = ("idletime/gate/*.c", "idletime/resource/*.c", "idletime/device/*.c", "idletime/hold/*.c", "idletime/monitor/*.c",
+            "hw/block/virtio-blk-idletime*.c", "hw/scsi/scsi-idletime*.c", "hw/net/virtio-net-idletime*.c", "net/idletime-*.c")
 PROGRAM = "qemu-system-x86_64"
 # Output, dependencies and debug information are ours; each may have a word after it.
 _WORDS_LEFT_OUT = {"-MD": 0, "-MQ": 1, "-MF": 1, "-o": 1, "-c": 1, "-g": 0, "ccache": 0}

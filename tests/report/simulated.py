@@ -12,7 +12,11 @@ from typing import Any
 
 from tests.report import multiples
 
-STYLES = {"auto": ("#0072B2", "o-", "auto, budget 1, 3, 5, 10 %"), "fixed": ("#D55E00", "s--", "fixed interval"), "off": ("#555555", "X", "uncontrolled")}
+STYLES = {
+    "auto": ("#0072B2", "o-", "auto, budget 1, 3, 5, 10 %"), "fixed": ("#D55E00", "s--", "fixed interval"),
+    "v2": ("#E69F00", ">:", "variant 2"), "v3": ("#009E73", "<:", "variant 3"), "v4": ("#CC79A7", "v:", "variant 4"),
+    "aimd": ("#56B4E9", "d:", "interval by AIMD"), "off": ("#555555", "X", "uncontrolled"),
+}
 
 
 @dataclass(frozen=True)
@@ -32,7 +36,8 @@ class Point:
 
 
 def _family(scheduler: str) -> str:
-    return "auto" if scheduler.startswith("auto") else "off" if scheduler == "off" else "fixed"
+    word = scheduler.split()[0]
+    return word if word in STYLES else "fixed"
 
 
 def _points(runs: list[dict[str, Any]]) -> list[Point]:

@@ -71,6 +71,47 @@ static void release(Sim *s, Part *part)
     s->bg_service_ns = sim_service_ns(s);
 }
 
+/*
+ * The dissertation's 7.2.2 leaves open by how much; as TCP: doubled by each
+ * collision, and so much shorter with time.
+ */
+#define AIMD_LEAST_NS   1000000
+#define AIMD_MOST_NS    1000000000
+
+static int64_t aimd_interval_ns(Sim *s)
+{
+    uint64_t collisions = 0;
+
+    for (int i = 0; i < s->p.participants; i++) {
+        collisions += s->part[i].core.count[IDLETIME_STATE_BACKGROUND]
+                                           [IDLETIME_EVENT_FOREGROUND];
+    }
+    s->interval_ns -= (s->now_ns - s->interval_at_ns) * s->p.policy.shrink;
+    s->interval_ns = MAX(s->interval_ns, 0);
+    for (; s->collisions < collisions; s->collisions++) {
+        s->interval_ns = MIN(MAX(2 * s->interval_ns, AIMD_LEAST_NS),
+                             AIMD_MOST_NS);
+    }
+    s->interval_at_ns = s->now_ns;
+    return s->interval_ns;
+}
+
+/*
+ * Fig. 5.5: the end of background use with more of it waiting (event b) is an
+ * interval in variants 3 and 4, with none waiting (event i) in 2 and 4.
+ */
+static void variant_done(Sim *s)
+{
+    bool waits = false;
+
+    for (int i = 0; i < s->p.participants; i++) {
+        waits |= s->part[i].held > 0;
+    }
+    if (s->p.policy.variant == 4 || s->p.policy.variant == (waits ? 3 : 2)) {
+        s->bg_last_ns = s->now_ns;
+    }
+}
+
 static IdletimeVerdict decide(Sim *s, Part *part)
 {
     IdletimeView view = look(s, part);
@@ -85,7 +126,9 @@ static IdletimeVerdict decide(Sim *s, Part *part)
                                    .again_ns = s->now_ns +
                                                s->p.service_ns / 50 };
     }
-    rule.interval_ns = s->p.policy.interval_ns;
+    rule.interval_ns = s->p.policy.kind == SIM_AIMD ?
+                       aimd_interval_ns(s) : s->p.policy.interval_ns;
+    view.fg_last_ns = MAX(view.fg_last_ns, s->bg_last_ns);
     if (s->p.policy.kind == SIM_AUTO) {
         IdletimeGoal goal = goal_of(s);
         IdletimeAdmission permit;
@@ -151,6 +194,9 @@ void sim_background_done(Sim *s, const SimRequest *request)
             .bytes = request->bytes, .beside = request->beside,
             .fg_idle = request->fg_idle, .since_ns = request->issued_ns,
         }, s->now_ns);
+    }
+    if (s->p.policy.kind == SIM_VARIANT) {
+        variant_done(s);
     }
     for (int i = 0; i < s->p.participants; i++) {
         ask(s, &s->part[i]);

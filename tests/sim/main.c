@@ -24,6 +24,9 @@ static const char usage[] =
 "                          off           no scheduler\n"
 "                          auto:PERCENT  learned, with this budget\n"
 "                          clairvoyant   knows the foreground's next request\n"
+"                          vN:NUMBER     Eggert's variant N, 2 to 4, of 1\n"
+"                          aimd:NUMBER   doubled by each collision, and\n"
+"                                        NUMBER ms shorter each second\n"
 "  --service-ms MS       service time of the device (5)\n"
 "  --spread PERCENT      of service times, uniform (0)\n"
 "  --noise-ms MS         added to service and thinking times, exponential (0)\n"
@@ -76,6 +79,8 @@ static double number(const char *option, const char *text, double low,
     return value;
 }
 
+static int64_t safe_ns = 20 * 1000 * 1000;
+
 static SimPolicy parse_policy(const char *one)
 {
     if (strcmp(one, "off") == 0) {
@@ -88,6 +93,18 @@ static SimPolicy parse_policy(const char *one)
         return (SimPolicy) {
             .kind = SIM_AUTO,
             .budget = number("interval-ms", one + 5, 0, 1000) / 100,
+        };
+    }
+    if (one[0] == 'v' && one[1] >= '2' && one[1] <= '4' && one[2] == ':') {
+        return (SimPolicy) {
+            .kind = SIM_VARIANT, .variant = one[1] - '0',
+            .interval_ns = number("interval-ms", one + 3, 0, 1e6) * MS,
+        };
+    }
+    if (strncmp(one, "aimd:", 5) == 0) {
+        return (SimPolicy) {
+            .kind = SIM_AIMD, .interval_ns = safe_ns,
+            .shrink = number("interval-ms", one + 5, 0, 1e6) / 1000,
         };
     }
     return (SimPolicy) {
@@ -144,8 +161,6 @@ static const struct option options[] = {
     { "help", no_argument, NULL, '?' },
     { 0 },
 };
-
-static int64_t safe_ns = 20 * 1000 * 1000;
 
 static void set_option(Options *o, int c, const char *name)
 {
@@ -226,6 +241,10 @@ static void policy_name(const SimPolicy *p, char *name, size_t size)
     case SIM_UNCONTROLLED: snprintf(name, size, "off"); break;
     case SIM_CLAIRVOYANT: snprintf(name, size, "clairvoyant"); break;
     case SIM_AUTO: snprintf(name, size, "auto %g%%", p->budget * 100); break;
+    case SIM_VARIANT:
+        snprintf(name, size, "v%d %g ms", p->variant, p->interval_ns / MS);
+        break;
+    case SIM_AIMD: snprintf(name, size, "aimd %g", p->shrink * 1000); break;
     default: snprintf(name, size, "%g ms", p->interval_ns / MS); break;
     }
 }

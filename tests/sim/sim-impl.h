@@ -30,6 +30,9 @@ typedef struct Sim {
     uint64_t bg_cost_ns, bg_bytes, steps;
     uint32_t fg_in_service, bg_in_service;
     int64_t bg_service_ns;              /* of the next one */
+    int64_t bg_last_ns;                 /* SIM_VARIANT: an interval after it */
+    int64_t interval_ns, interval_at_ns;        /* SIM_AIMD: then, when */
+    uint64_t collisions;                /* SIM_AIMD: that it knows of */
     int64_t *latency_ns;
     size_t latencies, latencies_max;
     Part part[SIM_PARTICIPANTS_MAX];

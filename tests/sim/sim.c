@@ -157,7 +157,8 @@ static void begin(Sim *s)
 
     s->device.channels = s->p.channels;
     s->device.switch_ns = s->p.switch_ns;
-    s->fg_last_ns = INT64_MIN;
+    s->fg_last_ns = s->bg_last_ns = INT64_MIN;
+    s->interval_ns = s->p.policy.interval_ns;
     s->change_ns = s->p.change_ns ? s->p.change_ns : INT64_MAX;
     s->bg_service_ns = sim_service_ns(s);
     for (int i = 0; i < s->p.foregrounds; i++) {

@@ -29,11 +29,15 @@ typedef enum SimPolicyKind {
     SIM_INTERVAL,
     SIM_AUTO,
     SIM_CLAIRVOYANT,            /* knows when the foreground comes next */
+    SIM_VARIANT,                /* dissertation, Fig. 5.5: the other three */
+    SIM_AIMD,                   /* dissertation, 7.2.2: B[f] as TCP's loss */
 } SimPolicyKind;
 
 typedef struct SimPolicy {
     SimPolicyKind kind;
-    int64_t interval_ns;        /* SIM_INTERVAL; SIM_AUTO: the safe start */
+    int64_t interval_ns;        /* fixed; SIM_AUTO, SIM_AIMD: the first */
+    int variant;                /* SIM_VARIANT: 2 to 4, in the figure's order */
+    double shrink;              /* SIM_AIMD: of the interval, ns each ns */
     double budget;              /* SIM_AUTO: share, 0.05 is 5 % */
 } SimPolicy;
 

@@ -1,6 +1,7 @@
 /*
  * The learner in a closed loop with a modelled disk: what it does changes what
  * it sees.  Promises, where the golden files only say that nothing changed.
+ * And the contenders that only the simulator has.
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  */
@@ -149,6 +150,66 @@ static void test_trace(const char *path)
     }
 }
 
+/* ---- what else there could be: only contenders in comparisons */
+
+static SimResult contender(int outstanding, SimPolicy policy)
+{
+    SimParams p = servers(1, 5, 0.3);
+
+    p.load.gaps = SIM_GAPS_EVEN;
+    p.fg_think_ns = 0.3 * MS;
+    p.bg_think_ns = 0.2 * MS;
+    p.duration_ns = 60e9;
+    p.outstanding = outstanding;
+    p.rule = (IdletimeRule) { .max_inflight = 1 };
+    p.policy = policy;
+    return sim_run(&p);
+}
+
+static SimResult variant(int outstanding, int number)
+{
+    SimPolicyKind kind = number == 1 ? SIM_INTERVAL : SIM_VARIANT;
+
+    return contender(outstanding, (SimPolicy) {
+        .kind = kind, .variant = number, .interval_ns = 5 * MS,
+    });
+}
+
+/*
+ * Variants differ in what follows a background request: the next one waits (4
+ * outstanding) or none does (1 outstanding, that thinks).  Disk of 5 ms: with
+ * an interval after each request it gets half of what is left.
+ */
+static void test_variants(void)
+{
+    double many[5], one[5];
+
+    for (int number = 1; number <= 4; number++) {
+        many[number] = variant(4, number).bg_rate;
+        one[number] = variant(1, number).bg_rate;
+    }
+    check("one waits: variant 2 of 1", many[2] / many[1], 1, 1);
+    check("one waits: variant 3 of 1", many[3] / many[1], 0.4, 0.6);
+    check("one waits: variant 4 of 3", many[4] / many[3], 1, 1);
+    check("none waits: variant 3 of 1", one[3] / one[1], 1, 1);
+    check("none waits: variant 2 of 1", one[2] / one[1], 0.4, 0.6);
+    check("none waits: variant 4 of 2", one[4] / one[2], 1, 1);
+}
+
+/* It shrinks to where a burst pays, then doubles: more so the faster it does. */
+static void test_aimd(void)
+{
+    SimResult slow = contender(1, (SimPolicy) {
+        .kind = SIM_AIMD, .interval_ns = 20 * MS, .shrink = 0.001 });
+    SimResult fast = contender(1, (SimPolicy) {
+        .kind = SIM_AIMD, .interval_ns = 20 * MS, .shrink = 0.3 });
+
+    check("AIMD, slow of fast: background", slow.bg_rate / fast.bg_rate,
+          0, 0.5);
+    check("AIMD, slow of fast: foreground's latency",
+          slow.fg_mean_ns / fast.fg_mean_ns, 0.4, 0.95);
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 2) {
@@ -159,5 +220,7 @@ int main(int argc, char **argv)
     test_slowdown();
     test_one_server();
     test_trace(argv[1]);
+    test_variants();
+    test_aimd();
     return failures > 0;
 }

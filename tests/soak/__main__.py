@@ -1,7 +1,7 @@
-"""Run the tests of life, faults and neighbours in random order with random seeds: python3 -m tests.soak --hours 0.5.
+"""Run the tests of life, faults, neighbours and the observer in random order with random seeds: python3 -m tests.soak --hours 0.5.
 
-One line a scenario; the failed ones leave their output in build/soak. At the end, and after Ctrl-C, the reliability
-table of all that the ledger (build/soak/ledger.jsonl) holds. Exit status 1 if a scenario failed.
+One line a scenario; the failed ones leave their output in the folder (--output, build/soak). At the end, and after Ctrl-C,
+the reliability table of all that the ledger there holds. Exit status 1 if a scenario failed.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from pathlib import Path
 from tests.framework import paths
 from tests.report import reliability
 
-FOLDER = paths.BUILD / "soak"
-LEDGER = FOLDER / "ledger.jsonl"
+LEDGER = "ledger.jsonl"
 LIMIT_SECONDS = 900
 """For one scenario on a loaded machine."""
 
@@ -41,15 +40,23 @@ E2E = {
                            "test_lost_arena[delete]", "test_lost_arena[truncate]", "test_lost_arena[scribble]"],
     "test_random_neighbours.py": ["test_random_signals"],
 }
+OBSERVER = {
+    "test_disk.py": ["test_in_service_is_zero_whenever_it_is_idle", "test_cgroups_come_and_go_while_it_runs",
+                     "test_it_starts_in_the_middle_of_a_load", "test_background_is_in_service_of_all"],
+    "test_life.py": ["test_killed_under_load_and_started_again", "test_an_arena_that_goes_and_comes_back",
+                     "test_its_arena_goes_under_load", "test_the_device_disappears_under_load"],
+}
+FOLDERS = {"e2e": E2E, "observer": OBSERVER}
 RACE = "race"
-SCENARIOS = [f"{file}::{test}" for file, tests in E2E.items() for test in tests] + [RACE] * 4
+SCENARIOS = [f"{folder}/{file}::{test}" for folder, files in FOLDERS.items() for file, tests in files.items()
+             for test in tests] + [RACE] * 4
 
 
 def command(scenario: str) -> list[str]:
     """What runs it."""
     if scenario == RACE:
         return [str(paths.ROOT / "tests" / "machine" / "run"), RACE]
-    return [sys.executable, "-m", "pytest", "-q", "-x", "--no-header", f"{paths.ROOT}/tests/e2e/{scenario}"]
+    return [sys.executable, "-m", "pytest", "-q", "-x", "--no-header", f"{paths.ROOT}/tests/{scenario}"]
 
 
 def wait(child: subprocess.Popen[bytes]) -> int:
@@ -78,13 +85,13 @@ def interrupt(number: int, frame: object) -> None:
     raise KeyboardInterrupt
 
 
-def run(scenario: str, seed: int, number: int) -> bool:
+def run(scenario: str, seed: int, number: int, folder: Path) -> bool:
     """Run one scenario; tells whether it passed, and keeps its output if not."""
-    log = FOLDER / f"{number:04}.log"
+    log = folder / f"{number:04}.log"
     environment = os.environ | {
-        "IDLETIME_SEED": str(seed), "IDLETIME_LEDGER": str(LEDGER), "IDLETIME_RACE_SEED": str(seed),
+        "IDLETIME_SEED": str(seed), "IDLETIME_LEDGER": str(folder / LEDGER), "IDLETIME_RACE_SEED": str(seed),
         "IDLETIME_RACE_STEPS": str(RACE_STEPS), "IDLETIME_REPETITIONS": "5", "IDLETIME_ROUNDS": "20", "IDLETIME_POWER_STATES": "40",
-        "IDLETIME_LOGS": str(FOLDER / "machine"),
+        "IDLETIME_LOGS": str(folder / "machine"),
     }
     begin = time.monotonic()
     with log.open("w") as output:
@@ -93,7 +100,7 @@ def run(scenario: str, seed: int, number: int) -> bool:
     if status == 0:
         log.unlink()
         if scenario == RACE:
-            reliability.note_race(FOLDER / "machine" / "race.log", LEDGER)
+            reliability.note_race(folder / "machine" / "race.log", folder / LEDGER)
     verdict = "ok    " if status == 0 else f"FAILED ({log})"
     print(f"{verdict} {time.monotonic() - begin:5.0f} s  seed {seed:10}  {scenario}", flush=True)
     return status == 0
@@ -103,10 +110,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python3 -m tests.soak", description=__doc__.split(":")[0])
     parser.add_argument("--hours", type=float, default=0.5)
     parser.add_argument("--seed", type=int, default=random.randrange(2**31))
+    parser.add_argument("--only", choices=sorted({scenario.split("/")[0] for scenario in SCENARIOS}), help="scenarios of one kind")
+    parser.add_argument("--output", type=Path, default=paths.BUILD / "soak")
     arguments = parser.parse_args()
+    scenarios = [scenario for scenario in SCENARIOS if scenario.split("/")[0] == (arguments.only or scenario.split("/")[0])]
     signal.signal(signal.SIGTERM, interrupt)
     signal.signal(signal.SIGINT, interrupt)
-    FOLDER.mkdir(parents=True, exist_ok=True)
+    folder: Path = arguments.output
+    folder.mkdir(parents=True, exist_ok=True)
     dice = random.Random(arguments.seed)
     print(f"soak of {arguments.hours} h, seed {arguments.seed}", flush=True)
     end, number, failed = time.monotonic() + arguments.hours * 3600, 0, 0
@@ -114,13 +125,13 @@ def main() -> int:
     try:
         while time.monotonic() < end:
             # Every scenario once before any comes again.
-            deck = deck or dice.sample(SCENARIOS, len(SCENARIOS))
+            deck = deck or dice.sample(scenarios, len(scenarios))
             number += 1
-            failed += not run(deck.pop(), dice.randrange(2**31), number)
+            failed += not run(deck.pop(), dice.randrange(2**31), number, folder)
     except KeyboardInterrupt:
         print("stopped")
     print(f"{number} scenarios, {failed} failed\n")
-    print(reliability.table(LEDGER))
+    print(reliability.table(folder / LEDGER))
     return 1 if failed else 0
 
 

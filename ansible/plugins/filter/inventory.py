@@ -92,7 +92,6 @@ def _interface(where: str, interface: dict[str, Any]) -> Problems:
 
 
 def _policy(where: str, policy: dict[str, Any]) -> Problems:
-    limit = policy.get("memory_soft_limit")
     return (
         _settings(where, policy)
         + _matching(f"{where}.max_request", policy.get("max_request"), SIZE, "a size with a unit, such as 128KiB")
@@ -100,7 +99,8 @@ def _policy(where: str, policy: dict[str, Any]) -> Problems:
         + _range(f"{where}.weight", policy.get("weight"), 1, 10000)
         + _choice(f"{where}.control", policy.get("control"), CONTROLS)
         + _choice(f"{where}.cpu", policy.get("cpu"), CPU_CLASSES)
-        + _matching(f"{where}.memory_soft_limit", limit, SIZE, "a size with a unit, such as 512MiB")
+        + _matching(f"{where}.memory_low", policy.get("memory_low"), SIZE, "a size with a unit, such as 512MiB")
+        + _matching(f"{where}.memory_high", policy.get("memory_high"), SIZE, "a size with a unit, such as 512MiB")
     )
 
 

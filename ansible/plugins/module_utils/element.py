@@ -59,7 +59,7 @@ def _children(policy):
     yield "share", {"weight": policy.get("weight")}
     yield "guest", {"control": policy.get("control")}
     yield "cpu", {"class": policy.get("cpu")}
-    yield "memory", {"soft-limit": policy.get("memory_soft_limit")}
+    yield "memory", {"low": policy.get("memory_low"), "high": policy.get("memory_high")}
 
 
 def _attributes(values):

@@ -122,8 +122,11 @@ options:
     description: Processor class.
     type: str
     choices: [idle, minimal]
-  memory_soft_limit:
-    description: Memory beyond which the host reclaims first, such as V(512MiB).
+  memory_low:
+    description: Memory that it keeps at least, such as V(256MiB); what it has beyond is given back while the foreground is short.
+    type: str
+  memory_high:
+    description: Memory beyond which the host reclaims first, such as V(512MiB); needs O(memory_low).
     type: str
   wait:
     description: Wait until C(idletimed) has carried the policy out in running domains, ten seconds at the most.
@@ -230,7 +233,7 @@ OK = 0
 PENDING = 5  # written, but not all of it in force now
 
 POLICY_OPTIONS = ("class", "disks", "interfaces", "interval", "budget_percent", "shadow", "max_inflight", "max_request", "max_hold",
-                  "uplink_rate", "weight", "control", "cpu", "memory_soft_limit")
+                  "uplink_rate", "weight", "control", "cpu", "memory_low", "memory_high")
 
 CLASSES = ["foreground", "background", "guest"]
 
@@ -247,7 +250,7 @@ def arguments():
         interval=dict(type="str"), budget_percent=dict(type="int"), shadow=dict(type="bool"), max_inflight=dict(type="int"),
         max_request=dict(type="str"), max_hold=dict(type="str"), uplink_rate=dict(type="str"), weight=dict(type="int"),
         control=dict(type="str", choices=["none", "demote"]), cpu=dict(type="str", choices=["idle", "minimal"]),
-        memory_soft_limit=dict(type="str"), wait=dict(type="bool", default=True), uri=dict(type="str"),
+        memory_low=dict(type="str"), memory_high=dict(type="str"), wait=dict(type="bool", default=True), uri=dict(type="str"),
     )
     spec["class"] = dict(type="str", choices=CLASSES)
     return spec

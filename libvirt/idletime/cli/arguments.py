@@ -43,6 +43,7 @@ def parser() -> argparse.ArgumentParser:
     for name, text in _CHANGES:
         _change(commands, name, text)
     _shows(commands)
+    _trace(commands)
     return top
 
 
@@ -103,9 +104,38 @@ def _shows(commands: Any) -> None:
     _domain(explain)
     resources = _command(commands, "resources", "list the resources of this host, and who is on them")
     doctor = _command(commands, "doctor", "look for what keeps this host from working as it should, with remedies")
-    for command in (status, list_, explain, resources, doctor):
+    _command(commands, "gauge", "say how much of each resource the foreground leaves spare, also where nobody is background")
+    top = _command(commands, "top", "show live what resources and devices do; keys change class and interval")
+    top.add_argument("-b", "--batch", action="store_true", help="print tables instead, one look after the other")
+    top.add_argument("-d", "--delay", type=_seconds, default=1.0, metavar="SECONDS",
+                     help="between two looks; more where they would take above 1 %% of a processor (default: 1)")
+    top.add_argument("-n", "--count", type=_count, metavar="LOOKS", help="of --batch and --json: end after so many")
+    for command in (status, list_, explain, resources, doctor, top):
         command.add_argument("-r", "--readonly", action="store_true",
                              help="read-only connection to libvirt: figures are those of idletimed's last look")
+
+
+def _trace(commands: Any) -> None:
+    text = "make a picture of requests, for ui.perfetto.dev or chrome://tracing, from QEMUs' trace events"
+    trace = commands.add_parser("trace", help=text, description=text[0].upper() + text[1:] + ".", allow_abbrev=False)
+    trace.set_defaults(run="trace")
+    trace.add_argument("logs", metavar="LOG", nargs="+", help="log of a QEMU with trace events; several are drawn on one clock")
+    trace.add_argument("-o", "--output", metavar="FILE", help="write it there (default: standard output)")
+
+
+def _seconds(text: str) -> float:
+    """Raises ValueError, of which argparse makes an error."""
+    value = float(text)
+    if not 0.1 <= value <= 3600:
+        raise argparse.ArgumentTypeError(f"'{text}' is not from 0.1 to 3600 seconds")
+    return value
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"'{text}' is not 1 or more")
+    return value
 
 
 def complete_domain(parsed_args: Any, **_: Any) -> list[str]:

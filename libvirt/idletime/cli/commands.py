@@ -18,11 +18,12 @@ from ..conf import rules
 from ..domains import HostError
 from ..enforced import carried_out, choice_of
 from ..errors import Exit, PolicyError, Severity
+from ..gauge import said as said_gauge
 from ..policy import edit
 from ..resolve.tree import Tree
 from ..verdict import Verdict, of_domain
 from ..xmltree import read
-from . import changes, show
+from . import changes, show, trace
 
 _Arguments = argparse.Namespace
 
@@ -263,6 +264,15 @@ def resources(options: _Arguments) -> int:
     return Exit.SETTINGS if _wrong_files() else Exit.OK
 
 
+def gauge(options: _Arguments) -> int:
+    """Exit status: 0, or 1 where there is none or it is old."""
+    found = said_gauge.read(options.run_dir)
+    age = None if found is None else found.age_seconds
+    model: dict[str, Any] = {"resources": None, **(show.plain(found) or {}), "age_seconds": age}
+    show.result(options, model, list(said_gauge.lines(found, age)))
+    return Exit.OK if age is not None and age <= said_gauge.STALE_SECONDS else Exit.FAILED
+
+
 def doctor_(options: _Arguments) -> int:
     """Exit status: 0 all is well, 1 warnings, 2 errors."""
     connection, ask = _connect(options, True) if _libvirt(options) else (None, not options.readonly)
@@ -272,7 +282,18 @@ def doctor_(options: _Arguments) -> int:
     return report.status
 
 
+def top(options: _Arguments) -> int:
+    """Look until the user leaves, or as often as --count says."""
+    from . import live  # late: urwid
+
+    def connect() -> tuple[Any, bool]:
+        return _connect(options, True)
+    return live.run(options, connect if _libvirt(options) else None)
+
+
 RUN: dict[str, Callable[[_Arguments], Any]] = {
     "check": check, "mark": changes.mark, "unmark": changes.unmark, "enable": changes.enable_, "disable": changes.disable,
-    "status": status_, "list": list_, "explain": explain_, "resources": resources, "doctor": doctor_,
+    "status": status_, "list": list_, "explain": explain_, "resources": resources, "doctor": doctor_, "top": top,
+    "trace": trace.run,
+    "gauge": gauge,
 }

@@ -27,12 +27,16 @@
     waiting     which domains there are, and which of them wait to be settled     none
     records     watches what libvirt writes down of domains                       inotify
     ways        watches by which ways packets leave the host                      netlink
+    gauge       keeps the gauge: how much of each resource is spare               arenas, /sys, files
     metrics_facts   what metrics are made of                                      reads RUN_DIR/.state
     metrics_ledger  sums that only grow                                           none
     metrics_table   all metrics, as data                                          none
     metrics     facts to metric families                                          none
-    metrics_server  serves a page on sockets                                      a thread, sockets
+    metrics_server  serves a page and the API on sockets                          a thread, sockets
     metrics_look    takes figures by the clock, and has them served               libvirt
+    timeline    what a resource did in the last ten seconds                       none
+    api_host    VMs and resources, as the API shows them                          the boards
+    api         what Cockpit's page asks and changes                              libvirt, the boards
     daemon      joins all of it: events in, work out                              all
     hook        what libvirt asks before a start: the strict setting only         files
 """

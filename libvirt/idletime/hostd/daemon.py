@@ -20,6 +20,7 @@ import secrets
 import signal
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,14 +29,18 @@ import libvirt
 
 from .. import VERSION, state
 from ..conf import files, resources, rules
+from ..gauge.place import Place, places
 from ..resolve.tree import Tree
-from . import alive, arena, native, stopped
+from . import alive, arena, native, police
 from . import settings as settings_room
+from .api import Api
 from .channel import Channel, Ears
 from .folder import Folder
+from .gauge import Gauges
 from .guests import Agent
 from .hands import Hands
 from .host import Host, Listener
+from .memory import Memory
 from .metrics_look import Counts, Looks
 from .observe import decide
 from .observers import Observers
@@ -50,6 +55,9 @@ from .ways import Watch
 
 TICK_SECONDS = 2.0
 """How often silence, hanging threads and changed files are looked for."""
+
+ASKED_MOST = 4
+"""Threads for what the API is asked, where QEMUs hang."""
 
 _FOLDERS = (rules.FOLDER, resources.FOLDER)
 
@@ -81,9 +89,13 @@ class Daemon:
         self.unseen: set[str] | None = set() if self.host is None else None  # domains not looked at yet; None: nobody knows
         self.observers, self.said_of = Observers(settings), resources.Resources()
         self.counts = Counts()
-        self.metrics = Looks(settings, self.counts, self.hands.connect)
+        self.asked = Hands(self.hands.connect, 1, ASKED_MOST) if settings.uri and settings.api.socket else None
+        self.api = Api(settings.run_dir, self.asked, lambda: (self.rules, self.said_of))
+        self.metrics = self.api.looks = Looks(settings, self.counts, self.hands.connect, self.api.respond)
         self.folder = Folder(settings, lambda: self.rules, self._say, self.observe, self.counts.look)
-        self.police = Police(self.hands.connect, settings.suspend)
+        self.gauges = Gauges(settings.run_dir, self._places)
+        self.police = Police(self.hands.connect, settings.suspend, rate=settings.rate, touch=self.touched)
+        self.memory = Memory(self.hands.connect, settings, self.touched)
         self.watch = Watch(self.touch_all)
         self.names: dict[str, str] = {}  # UUID of each domain that runs
         self.records = Records(native.RECORDS.get(settings.uri), self.rerouted)
@@ -127,6 +139,11 @@ class Daemon:
         said = {one.name: one.observe for one in self.said_of.all}
         self.observers.want(decide([*self.parts.values(), *alone], said) if self.settings.observer else ())
 
+    def _places(self) -> Callable[[], tuple[Place, ...]]:
+        """For the gauge: what is known now; its thread looks up the rest."""
+        parts, said = [*self.parts.values(), *(self.folder.parts() or ())], self.said_of
+        return lambda: places(parts, said, self.settings.run_dir, Tree("/"))
+
     def reset(self, uuid: str) -> None:
         """A guest was reset: its processes are gone, and so is what they asked for."""
         agent = self.agents.get(uuid)
@@ -156,9 +173,11 @@ class Daemon:
         finally:
             ticker.cancel()
             await self.police.close()
+            await self.memory.close()
             for channel in self.channels.values():
                 channel.close()
             self.metrics.close()
+            await self.gauges.close()
             self.observers.close()
             self.watch.close()
             self.records.close()
@@ -166,6 +185,8 @@ class Daemon:
             if self.host:
                 self.host.close()
             self.hands.close()
+            if self.asked:
+                self.asked.close()
             state.remove_daemon(self.settings.run_dir)
 
     def stop(self) -> None:
@@ -210,6 +231,7 @@ class Daemon:
     def _seen(self, uuid: str, looked: Looked, asked: Any) -> None:
         self._say(uuid, looked.name, looked.problems)
         self.police.seen(uuid, looked)
+        self.memory.seen(uuid, looked)
         self._forget_name(uuid)
         if looked.active:
             self.names[looked.name] = uuid
@@ -252,6 +274,7 @@ class Daemon:
         self._hang_up(uuid)
         self._forget_name(uuid)
         self.police.forget(uuid)
+        self.memory.forget(uuid)
         self.parts.pop(uuid, None)
         state.remove_domain(self.settings.run_dir, uuid)
         self.said.pop(uuid, None)
@@ -354,7 +377,7 @@ def _release(settings: Settings) -> int:
     """Exit status: 0 nothing is stopped any more, 1 something is, or may be."""
     libvirt.registerErrorHandler(lambda _context, _error: None, None)
     try:
-        done, problems = stopped.release(libvirt.open(settings.uri)) if settings.uri else ([], [])
+        done, problems = police.release(libvirt.open(settings.uri)) if settings.uri else ([], [])
     except libvirt.libvirtError as error:
         done, problems = [], [f"{settings.uri}: {error.get_error_message()}; remedy: is libvirtd (or virtqemud) running?"]
     for name in done:

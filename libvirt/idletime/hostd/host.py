@@ -19,7 +19,7 @@ from typing import Any
 import libvirt
 import libvirt_qemu
 
-from . import native, stopped, wish
+from . import native, rates, reclaim, stopped, wish
 
 RETRY_SECONDS = 1.0
 RETRY_MOST_SECONDS = 15.0
@@ -110,7 +110,8 @@ class Host:
             self._tell(self.listener.reset, domain.UUIDString())
 
         def metadata(_connection: Any, domain: Any, _kind: int, namespace: str | None, *_rest: Any) -> None:
-            ours = (wish.NAMESPACE, native.NAMESPACE, stopped.NAMESPACE)
+            ours = (wish.NAMESPACE, native.NAMESPACE, stopped.NAMESPACE, reclaim.NAMESPACE,
+                    rates.NAMESPACE)
             if namespace not in ours:  # rules may look at any other, and at titles
                 self._tell(self.listener.touched, domain.UUIDString())
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from prometheus_client import Metric as Family
 
+from ..gauge.said import Gauged
 from .metrics_facts import CLASSES, STATES, Facts, Vm
 from .metrics_ledger import Ledger, Series, Sums
 from .metrics_table import METRICS
@@ -114,6 +115,20 @@ def samples(facts: Facts, sums: Sums, tally: Tally) -> Iterator[Sample]:
         yield "idletime_observer_possible", of, bool(observer.device)
         yield "idletime_observer_declared", of, observer.declared
         yield "idletime_observer_hidden_vms", of, len(observer.hidden)
+    if facts.gauge is not None:
+        yield "idletime_gauge_timestamp_seconds", (), facts.gauge.at
+        for one in facts.gauge.resources:
+            yield from _of_gauge(one)
+
+
+def _of_gauge(one: Gauged) -> Iterator[Sample]:
+    yield "idletime_gauge_whole", (one.resource,), one.whole
+    for span in ("second", "minute", "hour", "forecast", "steady"):
+        value = getattr(one.spare, span)
+        if value is not None:
+            yield "idletime_gauge_spare_ratio", (one.resource, span), value
+    if one.rate_bps:
+        yield "idletime_gauge_rate_bytes", (one.resource,), one.rate_bps / 8
 
 
 def _of_vm(vm: Vm) -> Iterator[Sample]:
@@ -122,6 +137,10 @@ def _of_vm(vm: Vm) -> Iterator[Sample]:
     yield "idletime_vm_problems", (vm.name,), vm.problems
     if vm.stopped is not None:
         yield "idletime_vm_stopped", (vm.name,), vm.stopped
+    if vm.limited is not None:
+        yield "idletime_vm_limited_devices", (vm.name,), vm.limited
+    if vm.memory_given is not None:
+        yield "idletime_vm_memory_given_bytes", (vm.name,), vm.memory_given
     yield "idletime_vm_look_timestamp_seconds", (vm.name,), vm.looked
     for one in vm.resources or ():
         yield from _of_view((vm.name, one["name"]), one)

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .. import observed, state
+from ..gauge import said as said_gauge
+from ..gauge.said import Gauge
 from ..observed import ObserverState
 from ..state import DomainState
 
@@ -39,7 +41,8 @@ class Misfit(ValueError):
 class Vm:
     """One running VM. key: of its file below .state. run: libvirt's id of this run. looked: when the figures were taken,
     seconds since 1970. resources: as fit() makes them; None: its QEMU is stock, or answers nothing that fits (misfit
-    says what). stopped: by idletimed; None: it is one that is never stopped."""
+    says what). stopped: by idletimed; None: it is one that is never stopped. memory_given: None: it never gives.
+    limited: devices with a limit; None: it never has one."""
 
     key: str
     name: str
@@ -53,6 +56,8 @@ class Vm:
     resources: tuple[Mapping[str, Any], ...] | None = None
     misfit: str = ""
     stopped: bool | None = None
+    memory_given: int | None = None
+    limited: int | None = None
 
 
 @dataclass(frozen=True)
@@ -63,6 +68,7 @@ class Facts:
     observers: tuple[ObserverState, ...] = ()
     left_out: int = 0
     files: int = 0
+    gauge: Gauge | None = None
 
 
 # ---- what QEMU answers: only this, of these types
@@ -151,7 +157,9 @@ def vm_of(key: str, said: DomainState) -> Vm:
     """Facts of a VM, by what idletimed says of it. Pure."""
     vm = Vm(key, _cut(said.name), said.run, said.class_ if said.class_ in CLASSES else "none", said.by, said.in_force,
             len(said.problems), said.looked, not said.socket,
-            stopped=bool(said.stopped) if said.suspends or said.stopped else None)
+            stopped=bool(said.stopped) if said.suspends or said.stopped else None,
+            memory_given=said.memory_given if type(said.memory_given) is int else None,
+            limited=len(said.limited) if type(said.limited) is tuple else None)
     return vm if said.query is None else with_figures(vm, said, said.query, said.looked)
 
 
@@ -213,6 +221,10 @@ class Reader:
         """What is said of observers."""
         return tuple(observed.read(self.run_dir).values())
 
+    def gauge(self) -> Gauge | None:
+        """What the gauge says."""
+        return said_gauge.read(self.run_dir)
+
     def files(self) -> int:
         """How much is wrong below /etc/idletime."""
         said = state.daemon(self.run_dir)
@@ -220,4 +232,5 @@ class Reader:
 
 
 def _is_vm(name: str) -> bool:
-    return name.endswith(".json") and not name.startswith(".") and name not in ("daemon.json", f"{observed.NAME}.json")
+    return name.endswith(".json") and not name.startswith(".") and name not in (
+        "daemon.json", f"{observed.NAME}.json", f"{said_gauge.NAME}.json")

@@ -10,6 +10,7 @@ Context: the event loop; files are read, QEMUs asked and pages made in threads.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterable
@@ -28,11 +29,14 @@ from .hands import Hands
 from .metrics import Sample, Tally, families, note, samples
 from .metrics_facts import Facts, Reader, Vm
 from .metrics_ledger import Ledger, Sums
-from .metrics_server import Server, Tcp, Unix
+from .metrics_server import Api, Server, Tcp, Unix
 from .settings import Settings
 
-SOCKET = ".metrics.sock"
+SOCKET, API_SOCKET = ".metrics.sock", ".api.sock"
 """In the run directory. No resource's name begins with a dot."""
+
+PAGE_SECONDS, PAGE_PAUSE = 5.0, 1.0
+"""A page that is open asks at least so often; then looks come so often."""
 
 READ_SECONDS = 300.0
 """Whoever asked within that time reads; scrapers ask once a minute or more often."""
@@ -129,18 +133,22 @@ def _families(found: Iterable[Sample]) -> Any:
 
 
 class Looks:
-    """All of it. connect: gives a thread its connection to libvirt, or None."""
+    """All of it. connect: gives a thread its connection to libvirt, or None. said, fresh: what idletimed says of each VM and
+    what its QEMU answered since, by key; other threads may read them."""
 
-    def __init__(self, settings: Settings, counts: Counts, connect: Callable[[], Any]) -> None:
+    def __init__(self, settings: Settings, counts: Counts, connect: Callable[[], Any], api: Api | None = None) -> None:
         self._settings, self._counts, self._started = settings, counts, time.time()
         counts.tick(0)
         self._ledger, self._reader = Ledger(), Reader(settings.run_dir)
-        self._fresh: dict[str, Answer] = {}
+        self.said: dict[str, DomainState] = {}
+        self.fresh: dict[str, Answer] = {}
+        self._hurry, self._page_asked = asyncio.Event(), -PAGE_SECONDS
+        self._loop = asyncio.get_running_loop()
         self._vms: dict[str, tuple[DomainState, Answer | None, Vm]] = {}
         self._asked: dict[str, asyncio.Future[Any]] = {}
         self._said: dict[str, str] = {}
         self.book = Book(counts)
-        self.server = self.book.server = Server(self.book.page, listeners(settings))
+        self.server = self.book.server = Server(self.book.page, listeners(settings), api)
         self._hands = Hands(connect, SIZE, MOST) if self.server.listeners and settings.uri else None
         self._task = asyncio.create_task(self._follow()) if self.server.listeners else None
 
@@ -155,18 +163,38 @@ class Looks:
     async def _follow(self) -> None:
         self.server.start()
         while True:
+            began = time.monotonic()
             try:
                 await self.look()
             except Exception:  # whatever it is, the next look comes
                 log.exception("a fault of ours; going on")
-            await asyncio.sleep(self._settings.metrics.look_seconds)
+            await self._pause(time.monotonic() - began)
+
+    async def _pause(self, took: float) -> None:
+        """Until the next look: soon, while a page is open or when one is opened."""
+        if self._paged:
+            await asyncio.sleep(max(PAGE_PAUSE, took * REST))
+            return
+        self._hurry.clear()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._hurry.wait(), self._settings.metrics.look_seconds)
+
+    @property
+    def _paged(self) -> bool:
+        return time.monotonic() - self._page_asked < PAGE_SECONDS
+
+    def hurry(self) -> None:
+        """A page is open. Context: any thread."""
+        self._page_asked = time.monotonic()
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(self._hurry.set)
 
     async def look(self) -> None:
         """One look, from files to what is served."""
         said, left_out = await asyncio.to_thread(self._reader.read)
-        if time.monotonic() - self.book.asked < READ_SECONDS:
+        if time.monotonic() - self.book.asked < READ_SECONDS or self._paged:
             await self._ask(said)
-        self._fresh = {key: one for key, one in self._fresh.items() if key in said}
+        self.said, self.fresh = said, {key: one for key, one in self.fresh.items() if key in said}
         counts = self._counts
         tally = Tally(VERSION, self._started, counts.looks, counts.failures, counts.seconds, counts.hanging)
         self.book.snapshot = await asyncio.to_thread(self._snapshot, said, left_out, tally)
@@ -176,13 +204,13 @@ class Looks:
         self._vms = {key: one for key, one in self._vms.items() if key in said}
         vms = metrics_facts.named_apart([self._vm(key, one) for key, one in said.items()])
         self._complain(vms)
-        facts = Facts(vms, self._reader.observers(), left_out, self._reader.files())
+        facts = Facts(vms, self._reader.observers(), left_out, self._reader.files(), self._reader.gauge())
         note(self._ledger, facts)
         return Snapshot(time.monotonic(), facts, self._ledger.copy(), tally)
 
     def _vm(self, key: str, said: DomainState) -> Vm:
         """What has not changed is not looked through again."""
-        fresh = self._fresh.get(key)
+        fresh = self.fresh.get(key)
         known = self._vms.get(key)
         if known is not None and known[0] is said and known[1] is fresh:
             return known[2]
@@ -216,13 +244,15 @@ class Looks:
     def _heard(self, key: str, done: asyncio.Future[Any]) -> None:
         self._asked.pop(key, None)
         if not done.cancelled() and done.exception() is None and done.result() is not None:
-            self._fresh[key] = done.result()  # else the figures are those of the last look, and say how old they are
+            self.fresh[key] = done.result()  # else the figures are those of the last look, and say how old they are
 
 
 def listeners(settings: Settings) -> tuple[Unix | Tcp, ...]:
     """Where the page is to be served."""
     said = settings.metrics
     unix: tuple[Unix | Tcp, ...] = (Unix(f"{settings.run_dir}/{SOCKET}", said.group),) if said.socket else ()
+    if settings.api.socket:
+        unix = (*unix, Unix(f"{settings.run_dir}/{API_SOCKET}", settings.api.group, api=True))
     return (*unix, Tcp(said.address, said.port)) if said.port else unix
 
 

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Serves one page, by HTTP, on a Unix socket and on a TCP address. A thread with a loop of its own: what readers do costs
-idletimed's loop nothing but the interpreter's lock, and little of that:
+"""Serves one page, by HTTP, on a Unix socket and on a TCP address, and the API (api.py) on a Unix socket of its own. A thread
+with a loop of its own: what readers do costs idletimed's loop nothing but the interpreter's lock, and little of that:
 
     RATE connections a second are taken from each listener; more wait in the kernel
     MOST of them at a time; one more ends the oldest, so that whoever opens and says nothing keeps nobody out
     SECONDS each; who does not ask, or does not read, in that time is ended
     the page is made once for all who ask between two looks, and sent from where it lies
 
-It reads one request of HEAD_BYTES at most, answers, and closes. It knows GET and HEAD of one path: nothing can be changed here.
+It reads one request of HEAD_BYTES at most, answers, and closes. Where the page is, it knows GET and HEAD of one path: nothing
+can be changed there. The API gets the request, with BODY_BYTES of content at most, and who asks by the kernel's word.
 """
 
 from __future__ import annotations
@@ -18,11 +19,14 @@ import logging
 import os
 import shutil
 import socket
+import struct
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 RATE, MOST, SECONDS, HEAD_BYTES = 50, 16, 10.0, 8192
+BODY_BYTES = 65536
+"""A policy has some hundred."""
 BACKLOG = 64
 RETRY_SECONDS = 10.0
 """An address may come later than idletimed."""
@@ -35,11 +39,36 @@ Page = Callable[[str], tuple[list[bytes], str]]
 
 
 @dataclass(frozen=True)
+class Request:
+    """uid: of who asks; None where the kernel does not say. words: of the query."""
+
+    method: str
+    path: str
+    words: tuple[str, ...]
+    accept: str
+    body: bytes = b""
+    uid: int | None = None
+
+
+@dataclass(frozen=True)
+class Response:
+    status: str
+    type: str
+    parts: list[bytes]
+    allow: str = ""
+
+
+Api = Callable[[Request], Awaitable[Response]]
+"""Context: the server's loop."""
+
+
+@dataclass(frozen=True)
 class Unix:
-    """group: who may read; "": all users of the host, as they may ask `virt-idletime status`."""
+    """group: who may read; "": all users of the host, as they may ask `virt-idletime status`. api: it serves that."""
 
     path: str
     group: str = ""
+    api: bool = False
 
     def open(self) -> socket.socket:
         """Raises OSError."""
@@ -54,7 +83,7 @@ class Unix:
             os.chmod(self.path, 0o660 if self.group else 0o666)
         except LookupError as error:
             line.close()
-            raise OSError(f"metrics.group is '{self.group}': {error}") from error
+            raise OSError(f"{'api' if self.api else 'metrics'}.group is '{self.group}': {error}") from error
         except OSError:
             line.close()
             raise
@@ -96,10 +125,11 @@ class Tcp:
 
 @dataclass
 class Server:
-    """The thread. answered, refused: only grow; other threads read them."""
+    """The thread. answered, refused: readers of the page; only grow; other threads read them."""
 
     page: Page
     listeners: tuple[Unix | Tcp, ...]
+    api: Api | None = None
     answered: int = 0
     refused: int = 0
     _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.new_event_loop)
@@ -138,28 +168,28 @@ class Server:
             try:
                 with contextlib.closing(listener.open()) as line:
                     line.listen(BACKLOG)
-                    log.info("metrics: %s", listener)
+                    log.info("%s: %s", _what(listener), listener)
                     said = ""
-                    await self._accept(line)
+                    await self._accept(line, self.api if isinstance(listener, Unix) and listener.api else None)
             except OSError as error:
                 if str(error) != said:
                     said = str(error)
-                    log.warning("no metrics at %s: %s; trying again every %g s; remedy: see idletime-metrics(7)", listener,
-                                error, RETRY_SECONDS)
+                    log.warning("no %s at %s: %s; trying again every %g s; remedy: see idletime-%s(7)", _what(listener),
+                                listener, error, RETRY_SECONDS, _what(listener))
             except Exception:  # whatever it is, the next scrape is answered
                 log.exception("a fault of ours; going on")
             finally:
                 listener.close()
             await asyncio.sleep(RETRY_SECONDS)
 
-    async def _accept(self, line: socket.socket) -> None:
+    async def _accept(self, line: socket.socket, api: Api | None) -> None:
         there: dict[asyncio.Task[None], None] = {}
         try:
             while True:
                 client, _ = await self._loop.sock_accept(line)
                 if len(there) >= MOST:
                     next(iter(there)).cancel()
-                task = self._loop.create_task(self._attend(client))
+                task = self._loop.create_task(self._attend(client, api))
                 there[task] = None
                 task.add_done_callback(lambda task: there.pop(task, None))
                 await asyncio.sleep(1 / RATE)
@@ -167,59 +197,96 @@ class Server:
             for task in list(there):
                 task.cancel()
 
-    async def _attend(self, client: socket.socket) -> None:
+    async def _attend(self, client: socket.socket, api: Api | None) -> None:
         """One client, to its end."""
         with contextlib.closing(client):
             try:
                 async with asyncio.timeout(SECONDS):
-                    request = await self._request(client)
-                    if request is None:
-                        self.refused += 1
+                    head, rest = await self._head(client)
+                    if head is None:
+                        raise ConnectionResetError
+                    if api is not None:
+                        await self._send(client, *await self._by_api(api, client, head, rest))
                         return
-                    await self._answer(client, request)
+                    response, head_only = _answer_to(head, self.page)
+                    await self._send(client, response, head_only)
+                    self.answered += response.status.startswith("200")
             except (TimeoutError, asyncio.CancelledError, OSError):
-                self.refused += 1
+                self.refused += api is None
             except Exception:  # whatever it is, the next scrape is answered
                 log.exception("a fault of ours; going on")
 
-    async def _request(self, client: socket.socket) -> bytes | None:
-        """Until the empty line. None: it went, or says too much."""
-        head = b""
-        while b"\r\n\r\n" not in head and b"\n\n" not in head:
-            data = await self._loop.sock_recv(client, HEAD_BYTES)
-            head += data
-            if not data or len(head) > HEAD_BYTES:
-                return None
-        return head
+    async def _head(self, client: socket.socket) -> tuple[bytes | None, bytes]:
+        """Until the empty line, and what came behind it. None: it went, or says too much."""
+        data = b""
+        while True:
+            for end in (b"\r\n\r\n", b"\n\n"):
+                head, found, rest = data.partition(end)
+                if found:
+                    return head + found, rest
+            more = await self._loop.sock_recv(client, HEAD_BYTES)
+            data += more
+            if not more or len(data) > HEAD_BYTES:
+                return None, b""
 
-    async def _answer(self, client: socket.socket, request: bytes) -> None:
-        status, type_, parts, head_only = _answer_to(request, self.page)
-        length = sum(len(part) for part in parts)
-        allow = "Allow: GET, HEAD\r\n" if status.startswith("405") else ""
-        lines = f"HTTP/1.1 {status}\r\nContent-Type: {type_}\r\nContent-Length: {length}\r\n{allow}Connection: close\r\n\r\n"
+    async def _by_api(self, api: Api, client: socket.socket, head: bytes, rest: bytes) -> tuple[Response, bool]:
+        request, length = _parse(head)
+        if request is None:
+            return Response("400 Bad Request", _PLAIN, [b"this is HTTP, see idletime-api(7)\n"]), False
+        if not 0 <= length <= BODY_BYTES:
+            return Response("413 Content Too Large", _PLAIN, [b"at most %d bytes are read\n" % BODY_BYTES]), False
+        while len(rest) < length:
+            if not (more := await self._loop.sock_recv(client, length - len(rest))):
+                raise ConnectionResetError
+            rest += more
+        _, uid, _ = struct.unpack("3i", client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
+        request = Request(request.method, request.path, request.words, request.accept, rest[:length], uid)
+        return await api(request), request.method == "HEAD"
+
+    async def _send(self, client: socket.socket, response: Response, head_only: bool) -> None:
+        length = sum(len(part) for part in response.parts)
+        allow = f"Allow: {response.allow}\r\n" if response.allow else ""
+        lines = (f"HTTP/1.1 {response.status}\r\nContent-Type: {response.type}\r\nContent-Length: {length}\r\n{allow}"
+                 "Connection: close\r\n\r\n")
         await self._loop.sock_sendall(client, lines.encode())
-        for part in parts if not head_only else ():
+        for part in response.parts if not head_only else ():
             await self._loop.sock_sendall(client, part)
-        if status.startswith("200"):
-            self.answered += 1
         client.shutdown(socket.SHUT_WR)
-        await self._loop.sock_recv(client, 1)  # so that what it still sends does not take our answer away
+        with contextlib.suppress(OSError):
+            await self._loop.sock_recv(client, 1)  # so that what it still sends does not take our answer away
+
+
+def _what(listener: Unix | Tcp) -> str:
+    return "api" if isinstance(listener, Unix) and listener.api else "metrics"
 
 
 _PLAIN = "text/plain; charset=utf-8"
 
 
-def _answer_to(request: bytes, page: Page) -> tuple[str, str, list[bytes], bool]:
-    """Status, type, parts, whether only the head was asked for."""
-    lines = request.decode("latin-1").splitlines()
+def _parse(head: bytes) -> tuple[Request | None, int]:
+    """A request without its content, and how long that is; None is no HTTP, a negative length is none."""
+    lines = head.decode("latin-1").splitlines()
     words = lines[0].split() if lines else []
     if len(words) != 3 or not words[2].startswith("HTTP/1."):
-        return "400 Bad Request", _PLAIN, [b"this is HTTP: GET /metrics\n"], False
-    method, path = words[0], words[1].partition("?")[0]
-    if method not in ("GET", "HEAD"):
-        return "405 Method Not Allowed", _PLAIN, [b"nothing can be changed here: GET /metrics\n"], False
-    if path != PATH:
-        return "404 Not Found", _PLAIN, [b"metrics are at /metrics\n"], method == "HEAD"
-    accept = ",".join(line.partition(":")[2].strip() for line in lines[1:] if line.lower().startswith("accept:"))
-    parts, type_ = page(accept)
-    return "200 OK", type_, parts, method == "HEAD"
+        return None, 0
+    headers = [(name.lower(), value.strip()) for name, _, value in (line.partition(":") for line in lines[1:])]
+    accept = ",".join(value for name, value in headers if name == "accept")
+    length = next((value for name, value in headers if name == "content-length"), "0")
+    path, _, query = words[1].partition("?")
+    known = length.isascii() and length.isdecimal() and len(length) < 10 and not any(
+        name == "transfer-encoding" for name, _ in headers)
+    return Request(words[0], path, tuple(query.split("&")) if query else (), accept), int(length) if known else -1
+
+
+def _answer_to(head: bytes, page: Page) -> tuple[Response, bool]:
+    """Metrics, and whether only the head was asked for."""
+    request, _ = _parse(head)
+    if request is None:
+        return Response("400 Bad Request", _PLAIN, [b"this is HTTP: GET /metrics\n"]), False
+    if request.method not in ("GET", "HEAD"):
+        return Response("405 Method Not Allowed", _PLAIN, [b"nothing can be changed here: GET /metrics\n"], "GET, HEAD"), False
+    head_only = request.method == "HEAD"
+    if request.path != PATH:
+        return Response("404 Not Found", _PLAIN, [b"metrics are at /metrics\n"]), head_only
+    parts, type_ = page(request.accept)
+    return Response("200 OK", type_, parts), head_only

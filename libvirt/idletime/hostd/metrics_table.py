@@ -71,6 +71,10 @@ METRICS = (
            "What could not be carried out; virt-idletime status lists it, each with its remedy."),
     Metric("idletime_vm_stopped", "gauge", ("vm",),
            "1: idletimed has stopped it for the foreground (enforce); 1 most of the time: no idle time is left, move a VM."),
+    Metric("idletime_vm_limited_devices", "gauge", ("vm",),
+           "Devices that have a rate limit for the foreground now (enforce='rate'); limited all the time: move a VM."),
+    Metric("idletime_vm_memory_given_bytes", "gauge", ("vm",),
+           "Memory that a background VM has given to the foreground; if it never gets it back, the host has too little."),
     Metric("idletime_vm_look_timestamp_seconds", "gauge", ("vm",),
            "When the VM's figures were taken, since 1970; old ones mean that its QEMU does not answer."),
     # ---- resources: sums over all VMs, since idletimed looks
@@ -145,6 +149,16 @@ METRICS = (
            "Events that the kernel did not tell it; foreground was not seen: report it."),
     Metric("idletime_observer_requeued_total", "counter", RESOURCE,
            "Requests issued and taken back; many mean a busy or failing disk."),
+    # ---- the gauge: idletime-gauge(5)
+    Metric("idletime_gauge_timestamp_seconds", "gauge", (),
+           "When the gauge looked last, since 1970; older than 10 s: idletimed hangs, do not place VMs by it."),
+    Metric("idletime_gauge_spare_ratio", "gauge", (*RESOURCE, "span"),
+           "Share of time without foreground, also where nobody is background; place VMs where steady is high, move one where "
+           "it stays low."),
+    Metric("idletime_gauge_whole", "gauge", RESOURCE,
+           "1: all foreground is in it. 0: only what passes Idletime's QEMUs; see virt-idletime gauge."),
+    Metric("idletime_gauge_rate_bytes", "gauge", RESOURCE,
+           "What an uplink sends in a second; if it is wrong, say rate in /etc/idletime/resources.d."),
     # ---- devices, as their QEMU counts since it attached them
     Metric("idletime_device_info", "info", (*DEVICE, "class"),
            "Class of a device now; virt-idletime mark and unmark change it."),

@@ -39,9 +39,6 @@ _SCHEDULERS = {"idle": os.SCHED_IDLE, "other": os.SCHED_OTHER}
 _NEEDS = {GROUP: "let idletimed write below /sys/fs/cgroup (no ProtectControlGroups in its unit)"}
 _REMEDY = "give libvirtd its cgroup controllers (cgroup_controllers in qemu.conf), or restart the domain"
 
-_THROTTLES = ("soft-limit {} is not in force: of cgroup v2 libvirt makes memory.high of it, which slows a VM down even when "
-              "memory is free; remedy: take it out of the policy; what a VM may have at most is <memtune> in its XML")
-
 Values = Mapping[str, str]
 """By what is set: its value as text, "" is none."""
 
@@ -66,8 +63,9 @@ def wanted(policy: Policy | None, live: Element, group: bool = False) -> dict[st
             values[GROUP] = "1"
         if policy.cpu is CpuClass.IDLE and not live.xpath("./cputune/vcpusched | ./cputune/emulatorsched"):
             values[SCHEDULER] = "idle"
-    if policy is not None and policy.soft_limit_bytes is not None and not _unified():
-        values[SOFT_LIMIT] = str(policy.soft_limit_bytes // 1024)
+    if policy is not None and policy.memory is not None and policy.memory.high and policy.class_ is not Class.FOREGROUND \
+            and not _unified():  # of v2 libvirt would make memory.high of it, which throttles even where memory is free
+        values[SOFT_LIMIT] = str(policy.memory.high // 1024)
     return values
 
 
@@ -89,17 +87,15 @@ def bring(domain: Any, live: Element, policy: Policy | None, pid: int | None) ->
     before = {} if record is None else {str(name): str(value) for name, value in record.attrib.items()}
     idle = _group_file(pid)
     want = wanted(policy, live, idle is not None)
-    throttles = [_THROTTLES.format(policy.soft_limit_bytes)] if policy and policy.soft_limit_bytes and _unified() else []
     if not want and not before:
-        return throttles
+        return []
     now = {name: (live.findtext(path) or "").strip() for name, path in _PATHS.items()}
     now[SCHEDULER] = _scheduler_of(pid)
     now[GROUP] = idle.read_text().strip() if idle else ""
     to_set, kept = change(want, now, before)
     if kept != before:
         _keep(domain, kept)
-    found = [problem for name, value in to_set.items() if (problem := _try(domain, pid, name, value)) and name in want]
-    return throttles + found
+    return [problem for name, value in to_set.items() if (problem := _try(domain, pid, name, value)) and name in want]
 
 
 def _keep(domain: Any, kept: Values) -> None:

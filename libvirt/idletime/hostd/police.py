@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Stops background VMs as a whole while the foreground needs what they use, where their policy says so (paper 004).
+"""Stops background VMs as a whole, or limits them, while the foreground needs what they use, where their policy says so.
 
     facts      four times a second: usage.py
-    decision   police/suspend.py, for each VM
-    act        stopped.py: a record in the domain, then virDomainSuspend; virDomainResume, then no record
+    decision   police/suspend.py, for each VM (paper 004); police/windows.py, for each device (paper 003)
+    act        stopped.py: a record in the domain, then virDomainSuspend; virDomainResume, then no record. rates.py: limits
 
 Which VMs are meant, a look at a domain says (settle.py). One that came to nothing says nothing: its VM stays as it is. Whether
 it is stopped by us is read from the domain at each look, so that it does not matter who was restarted meanwhile, nor which act
@@ -17,15 +17,16 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..police import facts, suspend
 from ..police.look import Look
 from ..police.suspend import Act, Decision, Mode, Sample, State
-from . import stopped, usage
+from ..police.windows import Thresholds
+from . import rates, stopped, usage
 from .hands import Hands
-from .settings import Suspend
+from .settings import Rate, Suspend
 from .settle import Looked
 from .usage import Access, Seen
 
@@ -48,20 +49,23 @@ log = logging.getLogger("idletimed")
 @dataclass
 class Member:
     """A background VM, or one that was. meant: it is to be stopped when need be. recorded: its XML says that we stopped it, or
-    may say so. busy: an act is under way. acted: when the last one ended."""
+    may say so. limits: what its devices have, None is not known; limited: they are to have some when need be. busy: an act is
+    under way. acted: when the last one ended."""
 
     name: str
     accesses: tuple[Access, ...] = ()
     background: bool = True
     meant: bool = False
     recorded: bool = False
+    limited: bool = False
+    limits: dict[str, int] | None = field(default_factory=dict)
     state: State = State()
     busy: bool = False
     acted: float = 0.0
 
     @property
     def active(self) -> bool:
-        return self.meant or self.recorded
+        return self.meant or self.recorded or self.limited or self.limits != {}
 
 
 def met(state: State, seen: Seen, now: float) -> State | None:
@@ -79,11 +83,22 @@ def settings_of(said: Suspend) -> suspend.Settings:
                             suspend.Thresholds(cpu=said.cpu_percent / 100, device=said.device_percent / 100))
 
 
-class Police:
-    """connect: gives a thread its connection. root: where /proc and /sys are."""
+def release(connection: Any) -> tuple[list[str], list[str]]:
+    """Let all VMs of the host go on that idletimed stopped, and lift its limits: names, and what was not possible, in words.
+    Raises libvirtError."""
+    done, problems = stopped.release(connection)
+    lifted, more = rates.release(connection)
+    return sorted({*done, *lifted}), problems + more
 
-    def __init__(self, connect: Callable[[], Any], said: Suspend, root: str = "/") -> None:
-        self._connect, self._settings, self._files = connect, settings_of(said), Look(root)
+
+class Police:
+    """connect: gives a thread its connection. root: where /proc and /sys are. touch: has a domain looked at anew."""
+
+    def __init__(self, connect: Callable[[], Any], said: Suspend, root: str = "/", rate: Rate = Rate(),
+                 touch: Callable[[str], None] = lambda _uuid: None) -> None:
+        self._connect, self._settings, self._files, self._touch = connect, settings_of(said), Look(root), touch
+        self._thresholds = Thresholds(rate.high_kbytes * 1000, rate.low_kbytes * 1000, rate.limit_kbytes * 1000)
+        self._rates = rates.Rates(self._thresholds)
         self.members: dict[str, Member] = {}
         self._hands: Hands | None = None
         self._task: asyncio.Task[None] | None = None
@@ -108,9 +123,11 @@ class Police:
             if member is None:
                 member = self.members[uuid] = Member(looked.name)
             member.name, member.accesses, member.meant = looked.name, looked.accesses, looked.choice.suspend
-            member.background = looked.background
+            member.background, member.limited = looked.background, looked.choice.rate
         if member is not None:
             member.recorded = member.recorded or looked.stopped is not None
+            if looked.limited and not member.limits:
+                member.limits = None  # those of an earlier idletimed
             self._keep(uuid, member)
         self._begin()
 
@@ -139,7 +156,7 @@ class Police:
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(asyncio.gather(*self._acts, return_exceptions=True), PATIENCE_SECONDS)
         try:
-            done, problems = await asyncio.wait_for(self._hands.do(stopped.release), PATIENCE_SECONDS)
+            done, problems = await asyncio.wait_for(self._hands.do(release), PATIENCE_SECONDS)
         except Exception as error:  # whatever it is, we end; virsh resume, or the next idletimed, lets them go on
             done, problems = [], [f"what was stopped stays so: {error or type(error).__name__}; remedy: idletimed --release"]
         for name in done:
@@ -158,7 +175,7 @@ class Police:
             except Exception:  # whatever it is, the next look comes
                 log.exception("a fault of ours; going on")
             await asyncio.sleep(max(REST_SECONDS, began + PERIOD_SECONDS - time.monotonic()))
-        self._task, self._before, self._window = None, None, ()
+        self._task, self._before, self._window, self._rates = None, None, (), rates.Rates(self._thresholds)
 
     async def _look(self) -> None:
         assert self._hands is not None
@@ -173,9 +190,40 @@ class Police:
         self._said.pop("", None)
         self._add(found)
         now = time.monotonic()
+        self._limit(found, now)
         for uuid, member in list(self.members.items()):
-            if member.active and not member.busy and member.acted < began and uuid in found.vms:
+            if (member.meant or member.recorded) and not member.busy and member.acted < began and uuid in found.vms:
                 self._one(uuid, member, found.vms[uuid], now)
+
+    def _limit(self, found: usage.Usage, now: float) -> None:
+        """Limits that are not what they should be. Of who is not among the answers nothing is known."""
+        there = [uuid for uuid, one in self.members.items() if one.limited and uuid in found.vms]
+        want, said = self._rates.look(found.moved, now, there)
+        for text in said:
+            log.info("%s", text)
+        for uuid, member in self.members.items():
+            limits = {} if not member.limited else want.get(uuid, member.limits)
+            if limits is not None and limits != member.limits and not member.busy:
+                member.busy = True
+                task = asyncio.create_task(self._apply(uuid, member, limits))
+                self._acts.add(task)
+                task.add_done_callback(self._acts.discard)
+
+    async def _apply(self, uuid: str, member: Member, limits: dict[str, int]) -> None:
+        assert self._hands is not None
+        member.limits = limits
+        try:
+            await self._hands.do(rates.apply, uuid, limits)
+            self._said.pop(uuid, None)
+        except rates.OwnLimits as error:
+            self._complain(uuid, f"domain '{member.name}': {error}")
+        except Exception as error:
+            member.limits = None
+            self._complain(uuid, f"domain '{member.name}': limits did not come through: {error}")
+        member.busy = False
+        if self.members.get(uuid) is member:
+            self._keep(uuid, member)
+        self._touch(uuid)
 
     def _add(self, found: usage.Usage) -> None:
         if found.reading is None:

@@ -50,6 +50,15 @@ class Metrics:
 
 
 @dataclass(frozen=True)
+class Api:
+    """[api]: for programs such as Cockpit's page. socket: in the run directory. group: who may read, beside root, "" is
+    everybody. Only root changes anything."""
+
+    socket: bool = True
+    group: str = ""
+
+
+@dataclass(frozen=True)
 class Suspend:
     """[suspend]: when whole background VMs are stopped. rule: how a stopped one comes back, "eii" (by probes) or "ipd" (when
     the host is idle). cpu_percent, device_percent: below this share of the background there is contention; 0 is never."""
@@ -57,6 +66,27 @@ class Suspend:
     rule: str = "eii"
     cpu_percent: int = 85
     device_percent: int = 98
+
+
+@dataclass(frozen=True)
+class Rate:
+    """[rate]: when background VMs with enforce='rate' are limited, in KB a second (1,000 bytes): from when the foreground moves
+    more than high_kbytes on a device until it moves less than low_kbytes. limit_kbytes: for all background of the device."""
+
+    high_kbytes: int = 1000
+    low_kbytes: int = 500
+    limit_kbytes: int = 500
+
+
+@dataclass(frozen=True)
+class Memory:
+    """[memory]: when background VMs give memory back. reserve_percent: of the host's, which is to be available at least.
+    within_seconds: what balloons have not brought by then is taken by saving a VM. calm_seconds: after so long without a
+    shortage it goes back."""
+
+    reserve_percent: int = 5
+    within_seconds: int = 10
+    calm_seconds: int = 60
 
 
 @dataclass(frozen=True)
@@ -71,7 +101,10 @@ class Settings:
     resync_seconds: int = 300  # all domains are looked at again, were an event ever lost
     qmp: Qmp = Qmp()
     metrics: Metrics = Metrics()
+    api: Api = Api()
     suspend: Suspend = Suspend()
+    memory: Memory = Memory()
+    rate: Rate = Rate()
 
 
 _GONE = ("on-misfit", "on-uncompiled", "compile-on-define")
@@ -79,10 +112,12 @@ _GONE = ("on-misfit", "on-uncompiled", "compile-on-define")
 
 _SPANS = {"resync-seconds": (10, 86400), "qmp.look-seconds": (2, 86400),
           "metrics.look-seconds": (2, 3600), "metrics.port": (0, 65535),
+          "memory.reserve-percent": (0, 50), "memory.within-seconds": (1, 30), "memory.calm-seconds": (1, 3600),
+          "rate.high-kbytes": (1, 10**9), "rate.low-kbytes": (0, 10**9), "rate.limit-kbytes": (1, 10**9),
           "suspend.cpu-percent": (0, 100), "suspend.device-percent": (0, 100)}
 
 
-_TABLES: dict[str, type] = {"qmp": Qmp, "metrics": Metrics, "suspend": Suspend}
+_TABLES: dict[str, type] = {"qmp": Qmp, "metrics": Metrics, "api": Api, "suspend": Suspend, "memory": Memory, "rate": Rate}
 
 
 def load(file: Path = FILE) -> Settings:
@@ -102,6 +137,9 @@ def load(file: Path = FILE) -> Settings:
     _check_address(file, result.metrics.address)
     if result.suspend.rule not in (one.value for one in Rule):
         raise SettingsError(f"{file}: suspend.rule is '{result.suspend.rule}': use {' or '.join(one.value for one in Rule)}")
+    if result.rate.low_kbytes > result.rate.high_kbytes:
+        raise SettingsError(f"{file}: rate.low-kbytes is {result.rate.low_kbytes}: use at most rate.high-kbytes, "
+                            f"{result.rate.high_kbytes}")
     return result
 
 

@@ -31,7 +31,7 @@ from ..policy.model import Class, Control
 from ..policy.parse import find
 from ..qmp import DomainMonitor
 from ..xmltree import Element, read
-from . import act, arena, native, rights, stopped, usage, watched, wish
+from . import act, arena, native, rates, reclaim, rights, stopped, usage, watched, wish
 from .protocol import Wish
 from .settings import Settings
 
@@ -62,6 +62,11 @@ class Looked:
     background: bool = False  # as a whole
     accesses: tuple[usage.Access, ...] = ()  # of a background VM: what it shares
     stopped: stopped.Record | None = None  # it is in its XML that we stopped it
+    limited: frozenset[str] = frozenset()  # devices that have limits of ours, as its XML says
+    memory: int = 0  # bytes
+    balloon: bool = False
+    taken: reclaim.Record | None = None  # that we have taken memory of it
+    saved: reclaim.Record | None = None  # that we have saved it, and it is to be started again
 
 
 def settle(connection: Any, uuid: str, wanted: Wish | None, settings: Settings, known: rules.Rules) -> Looked | None:
@@ -69,12 +74,18 @@ def settle(connection: Any, uuid: str, wanted: Wish | None, settings: Settings, 
     try:
         domain = connection.lookupByUUIDString(uuid)
         if not domain.isActive():
-            return Looked(domain.name())
+            return Looked(domain.name(), saved=reclaim.saved_of(domain))
         return _Job(connection, domain, settings, known).settled(wanted)
     except libvirt.libvirtError as error:
         if error.get_error_code() in _GONE:
             return None
         raise
+
+
+def _bytes(root: Element, name: str) -> int:
+    """Of live XML, which has KiB."""
+    text = (root.findtext(name) or "").strip()
+    return int(text) * 1024 if text.isdecimal() else 0
 
 
 @dataclass
@@ -95,8 +106,11 @@ class _Job:
         root = None
         with self._noting():
             root = read(domains.xml_of(self.domain))
-            looked = replace(looked, stopped=stopped.of_domain(root), channel=channel_of(root) or None,
-                             pid=native.pid_of(name, self.settings.uri))
+            looked = replace(looked, stopped=stopped.of_domain(root), limited=rates.of_domain(root),
+                             channel=channel_of(root) or None,
+                             pid=native.pid_of(name, self.settings.uri), memory=_bytes(root, "memory"),
+                             balloon=root.find("./devices/memballoon[@model]") is not None
+                             and root.find("./devices/memballoon[@model='none']") is None, taken=reclaim.of_domain(root))
             looked = self._live(root, looked, wanted)
         if root is not None:
             self._tell(root, looked)
@@ -129,6 +143,11 @@ class _Job:
         told = replace(told, in_force=told.in_force and self.decision is not None)
         if self.choice is not None and decision.policy is not None:
             told = replace(told, enforced=self.choice.why, better=self.choice.remedy, suspends=self.choice.suspend)
+        if looked.background and decision.policy is not None and decision.policy.memory is not None:
+            given = max(0, looked.taken.bytes_ - _bytes(root, "currentMemory")) if looked.taken is not None else 0
+            told = replace(told, memory_given=given, memory_low=decision.policy.memory.low)
+        if self.choice is not None and self.choice.rate:
+            told = replace(told, limited=tuple(sorted(looked.limited)))
         if looked.stopped is not None and not looked.running:
             told = replace(told, stopped=looked.stopped.why)
         with self._noting():
@@ -158,8 +177,8 @@ class _Job:
             granted = self._bring(found.plan, granted, asked)
             self.choice = choice_of(policy, found.devices, found.plan, self.have is not None, granted.background)
             granted = replace(granted, plan=carried_out(self.choice, granted.plan))
-            if self.choice.suspend and act.STOCK in self.problems:
-                self.problems.remove(act.STOCK)  # it is stopped instead
+            if (self.choice.suspend or self.choice.rate) and act.STOCK in self.problems:
+                self.problems.remove(act.STOCK)  # it is stopped or limited instead
         looked = self._shared(looked, found, granted.background, host)
         part = watched.part(looked.name, looked.pid, found.devices, found.plan, self.have, host)
         return replace(looked, policy=policy, devices=there, grant=granted, wish=asked, part=part)
@@ -168,6 +187,8 @@ class _Job:
         """What of the host's use is a background VM's."""
         if found.policy is None or not (found.policy.class_ is Class.BACKGROUND or lowered):
             return looked
+        if found.policy.memory is not None:
+            reclaim.saved_of(self.domain)  # it was started meanwhile
         return replace(looked, background=True, accesses=usage.accesses(found.policy, found.devices, found.plan, host))
 
     def _arenas(self, root: Element, plan: Plan) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 import libvirt
 
 from .. import arena
-from ..facts import DISK, DeviceFacts, Plan
+from ..facts import DISK, INTERFACE, DeviceFacts, Plan
 from ..plan import said_of
 from ..police.facts import Reading, number
 from ..police.look import Look
@@ -64,11 +64,21 @@ class Seen:
 @dataclass(frozen=True)
 class Usage:
     """One look. reading: None where the kernel says nothing. unsure: accesses of a device that the kernel counted while
-    libvirt was asked: they may be of a background VM and not be among its own."""
+    libvirt was asked: they may be of a background VM and not be among its own.
+    moved: bytes of each device of the host, and of each background device on it, by "VM name"."""
 
     vms: Mapping[str, Seen]
     reading: Reading | None
     unsure: Mapping[str, int] = field(default_factory=dict)
+    moved: Mapping[str, Moved] = field(default_factory=dict)
+
+
+@dataclass
+class Moved:
+    """Bytes since the device is there."""
+
+    total: int
+    own: dict[str, int] = field(default_factory=dict)
 
 
 def accesses(policy: Policy, devices: Iterable[DeviceFacts], plan: Plan, host: Host) -> tuple[Access, ...]:
@@ -106,7 +116,7 @@ def look(connection: Any, vms: Mapping[str, Sequence[Access]], files: Look) -> U
     for uuid, one in counted.items():
         for access in vms[uuid]:
             shares.add(uuid, access, one)
-    return Usage(seen, Reading(now, cpus, cpu, shares.totals(), shares.known()), shares.unsure())
+    return Usage(seen, Reading(now, cpus, cpu, shares.totals(), shares.known()), shares.unsure(), shares.moved())
 
 
 def _stats(connection: Any, vms: Iterable[str]) -> Iterator[tuple[str, tuple[Any, dict[str, Any]]]]:
@@ -140,10 +150,16 @@ class _Shares:
         self._own: dict[str, dict[str, int]] = {}
         self._unknown: set[str] = set()
         self._rest: dict[str, int] = {}  # of arenas: what is foreground
+        self._moved: dict[str, Moved] = {}
 
     def count_again(self) -> None:
         """libvirt has answered."""
         self._whole = self._counted()
+        disks = self._files.disks()
+        for kind, name in self._kernel:
+            total = disks[name].bytes_ if name in disks else self._files.sent_bytes(name)
+            if total is not None:
+                self._moved[_key(kind, name)] = Moved(total)
 
     def _counted(self) -> dict[str, int]:
         disks = self._files.disks()
@@ -162,6 +178,8 @@ class _Shares:
         for name in access.host:
             if (key := _key(access.kind, name)) in self._whole:
                 self._note(key, uuid, max(count, size // self._largest(access.kind, name)), busy)
+            if key in self._moved:
+                self._moved[key].own[f"{uuid} {access.counted}"] = size
 
     def _note(self, key: str, uuid: str, count: int, busy: bool) -> None:
         own = self._own.setdefault(key, {})
@@ -182,6 +200,9 @@ class _Shares:
         """What background VMs did, by device."""
         return {key: own for key, own in self._own.items() if key not in self._unknown}
 
+    def moved(self) -> dict[str, Moved]:
+        return {key: one for key, one in self._moved.items() if key not in self._unknown}
+
     def totals(self) -> dict[str, int]:
         """What everybody did, by device."""
         whole = self._whole | {key: rest + sum(self._own[key].values()) for key, rest in self._rest.items()}
@@ -200,13 +221,19 @@ def _foreground(path: str) -> int | None:
         return None
 
 
+_COUNTERS = ((DISK, "block", ("rd.reqs", "wr.reqs"), ("rd.bytes", "wr.bytes")), (INTERFACE, "net", ("tx.pkts",), ("tx.bytes",)))
+"""Kind, its name in domstats, what its requests are, and its bytes: of an interface what the VM sent."""
+
+
+def counted(stats: Mapping[str, Any]) -> Iterator[tuple[str, str, int, int]]:
+    """All disks and interfaces of a VM: kind, name, requests, bytes. Pure."""
+    for kind, name, *sums in _COUNTERS:
+        for number_ in range(stats.get(f"{name}.count", 0)):
+            requests, size = (sum(int(stats.get(f"{name}.{number_}.{each}", 0)) for each in one) for one in sums)
+            yield kind, str(stats.get(f"{name}.{number_}.name", "")), requests, size
+
+
 def _count(access: Access, stats: Mapping[str, Any]) -> tuple[int, int]:
-    """Requests and bytes of a disk; packets and bytes that an interface of a VM sent."""
-    kind, what = ("block", ("rd.reqs", "wr.reqs", "rd.bytes", "wr.bytes")) if access.kind == DISK else \
-        ("net", ("tx.pkts", "tx.bytes"))
-    for number_ in range(stats.get(f"{kind}.count", 0)):
-        if stats.get(f"{kind}.{number_}.name") == access.counted:
-            values = [int(stats.get(f"{kind}.{number_}.{each}", 0)) for each in what]
-            half = len(values) // 2
-            return sum(values[:half]), sum(values[half:])
-    return 0, 0
+    """Requests and bytes of one of them."""
+    return next(((requests, size) for kind, name, requests, size in counted(stats)
+                 if (kind, name) == (access.kind, access.counted)), (0, 0))

@@ -34,6 +34,7 @@ SECONDS = 5.0
 _NOT_STOPPED = ("enforce='{}': a VM that no libvirt has started is not stopped, only held; remedy: write enforce='interval' in "
                 "rules.d, or run it with libvirt")
 
+_SCSI = re.compile(r"scsi-(hd|block|generic)")
 _BLK, _NET = re.compile(r"virtio-blk(-pci|-ccw|-device)?(-(non-)?transitional)?"), re.compile(
     r"virtio-net(-pci|-ccw|-device)?(-(non-)?transitional)?")
 _PARENTS = ("/machine/peripheral", "/machine/peripheral-anon")
@@ -106,7 +107,7 @@ def devices_of(monitor: Any) -> list[DeviceFacts]:
     nets = None
     found = []
     for path, type_ in _children(monitor):
-        if _BLK.fullmatch(type_):
+        if _BLK.fullmatch(type_) or (_SCSI.fullmatch(type_) and _is_virtio_scsi(monitor, path)):
             found.append(_disk(monitor, path, disks.get(path) or disks.get(_id(path)) or {}))
         elif _NET.fullmatch(type_):
             nets = _netdevs(monitor) if nets is None else nets
@@ -120,6 +121,12 @@ def _children(monitor: Monitor) -> Iterator[tuple[str, str]]:
             type_ = child["type"]
             if type_.startswith("child<"):
                 yield f"{parent}/{child['name']}", type_[len("child<"):-1]
+
+
+def _is_virtio_scsi(monitor: Any, path: str) -> bool:
+    """Is the controller of a SCSI disk one that is served? The bus is a child of it."""
+    bus = str(monitor.execute("qom-get", {"path": path, "property": "parent_bus"}))
+    return bool(monitor.execute("qom-get", {"path": bus.rpartition("/")[0], "property": "type"}) == "virtio-scsi-device")
 
 
 def _id(path: str) -> str:

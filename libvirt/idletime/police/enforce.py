@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Which policy holds a VM: enforce='interval', 'suspend' or 'auto', by what its devices allow; and why, in a sentence. Pure.
+"""Which policy holds a VM: enforce='interval', 'suspend', 'rate' or 'auto', by what its devices allow; and why, in words. Pure.
 
 User level serves pauses of seconds, intervals those of milliseconds. So `auto` is: an interval for what passes QEMU, suspension
 for what does not.
@@ -7,8 +7,11 @@ for what does not.
     its QEMU        devices that nobody holds     auto
     ours            none                          interval
     ours            some                          interval for those that can be held, and suspend
-    stock           any                           suspend, with rate windows on what libvirt can throttle
+    stock           any                           suspend
     any             none                          suspend: it has the processor only
+
+Rate windows are for who wants a background that goes on slowly beside the foreground, and can bear what that costs: no policy
+comes to them by itself.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ class Enforce(str, enum.Enum):
 
     INTERVAL = "interval"
     SUSPEND = "suspend"
+    RATE = "rate"
     AUTO = "auto"
 
 
@@ -61,7 +65,7 @@ class Choice:
 
     interval: bool
     suspend: bool
-    windows: bool
+    rate: bool
     why: str
     remedy: str = ""
 
@@ -70,7 +74,7 @@ def choose(enforce: Enforce, vm: Vm) -> Choice:
     """The policies of one VM. Whatever the policy asks for: nothing here stops a VM that is foreground."""
     if not vm.background:
         return Choice(False, False, False, "is foreground: nothing holds it")
-    return {Enforce.INTERVAL: _interval, Enforce.SUSPEND: _suspend, Enforce.AUTO: _auto}[enforce](vm)
+    return {Enforce.INTERVAL: _interval, Enforce.SUSPEND: _suspend, Enforce.RATE: _rate, Enforce.AUTO: _auto}[enforce](vm)
 
 
 def _held(vm: Vm) -> list[Device]:
@@ -83,9 +87,9 @@ def _not_held(vm: Vm) -> list[Device]:
     return [one for one in vm.devices if one not in held]
 
 
-def _throttled(devices: Sequence[Device]) -> bool:
-    """Whether libvirt's limits reach any: QEMU's own throttle for disks, tc for taps."""
-    return any(one.through in (Through.QEMU, Through.VHOST, Through.OTHER) for one in devices)
+def _throttled(devices: Sequence[Device]) -> list[Device]:
+    """What libvirt's limits reach: QEMU's own throttle for disks, tc for taps."""
+    return [one for one in devices if one.through in (Through.QEMU, Through.VHOST, Through.OTHER)]
 
 
 def _interval(vm: Vm) -> Choice:
@@ -108,6 +112,17 @@ def _suspend(vm: Vm) -> Choice:
                   "write enforce='auto': an interval wastes less where it can hold" if _held(vm) else "")
 
 
+def _rate(vm: Vm) -> Choice:
+    throttled = _throttled(vm.devices)
+    left = [one for one in vm.devices if one not in throttled]
+    if not throttled:
+        return Choice(False, False, False, "is held by nothing: enforce='rate', and it has no device that libvirt throttles",
+                      "write enforce='auto'")
+    but = f"; nothing limits {_named(left)}" if left else ""
+    return Choice(False, False, True, f"is limited on {_named(throttled)} while the foreground moves more than a rate "
+                                      f"(enforce='rate'){but}", "write enforce='auto': it is stopped for these" if left else "")
+
+
 def _auto(vm: Vm) -> Choice:
     held, left = _held(vm), _not_held(vm)
     if vm.ours and held and not left:
@@ -116,11 +131,11 @@ def _auto(vm: Vm) -> Choice:
         return Choice(False, True, False, "is stopped while the foreground needs the processor: it has no device to hold "
                                           "(enforce='auto')")
     if held:
-        return Choice(True, True, _throttled(left),
+        return Choice(True, True, False,
                       f"is held by the interval on {_named(held)}, and stopped while the foreground needs what nothing holds: "
                       f"{_named(left)} (enforce='auto')")
     why = "its QEMU is stock" if not vm.ours else f"nothing holds {_named(left)}"
-    return Choice(False, True, _throttled(left), f"is stopped while the foreground needs what it uses: {why} (enforce='auto')",
+    return Choice(False, True, False, f"is stopped while the foreground needs what it uses: {why} (enforce='auto')",
                   "" if vm.ours else "start it with Idletime's QEMU")
 
 

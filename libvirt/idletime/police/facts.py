@@ -65,38 +65,6 @@ def cpus(text: str) -> Cpus | None:
     return Cpus(count, busy / TICKS, (all_[3] + all_[4]) / TICKS)
 
 
-@dataclass(frozen=True)
-class Process:
-    """/proc/PID/stat. started: in ticks since the boot, tells a process from a later one of the same number."""
-
-    state: str
-    cpu_s: float
-    threads: int
-    started: int
-
-
-def process(text: str) -> Process | None:
-    """The name is in parentheses and may have any character, so fields are counted from the last one on."""
-    words = text.rpartition(")")[2].split()
-    values = [number(word) for word in words[1:]]
-    if len(values) < 19 or values[10] is None or values[11] is None or values[16] is None or values[18] is None:
-        return None
-    return Process(words[0], (values[10] + values[11]) / TICKS, values[16], values[18])
-
-
-@dataclass(frozen=True)
-class Scheduled:
-    """/proc/PID/schedstat of one thread: time on a processor, time in the queue for one."""
-
-    run_s: float
-    wait_s: float
-
-
-def scheduled(text: str) -> Scheduled | None:
-    values = _numbers(text.split())
-    return Scheduled(values[0] / 1e9, values[1] / 1e9) if len(values) >= 2 else None
-
-
 # ---- disks and links
 
 @dataclass(frozen=True)
@@ -143,25 +111,18 @@ def pressure(text: str) -> dict[str, Pressure]:
     return found
 
 
-def keyed(text: str) -> dict[str, int]:
-    """Lines of a key and a number: cpu.stat, memory.stat, memory.events, of both versions."""
-    return {row[0]: value for row in _rows(text) if len(row) == 2 and (value := number(row[1])) is not None}
-
-
 def meminfo(text: str) -> dict[str, int]:
     """In bytes: MemTotal, MemAvailable, SwapFree."""
     return {row[0].rstrip(":"): value * 1024 for row in _rows(text)
             if len(row) == 3 and row[2] == "kB" and (value := number(row[1])) is not None}
 
 
-def cgroups(text: str) -> dict[str, str]:
-    """Of /proc/PID/cgroup: the path by controller; of version 2 under "". A path that leaves the tree is left out."""
-    found = {}
+def cgroup(text: str) -> str:
+    """Of /proc/PID/cgroup: the path of version 2; "" where there is none, and of one that leaves the tree."""
     for line in text.splitlines()[:LINES]:
-        parts = line.split(":", 2)
-        if len(parts) == 3 and parts[2].startswith("/") and ".." not in parts[2].split("/"):
-            found.update({name.removeprefix("name="): parts[2] for name in parts[1].split(",")})
-    return found
+        if line.startswith("0::/") and ".." not in line.split("/"):
+            return line[3:]
+    return ""
 
 
 # ---- two looks

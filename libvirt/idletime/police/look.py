@@ -41,13 +41,6 @@ class Look:
     def cpus(self) -> facts.Cpus | None:
         return facts.cpus(self.text("/proc/stat") or "")
 
-    def process(self, pid: int) -> facts.Process | None:
-        return facts.process(self.text(f"/proc/{pid}/stat") or "")
-
-    def scheduled(self, pid: int, thread: int | None = None) -> facts.Scheduled | None:
-        """Of one thread; of the main one where none is named."""
-        return facts.scheduled(self.text(f"/proc/{pid}/task/{thread or pid}/schedstat") or "")
-
     def disks(self) -> dict[str, facts.Disk]:
         return facts.disks(self.text("/proc/diskstats") or "")
 
@@ -73,33 +66,12 @@ class Look:
         """Whether the host has cgroup v2 alone."""
         return self.text("/sys/fs/cgroup/cgroup.controllers") is not None
 
-    def cgroup_of(self, pid: int, controller: str) -> str | None:
-        """The folder of a domain's own group of "cpu" or "memory" below the root, of either version, by its QEMU's process."""
-        paths = facts.cgroups(self.text(f"/proc/{pid}/cgroup") or "")
-        if self.unified():
-            return f"/sys/fs/cgroup{_of_domain(paths[''])}" if "" in paths else None
-        return f"/sys/fs/cgroup/{controller}{_of_domain(paths[controller])}" if controller in paths else None
-
-    def cpu_seconds(self, folder: str) -> float | None:
-        """Processor seconds of a cgroup: usage_usec of version 2, cpuacct.usage in nanoseconds of version 1."""
-        of_two = facts.keyed(self.text(f"{folder}/cpu.stat") or "").get("usage_usec")
-        if of_two is not None:
-            return of_two / 1e6
-        of_one = facts.number(self.text(f"{folder}/cpuacct.usage"))
-        return None if of_one is None else of_one / 1e9
-
-    def memory_bytes(self, folder: str) -> int | None:
-        """What a cgroup has now, page cache included."""
-        of_two = facts.number(self.text(f"{folder}/memory.current"))
-        return facts.number(self.text(f"{folder}/memory.usage_in_bytes")) if of_two is None else of_two
-
-    def memory_stat(self, folder: str) -> dict[str, int]:
-        return facts.keyed(self.text(f"{folder}/memory.stat") or "")
-
-
-def _of_domain(path: str) -> str:
-    """Without the groups that libvirt makes for a domain's threads."""
-    return re.sub(r"(/libvirt)?/(emulator|vcpu[0-9]+|iothread[0-9]+)$", "", path).rstrip("/")
+    def group_of(self, pid: int) -> str | None:
+        """The group of version 2 that libvirt made for a domain, below the root of all, by its QEMU's process. None where there
+        is no such: a group that others share says nothing of the domain."""
+        path = facts.cgroup(self.text(f"/proc/{pid}/cgroup") or "")
+        own = re.sub(r"/libvirt/(emulator|vcpu[0-9]+|iothread[0-9]+)$", "", path)
+        return own if self.unified() and own != path else None
 
 
 def _all(descriptor: int) -> bytes:

@@ -2,20 +2,21 @@
 """Memory of background VMs: Low and High (paper 003, section 4), and how it is given back (dissertation, 7.2.3). Pure.
 
     background has      003, Fig. 4                          here
-    less than Low       foreground's old pages go first      memory.low = Low on the background's slice
-    more than High      background's pages go first          memory.low = memory - High on the foreground's
+    less than Low       foreground's old pages go first      cgroup v2: memory.low = Low of the background VM
+    more than High      background's pages go first          v2: memory.low = memory - High, shared by foreground VMs;
+                                                             v1: the soft limit of the background VM is High
     between             the kernel's own order               nothing
 
 That much the kernel does by itself. Where memory runs short, or a foreground VM is about to start, background VMs give back in
-steps down to their Low, by balloon or memory.reclaim; what is still missing after WITHIN_S is taken by saving VMs, one at a
-look. Sizes are bytes, times seconds of one monotonic clock.
+steps down to their Low, by balloon or memory.reclaim; what is still missing after within_s is taken by saving VMs, one at a
+look. Who was saved is started when there is room again. Sizes are bytes, times seconds of one monotonic clock.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 MIB = 1 << 20
 
@@ -30,86 +31,119 @@ CALM_S = 60.0
 """Without a shortage for so long, memory goes back to the VMs: else two VMs would exchange it with every burst."""
 
 PRESSED_PERCENT = 1.0
-"""PSI some, avg10, of the foreground: 1 % of its time waited for memory is what it can feel (003, Table 3: 0.8 %)."""
+"""PSI some, avg10, of a foreground VM: 1 % of its time waited for memory is what it can feel (003, Table 3: 0.8 %)."""
+
+ROOM = 1.25
+"""A saved VM starts where so many times its memory is free: else it would be saved again at once."""
 
 
-# ---- slices
+# ---- protection, by cgroups of version 2
 
 @dataclass(frozen=True)
-class Protection:
-    """memory.low of the two slices; no memory.high, which throttles even where memory is free."""
+class Group:
+    """The cgroup of a VM that its policy names, folder below the root of all. size: its memory. low None: it is foreground."""
 
-    foreground: int
-    background: int
-
-
-def protection(memory: int, low: int, high: int) -> Protection:
-    """For a host of so many bytes. low, high: of all background together. What exceeds the host is cut to it, and a High
-    below Low counts as Low."""
-    low = min(max(low, 0), memory)
-    return Protection(memory - min(max(high, low), memory), low)
+    folder: str
+    size: int
+    low: int | None = None
+    high: int | None = None
 
 
-class Victim(str, enum.Enum):
-    FOREGROUND = "foreground"
-    BACKGROUND = "background"
-    EITHER = "either"
+def protections(memory: int, groups: Sequence[Group]) -> dict[str, int]:
+    """memory.low of each folder, and of those above it: the kernel protects a group as far as its parent is. memory: what VMs
+    may have, all of them. No memory.high: it throttles even where memory is free."""
+    background = [one for one in groups if one.low is not None]
+    if not background:
+        return {}
+    high = sum(min(one.size, max(one.high or one.size, one.low or 0)) for one in background)
+    whole = sum(one.size for one in groups if one.low is None)
+    rest = max(0, memory - high)
+    found: dict[str, int] = {}
+    for one in groups:
+        low = min(one.size, rest * one.size // max(whole, 1)) if one.low is None else min(one.size, one.low)
+        found[one.folder] = low
+        for above in _above(one.folder):
+            found[above] = found.get(above, 0) + low
+    return found
 
 
-def victim(background: int, low: int, high: int) -> Victim:
-    """Whose pages go first (003, Fig. 4): the model that a plot of Fig. 5 is compared with."""
-    if background < low:
-        return Victim.FOREGROUND
-    return Victim.BACKGROUND if background > high else Victim.EITHER
+def _above(folder: str) -> Iterable[str]:
+    while (folder := folder.rpartition("/")[0]):
+        yield folder
 
 
 # ---- facts
 
 @dataclass(frozen=True)
 class Vm:
-    """A background VM. resident: of its QEMU. low: its minimum; high: beyond it goes first; None: not said, which is all.
-    largest: its memory. can_save: no device forbids it, and there is disk space for its pages."""
+    """A background VM. resident: of its QEMU. target: of its balloon. low: its minimum; high: beyond it goes first; None: not
+    said, which is all. was: what its balloon had before we took of it, None: nothing was taken. balloon: it has one, and runs.
+    reclaim: memory.reclaim is there (Linux 5.19, cgroup v2). can_save: it has a definition to come back to."""
 
     name: str
     resident: int
+    target: int
     low: int
-    high: int | None
-    largest: int
+    high: int | None = None
+    was: int | None = None
     balloon: bool = True
-    reclaim: bool = False  # memory.reclaim is there (Linux 5.19, cgroup v2), and swap or a page cache to reclaim to
+    reclaim: bool = False
     can_save: bool = True
 
     @property
+    def has(self) -> int:
+        """A guest that has not touched all of its memory has less than its balloon allows; QEMU itself needs some."""
+        return min(self.resident, self.target)
+
+    @property
     def spare(self) -> int:
-        return max(0, self.resident - self.low)
+        """What may still be asked of it."""
+        return max(0, self.has - self.low) if self.balloon or self.reclaim else 0
+
+    @property
+    def may_come(self) -> int:
+        """That, and what was asked and is not there yet: balloons lag."""
+        return max(0, self.resident - self.low) if self.balloon or self.reclaim else 0
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A VM that we saved, and what it had then."""
+
+    name: str
+    bytes_: int
 
 
 @dataclass(frozen=True)
 class Host:
     """available: MemAvailable. reserve: what is to be available. starting: of foreground VMs that are about to start. pressure:
-    PSI some avg10 of the foreground in percent, None: there is no PSI."""
+    PSI some avg10 of the foreground VM that has most, in percent; None: there is no PSI."""
 
     available: int
     reserve: int
     starting: int = 0
     pressure: float | None = None
 
+    @property
+    def free(self) -> int:
+        """Beyond what is to be available; below 0 it is missing."""
+        return self.available - self.reserve - self.starting
+
 
 def shortage(host: Host) -> int:
     """Bytes that background is to give back now. Pressure alone asks for one small step at each look: it says that something
     is missing, not how much."""
-    missing = host.starting + host.reserve - host.available
     pressed = SMALLEST_STEP if (host.pressure or 0.0) >= PRESSED_PERCENT else 0
-    return max(0, missing, pressed)
+    return max(0, -host.free, pressed)
 
 
 # ---- the decision
 
 class How(str, enum.Enum):
-    BALLOON = "balloon"        # setMemory: bytes is the target
-    RECLAIM = "reclaim"        # memory.reclaim: bytes is how much
-    SAVE = "save"              # managed save; it starts again when there is room
-    SHUT_DOWN = "shut-down"    # where it cannot be saved
+    BALLOON = "balloon"  # bytes is the target
+    RECLAIM = "reclaim"  # memory.reclaim: bytes is how much
+    SAVE = "save"        # managed save
+    START = "start"      # of one that was saved
 
 
 @dataclass(frozen=True)
@@ -122,7 +156,7 @@ class Act:
 
 @dataclass(frozen=True)
 class State:
-    """short_since_s: since when something is missing; calm_since_s: since when nothing is. leaving: VMs that were told to go,
+    """short_since_s: since when something is missing; calm_since_s: since when nothing is. leaving: VMs that are being saved,
     and are not asked again."""
 
     short_since_s: float | None = None
@@ -131,32 +165,37 @@ class State:
 
 
 @dataclass(frozen=True)
+class Settings:
+    within_s: float = WITHIN_S
+    calm_s: float = CALM_S
+    look_s: float = 1.0
+
+
+@dataclass(frozen=True)
 class Decision:
     state: State
     acts: tuple[Act, ...] = ()
 
 
-def decide(state: State, host: Host, vms: Sequence[Vm], now_s: float, look_s: float = 1.0,
-           within_s: float = WITHIN_S) -> Decision:
-    """What background VMs are to do about memory, at each look (every look_s). A VM is never asked below its Low, and none goes
-    while what is missing can still come in time."""
-    leaving = state.leaving & {vm.name for vm in vms}
-    staying = [vm for vm in vms if vm.name not in leaving]
+def decide(state: State, host: Host, vms: Sequence[Vm], now_s: float, settings: Settings = Settings(),
+           saved: Sequence[Saved] = ()) -> Decision:
+    """What background VMs are to do about memory, at each look. A VM is never asked below its Low, and none is saved while what
+    is missing can still come in time."""
+    state = replace(state, leaving=state.leaving & {vm.name for vm in vms})
     missing = shortage(host)
     if not missing:
-        return _calm(State(None, state.calm_since_s, leaving), staying, host, now_s)
+        return _calm(state, host, vms, saved, now_s, settings)
     since = now_s if state.short_since_s is None else state.short_since_s
-    coming = sum(vm.resident for vm in vms if vm.name in leaving)
-    left = max(0, missing - coming)
-    spare = sum(vm.spare for vm in staying if vm.balloon or vm.reclaim)
-    late = now_s - since >= within_s
+    staying = [vm for vm in vms if vm.name not in state.leaving]
+    coming = sum(vm.resident for vm in vms if vm.name in state.leaving)
+    late = now_s - since >= settings.within_s
     # Pressure alone sends nobody away: it may be the foreground's own.
-    hard = host.starting + host.reserve - host.available - coming
-    goes = _who_goes(staying, hard) if hard > 0 and (late or spare < hard) else None
-    acts = [_goes(goes, hard, late, within_s)] if goes else []
-    share = _step(left, since + within_s - now_s, look_s)
+    hard = -host.free - coming
+    goes = _who_goes(staying, hard) if hard > 0 and (late or sum(vm.may_come for vm in staying) < hard) else None
+    acts = [_save(goes, hard, late, settings.within_s)] if goes else []
+    share = _step(max(0, missing - coming), since + settings.within_s - now_s, settings.look_s)
     acts += _steps([vm for vm in staying if vm is not goes], share)
-    return Decision(State(since, None, leaving | ({goes.name} if goes else set())), tuple(acts))
+    return Decision(State(since, None, state.leaving | ({goes.name} if goes else set())), tuple(acts))
 
 
 def _step(left: int, seconds: float, look_s: float) -> int:
@@ -167,55 +206,50 @@ def _step(left: int, seconds: float, look_s: float) -> int:
 
 def _steps(vms: Sequence[Vm], need: int) -> list[Act]:
     """One step, first of VMs above their High (003, Fig. 4), then of all by what they can spare."""
-    acts: list[Act] = []
     given: dict[str, int] = {}
-    above = {vm.name: max(0, vm.resident - max(vm.high, vm.low)) for vm in vms if vm.high is not None}
+    above = {vm.name: max(0, vm.has - max(vm.high, vm.low)) for vm in vms if vm.high is not None}
     for limits in (above, {vm.name: vm.spare for vm in vms}):
         for vm in sorted(vms, key=lambda one: -limits.get(one.name, 0)):
-            room = min(limits.get(vm.name, 0), vm.spare, LARGEST_STEP) - given.get(vm.name, 0)
-            if room > 0 and need > 0 and (vm.balloon or vm.reclaim):
-                part = min(room, need)
+            part = min(limits.get(vm.name, 0), vm.spare, LARGEST_STEP, need + given.get(vm.name, 0)) - given.get(vm.name, 0)
+            if part > 0:
                 given[vm.name] = given.get(vm.name, 0) + part
                 need -= part
-    for vm in vms:
-        part = given.get(vm.name, 0)
-        if part:
-            acts.append(_give(vm, part))
-    return acts
+    return [_give(vm, given[vm.name]) for vm in vms if vm.name in given]
 
 
 def _give(vm: Vm, part: int) -> Act:
-    why = f"the foreground is short of memory: gives {part // MIB} of {vm.resident // MIB} MiB, its minimum is {vm.low // MIB}"
+    why = f"the foreground is short of memory: gives {part // MIB} of {vm.has // MIB} MiB, keeps {vm.low // MIB}"
     if vm.balloon:
-        return Act(vm.name, How.BALLOON, vm.resident - part, why)
+        return Act(vm.name, How.BALLOON, vm.has - part, why)
     return Act(vm.name, How.RECLAIM, part, why)
 
 
 def _who_goes(vms: Sequence[Vm], missing: int) -> Vm | None:
     """The smallest VM that suffices, else the largest: so that as few as possible go."""
-    enough = [vm for vm in vms if vm.resident >= missing]
+    can = [vm for vm in vms if vm.can_save]
+    enough = [vm for vm in can if vm.resident >= missing]
     if enough:
         return min(enough, key=lambda vm: (vm.resident, vm.name))
-    return max(vms, key=lambda vm: (vm.resident, vm.name)) if vms else None
+    return max(can, key=lambda vm: (vm.resident, vm.name)) if can else None
 
 
-def _goes(vm: Vm, missing: int, late: bool, within_s: float) -> Act:
-    cause = f"{within_s:g} s were not enough" if late else "all background's minima together leave too little"
-    how = How.SAVE if vm.can_save else How.SHUT_DOWN
-    return Act(vm.name, how, vm.resident, f"the foreground is short of {missing // MIB} MiB, and {cause}")
+def _save(vm: Vm, missing: int, late: bool, within_s: float) -> Act:
+    cause = f"{within_s:g} s were not enough to get it" if late else "the minima of the background leave too little"
+    return Act(vm.name, How.SAVE, vm.resident, f"the foreground is short of {missing // MIB} MiB, and {cause}")
 
 
-def _calm(state: State, vms: Sequence[Vm], host: Host, now_s: float) -> Decision:
-    """Nothing is missing: after a while VMs get back what is beyond the reserve, a step at a look."""
+def _calm(state: State, host: Host, vms: Sequence[Vm], saved: Sequence[Saved], now_s: float, settings: Settings) -> Decision:
+    """Nothing is missing: after a while saved VMs come back, then all get back what was taken and is free, a step at a look."""
     since = now_s if state.calm_since_s is None else state.calm_since_s
     state = State(None, since, state.leaving)
-    free = host.available - host.reserve - host.starting
-    below = [vm for vm in vms if vm.balloon and vm.resident < vm.largest]
-    if now_s - since < CALM_S or not below or free < 2 * SMALLEST_STEP:
+    if now_s - since < settings.calm_s:
         return Decision(state)
-    part = min(free // 2 // len(below), LARGEST_STEP)
+    words = f"nothing was short for {now_s - since:.0f} s"
+    fits = min((one for one in saved if one.bytes_ * ROOM <= host.free), key=lambda one: one.bytes_, default=None)
+    if fits is not None:  # the next one, when it is seen what this one takes
+        return Decision(replace(state, calm_since_s=now_s), (Act(fits.name, How.START, fits.bytes_, words),))
+    below = [vm for vm in vms if vm.balloon and vm.was is not None]
+    part = min(host.free // 2 // len(below), LARGEST_STEP) if below else 0
     if part < SMALLEST_STEP:
         return Decision(state)
-    return Decision(state, tuple(
-        Act(vm.name, How.BALLOON, min(vm.largest, vm.resident + part), f"no shortage for {now_s - since:.0f} s")
-        for vm in below))
+    return Decision(state, tuple(Act(vm.name, How.BALLOON, min(vm.was or 0, vm.target + part), words) for vm in below))

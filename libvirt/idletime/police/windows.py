@@ -1,166 +1,102 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Rate windows (paper 003, 5.1 and 5.2), for what passes no interval of ours: a stock QEMU behind libvirt's throttling. Pure.
+"""Rate windows (paper 003, 5.1): background is limited while the foreground moves more than a rate. Pure; libvirt throttles.
 
-    on or off  the foreground's rate over its window: on above High, off below Low
-    on         background gets at most limit = R_t / dilation of its own requests; Off lifts the limit
+    on or off  the foreground's bytes a second over the last 5 s: on above High, off below Low
+    on         all background of the device together gets at most Limit; off lifts it
 
-A window has the last 100 operations, and none older than 5 s. Readings of the paper where it contradicts itself: High, Low
-and R_t are 10, 5 and 5 % of what the device can do (1,000, 500 and 500 KB/s of its 10 MB/s: the figures decide, not the
-"10 %" that stands beside R_t); in front of equation 1 "if throttled" is read as "unless", as its own figures need.
-Rates are bytes a second, times seconds of one monotonic clock.
+The paper's window is the last 100 operations or 5 s. Ours is 5 s: a look sees all operations of a quarter of a second, which on
+a busy device are more than 100, and over 5 s it hardly matters that two counters are not read at the same time. The paper
+contradicts itself; the figures decide (1,000, 500 and 500 KB/s on its disk of 10 MB/s), not the "10 %" beside the limit. Its
+dilation (5.2), disk I/O of file I/O, is 1 here: what is limited are requests of the virtual device, not of a file system.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-OPERATIONS, SECONDS = 100, 5.0
+SECONDS = 5.0
 """003, 5.1."""
 
-LEAST_RATE = 64 * 1024
-"""Bytes a second. A guest below it seems to hang: its own timeouts are tens of seconds, and a request may be 1 MiB."""
+STEP = 0.2
+"""A limit is told anew when it differs by a fifth: each telling is a call to libvirt."""
 
 
 @dataclass(frozen=True)
-class Operation:
-    """Some requests that were looked at together. end_s: when the last ended; seconds: from the first's begin to there.
-    wire_bytes: what of it reached the device (5.2); None: all."""
+class Reading:
+    """Bytes that a device has moved since it is there, and of these those of each background device."""
 
-    end_s: float
-    seconds: float
-    bytes_: int
-    count: int = 1
-    wire_bytes: int | None = None
+    at_s: float
+    total: int
+    own: Mapping[str, int] = field(default_factory=dict)
 
 
-Window = tuple[Operation, ...]
+Window = tuple[Reading, ...]
 
 
-def add(window: Window, operation: Operation, now_s: float, operations: int = OPERATIONS, seconds: float = SECONDS) -> Window:
-    """The window with one more entry: of the last `operations` requests and the last `seconds` (003, 5.1). An entry of many
-    requests stays whole, so that where samples are coarse the window may be longer than 100, never empty."""
-    kept: list[Operation] = []
-    count = 0
-    for one in reversed((*window, operation)):
-        if one.end_s <= now_s - seconds or (kept and count + one.count > operations):
-            break
-        kept.append(one)
-        count += one.count
-    return tuple(reversed(kept))
+def add(window: Window, reading: Reading) -> Window:
+    """The window with one more reading, and the last one that is older than SECONDS. It begins anew where a counter did, or
+    where others are background: what these have moved before would be taken for somebody's now."""
+    if window and (reading.own.keys() != window[-1].own.keys() or reading.total < window[-1].total
+                   or any(reading.own[name] < count for name, count in window[-1].own.items())):
+        return (reading,)
+    found = (*window, reading)
+    while len(found) > 2 and found[1].at_s <= reading.at_s - SECONDS:
+        found = found[1:]
+    return found
 
 
-def rate(window: Iterable[Operation], now_s: float, seconds: float = SECONDS) -> float:
-    """B_w / T_w (003, 5.1): bytes a second from the begin of the oldest operation until now. A burst does not fill a window
-    that is younger than a second of it: it is taken over one second at least."""
-    recent = [one for one in window if one.end_s > now_s - seconds]
-    if not recent:
+def _seconds(window: Window) -> float:
+    """A burst does not fill a window that is younger than a second."""
+    return max(window[-1].at_s - window[0].at_s, 1.0)
+
+
+def foreground(window: Window) -> float:
+    """Bytes a second of all who are not background."""
+    if not window:
         return 0.0
-    begin = min(one.end_s - one.seconds for one in recent)
-    return sum(one.bytes_ for one in recent) / max(now_s - begin, 1.0)
+    rest = window[-1].total - sum(window[-1].own.values()) - window[0].total + sum(window[0].own.values())
+    return max(0.0, rest / _seconds(window))
 
-
-def dilation(window: Iterable[Operation]) -> float:
-    """Disk I/O of file I/O (003, 5.2), over the window; from 0.1 to 10, 1 where nothing is known. Below 0.1 a limit that is
-    ten times too high at the end of a run of hits would be no limit."""
-    known = [one for one in window if one.wire_bytes is not None]
-    asked, reached = sum(one.bytes_ for one in known), sum(one.wire_bytes or 0 for one in known)
-    return min(max(reached / asked, 0.1), 10.0) if asked else 1.0
-
-
-# ---- policing
 
 @dataclass(frozen=True)
 class Thresholds:
-    """Of one device, in bytes a second: high switches on, low off, limit is R_t."""
+    """In bytes a second: high switches on, low off, limit is R_t of the paper."""
 
-    high: float
-    low: float
-    limit: float
-
-    @classmethod
-    def of(cls, most: float) -> Thresholds:
-        """For a device that moves `most` bytes a second: 10, 5 and 5 % (003, 5.1, note 4 and Fig. 8)."""
-        return cls(most * 0.10, most * 0.05, most * 0.05)
-
-
-@dataclass(frozen=True)
-class State:
-    """on: policing. limit: bytes a second for all background of this device, None without a limit."""
-
-    on: bool = False
-    limit: int | None = None
+    high: int = 1_000_000
+    low: int = 500_000
+    limit: int = 500_000
 
 
 @dataclass(frozen=True)
 class Decision:
-    """changed: the limits are to be told to libvirt. why: in words, where policing begins or ends."""
+    """limits: bytes a second of each background device; None: no limits. why: in words, where that begins or ends."""
 
-    state: State
-    changed: bool = False
+    limits: Mapping[str, int] | None
     why: str = ""
 
 
-STEP = 0.2
-"""A limit is told anew when it differs by a fifth: each telling is two calls to libvirt for each device."""
+def decide(now: Mapping[str, int] | None, window: Window, thresholds: Thresholds) -> Decision:
+    """What holds for the background of one device. now: its limits so far."""
+    seen = foreground(window)
+    if not (seen > thresholds.high or (now is not None and seen >= thresholds.low)):
+        why = f"the foreground moves {_kb(seen)}, less than {_kb(thresholds.low)}" if now is not None else ""
+        return Decision(None, why)
+    want = _shares(thresholds.limit, window)
+    why = f"the foreground moves {_kb(seen)}, more than {_kb(thresholds.high)}" if now is None else ""
+    if now is not None and now.keys() == want.keys() and all(abs(want[name] - now[name]) < now[name] * STEP for name in want):
+        return Decision(now)
+    return Decision(want, why)
 
 
-def decide(state: State, foreground: Window, background: Window, thresholds: Thresholds, now_s: float) -> Decision:
-    """Look at one device (003, 5.1), say every 0.25 s."""
-    seen = rate(foreground, now_s)
-    on = seen > thresholds.high or (state.on and seen >= thresholds.low)
-    if not on:
-        why = f"foreground {_kb(seen)}, below {_kb(thresholds.low)}: no limits" if state.on else ""
-        return Decision(State(), state.limit is not None, why)
-    limit = max(int(thresholds.limit / dilation(background)), LEAST_RATE)
-    if state.on and state.limit is not None and abs(limit - state.limit) < state.limit * STEP:
-        return Decision(replace(state, on=True))
-    why = "" if state.on else f"foreground {_kb(seen)}, above {_kb(thresholds.high)}: background {_kb(limit)}"
-    return Decision(State(True, limit), True, why)
+def _shares(limit: int, window: Window) -> dict[str, int]:
+    """Half of the limit alike, half by what each has moved in the window: who has moved nothing may begin. Each has a byte: 0
+    is no limit to libvirt."""
+    moved = {name: count - window[0].own.get(name, count) for name, count in window[-1].own.items()}
+    whole = sum(moved.values())
+    parts = {name: (0.5 / len(moved) + 0.5 * one / whole) if whole else 1 / len(moved) for name, one in moved.items()}
+    return {name: max(1, int(limit * part)) for name, part in parts.items()}
 
 
 def _kb(bytes_a_second: float) -> str:
     return f"{bytes_a_second / 1000:.0f} KB/s"
-
-
-# ---- what the paper's own kernel module did: for the evaluation, and for those that issue requests themselves
-
-SHORTEST_S, LONGEST_S = 0.01, 0.5
-"""Sleeps: shorter ones are dropped, longer ones split (003, 5.1, without figures). A timer tick of its kernel was 10 ms."""
-
-
-def delays(window: Window, bytes_: int, now_s: float, limit: float, service_s: float = 0.0) -> tuple[float, ...]:
-    """How long an operation sleeps before it goes (003, equations 1 and 2), in seconds, in parts of at most LONGEST_S: one
-    piece of the operation follows each. service_s: how long it is expected to take."""
-    begin = min((one.end_s - one.seconds for one in window), default=now_s)
-    moved = sum(one.bytes_ for one in window) + bytes_
-    wait = moved / limit - (now_s + service_s - begin)
-    if wait < SHORTEST_S:
-        return ()
-    parts = int(wait / LONGEST_S) + 1
-    return (wait / parts,) * parts
-
-
-# ---- for libvirt
-
-def shares(limit: int, demand: dict[str, float]) -> dict[str, int]:
-    """The limit of one device among its background VMs, by what each moved in its window; who moved nothing gets a part as
-    the smallest did. Sums to the limit at most, but each VM has a byte: 0 is no limit to libvirt."""
-    if not demand:
-        return {}
-    least = min((one for one in demand.values() if one > 0), default=1.0)
-    wants = {name: one if one > 0 else least for name, one in demand.items()}
-    whole = sum(wants.values())
-    return {name: max(1, int(limit * one / whole)) for name, one in wants.items()}
-
-
-def block_tune(limit: int | None) -> dict[str, int]:
-    """For setBlockIoTune, in bytes a second. Bytes only: a limit of requests would not be the paper's. 0 lifts."""
-    return {"total_bytes_sec": limit or 0, "total_bytes_sec_max": 0}
-
-
-def bandwidth(limit: int | None) -> dict[str, int]:
-    """For setInterfaceParameters, which counts in KiB a second; outbound is what the guest sends. 0 lifts, so that a limit is
-    at least 1."""
-    average = max(1, limit // 1024) if limit else 0
-    return {"outbound.average": average, "outbound.peak": 0, "outbound.burst": 0}

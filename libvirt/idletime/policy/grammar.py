@@ -23,7 +23,7 @@ CHILDREN: Mapping[str, Mapping[str, Form]] = {
     "uplink": {"rate": units.RATE, "resource": units.RESOURCE},
     "guest": {"control": units.one_of("none", "demote")},
     "cpu": {"class": units.one_of("idle", "minimal")},
-    "memory": {"soft-limit": units.MEMORY},
+    "memory": {"low": units.MEMORY, "high": units.MEMORY},
 }
 
 # Attributes without which an element says nothing: one of each tuple must be there.
@@ -36,7 +36,13 @@ REQUIRED: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "uplink": (("rate",),),
     "guest": (("control",),),
     "cpu": (("class",),),
-    "memory": (("soft-limit",),),
+    "memory": (("low",),),
+}
+
+# Attributes of earlier versions: what to write instead.
+GONE: Mapping[tuple[str, str], str] = {
+    ("memory", "soft-limit"): "write high='{0}' for it, and low='...' for what the domain keeps at least: "
+                              "<memory low='...' high='{0}'/>",
 }
 
 # What tells several elements of one name apart; an element that is not here may stand once.

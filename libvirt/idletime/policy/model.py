@@ -53,6 +53,14 @@ class DevicePolicy:
 
 
 @dataclass(frozen=True)
+class Memory:
+    """Of a background VM, in bytes. low: what it keeps at least. high: beyond it its pages go first; None is not said."""
+
+    low: int
+    high: int | None = None
+
+
+@dataclass(frozen=True)
 class Policy:
     """The policy element.
 
@@ -66,7 +74,7 @@ class Policy:
     settings: Mapping[str | None, Mapping[str, int | bool]] = field(default_factory=dict)
     control: Control = Control.NONE
     cpu: CpuClass | None = None
-    soft_limit_bytes: int | None = None
+    memory: Memory | None = None
     enforce: Enforce = Enforce.INTERVAL
     line: int | None = None
 

@@ -12,8 +12,8 @@ from lxml import etree
 from ..errors import Finding, Kind, PolicyError, Severity
 from ..police.enforce import Enforce
 from ..xmltree import Element, read
-from .grammar import CHILDREN, KEYS, POLICY, REQUIRED, SETTINGS, SWITCHES
-from .model import AUTO, NAMESPACE, NONE, Class, Control, CpuClass, DevicePolicy, Policy
+from .grammar import CHILDREN, GONE, KEYS, POLICY, REQUIRED, SETTINGS, SWITCHES
+from .model import AUTO, NAMESPACE, NONE, Class, Control, CpuClass, DevicePolicy, Memory, Policy
 from .units import BadValue, Form
 
 _PREFIX = f"{{{NAMESPACE}}}"
@@ -130,6 +130,9 @@ class _Reader:
             if name == "interval" and "budget" in values and values.get("auto") != "yes":
                 self._say(element, f"budget='{element.get('budget')}' without auto='yes'",
                           "add auto='yes', or remove budget")
+            if name == "memory" and values.get("high") and values.get("low") and values["high"] < values["low"]:
+                self._say(element, f"high='{element.get('high')}' is less than low='{element.get('low')}'",
+                          "write a larger high, or a smaller low")
             if name not in ("disk", "interface") and values.get("resource") in (AUTO, NONE):
                 self._say(element, f"resource='{values['resource']}' names no resource",
                           "name one, or leave the attribute out: then it is for all of them")
@@ -142,6 +145,10 @@ class _Reader:
     def _attributes(self, element: Element, known: dict[str, Form] | Any) -> dict[str, Any]:
         values = {}
         for name, text in element.attrib.items():
+            gone = GONE.get((etree.QName(element).localname, name))
+            if gone is not None:
+                self._say(element, f"{name}='{text}' is not known any more", gone.format(text))
+                return {}
             if name not in known:
                 self._say(element, f"attribute '{etree.QName(name).localname}' is not known", _like(name, known))
                 continue
@@ -182,7 +189,7 @@ def _build(element: Element, own: dict[str, Any], children: list[Values]) -> Pol
         settings=_settings(children),
         control=Control(one.get("guest", {}).get("control", "none")),
         cpu=CpuClass(one["cpu"]["class"]) if "cpu" in one else None,
-        soft_limit_bytes=one.get("memory", {}).get("soft-limit"),
+        memory=Memory(one["memory"]["low"], one["memory"].get("high")) if "memory" in one else None,
         enforce=Enforce(own.get("enforce", Enforce.INTERVAL.value)),
         line=element.sourceline,
     )

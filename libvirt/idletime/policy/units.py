@@ -135,7 +135,7 @@ def _text(text: str) -> str:
 
 
 CLASS = one_of("foreground", "background", "guest")
-ENFORCE = one_of("interval", "suspend", "auto")
+ENFORCE = one_of("interval", "suspend", "rate", "auto")
 INTERVAL = number(0, HOUR_US, "a whole number of microseconds")
 BUDGET = Form(percent, "a whole number of percent from 0% to 1000%, such as 5%")
 DURATION = Form(duration_ms, "a time from 1ms to 60min with unit ms, s or min, such as 5s, or 'never'")

@@ -59,9 +59,9 @@ static bool expedites_held(uint32_t type, uint32_t ioprio,
     return false;
 }
 
-IdletimeBlkVerdict idletime_blk_classify(const VirtIOBlockReq *req,
-                                         IdletimeClass class,
-                                         IdletimePromotion *cause)
+IdletimeHoldVerdict idletime_blk_classify(const VirtIOBlockReq *req,
+                                          IdletimeClass class,
+                                          IdletimePromotion *cause)
 {
     VirtIODevice *vdev = VIRTIO_DEVICE(req->dev);
     struct virtio_blk_outhdr header;
@@ -69,14 +69,14 @@ IdletimeBlkVerdict idletime_blk_classify(const VirtIOBlockReq *req,
 
     /* Malformed: the stock path says so to the guest. */
     if (!peek_header(req, &header)) {
-        return IDLETIME_BLK_STOCK;
+        return IDLETIME_HOLD_STOCK;
     }
     type = virtio_ldl_p(vdev, &header.type);
     ioprio = virtio_ldl_p(vdev, &header.ioprio);
     if (class == IDLETIME_CLASS_GUEST &&
         (ioprio >> IOPRIO_CLASS_SHIFT) != IOPRIO_CLASS_IDLE) {
-        return expedites_held(type, ioprio, cause) ? IDLETIME_BLK_EXPEDITE :
-                                                     IDLETIME_BLK_STOCK;
+        return expedites_held(type, ioprio, cause) ? IDLETIME_HOLD_EXPEDITE :
+                                                     IDLETIME_HOLD_STOCK;
     }
-    return type_is_holdable(type) ? IDLETIME_BLK_HOLD : IDLETIME_BLK_PASS;
+    return type_is_holdable(type) ? IDLETIME_HOLD_HOLD : IDLETIME_HOLD_PASS;
 }

@@ -1,83 +1,121 @@
 /*
- * virtio-blk: a device that holds requests is stopped, drained and reset.
+ * virtio-blk: a device that holds requests is attached, stopped and reset.
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
- * Context: BQL, unless said otherwise.
+ * Context: BQL.
  */
 #include "qemu/osdep.h"
 #include "qemu/lockable.h"
 #include "qemu/main-loop.h"
+#include "hw/virtio/virtio-idletime.h"
 #include "system/block-backend.h"
 #include "virtio-blk-idletime-impl.h"
 
-/* ---- stop and cont */
+/* ---- what it is to the room */
 
-static void each_part(VirtIOBlkIdletime *it, void (*fn)(void *part))
+static bool blk_can_hold(IdletimeDevice *dev, IdletimeClass class,
+                         const char *queues, Error **errp)
 {
-    for (unsigned i = 0; i < it->dev.num_gates; i++) {
-        idletime_gate_run(it->part[i].gate, fn, &it->part[i]);
+    return idletime_virtio_can_hold(VIRTIO_DEVICE(dev->obj), class, queues,
+                                    errp);
+}
+
+static void blk_detached(IdletimeHolder *hold)
+{
+    VirtIOBlock *s = hold->opaque;
+
+    qatomic_set(&s->idletime, NULL);
+}
+
+static const IdletimeHoldOps blk_ops = {
+    .device = {
+        .kind = IDLETIME_KIND_DISK,
+        .can_hold = blk_can_hold,
+        .reclassified = idletime_hold_reclassified,
+    },
+    .issue = idletime_blk_issue,
+    .issue_piece = idletime_blk_issue_piece,
+    .finish = idletime_blk_finish,
+    .size = idletime_blk_size,
+    .park = idletime_blk_join_rq,
+    .detached = blk_detached,
+};
+
+/* ---- attach and detach */
+
+static bool blk_attach(Object *obj, const IdletimeConf *conf, Error **errp)
+{
+    VirtIOBlock *s = VIRTIO_BLK(obj);
+    const IdletimeHoldLayout layout = {
+        .qdev = DEVICE(s),
+        .opaque = s,
+        .blk = s->blk,
+        .block_bytes = s->conf.conf.logical_block_size,
+        .num_queues = s->conf.num_queues,
+        .ctx = s->vq_aio_context,
+        .ioeventfd = !s->ioeventfd_disabled,
+        .ring_limit = s->conf.queue_size / IDLETIME_RING_SHARE,
+        .park_lock = &s->rq_lock,
+    };
+    IdletimeHolder *hold = idletime_hold_attach(&layout, conf, &blk_ops, errp);
+
+    GLOBAL_STATE_CODE();
+    if (hold) {
+        qatomic_store_release(&s->idletime, hold);
     }
+    return hold;
 }
 
-/* Context: the part's thread. */
-static void part_park(void *opaque)
+static bool blk_detach(Object *obj, Error **errp)
 {
-    IdletimeBlkPart *part = opaque;
-    VirtIOBlockReq *req;
-    bool joined;
-
-    idletime_blk_assert_thread(part);
-    while ((req = QSIMPLEQ_FIRST(&part->held))) {
-        req->idletime.waited_ns = idletime_now_ns() - req->idletime.held_ns;
-        idletime_blk_list_remove(part, req);
-        joined = idletime_blk_join_rq(req);
-        assert(joined);
-    }
-    idletime_gate_rest(part->gate);
-    idletime_blk_leave(part);
+    idletime_hold_detach(VIRTIO_BLK(obj)->idletime);
+    return true;
 }
 
-static void set_parked(VirtIOBlock *s, bool parked)
+void idletime_blk_class_init(ObjectClass *klass)
 {
-    QEMU_LOCK_GUARD(&s->rq_lock);
-    qatomic_set(&s->idletime->parked, parked);
+    IdletimeAttachableClass *iac = IDLETIME_ATTACHABLE_CLASS(klass);
+
+    iac->ops = &blk_ops.device;
+    iac->attach = blk_attach;
+    iac->detach = blk_detach;
 }
+
+/* ---- stop and cont, drains, threads */
 
 void idletime_blk_park(VirtIOBlock *s)
 {
-    GLOBAL_STATE_CODE();
     if (s->idletime) {
-        set_parked(s, true);
-        each_part(s->idletime, part_park);
+        idletime_hold_park(s->idletime);
     }
 }
 
 void idletime_blk_unpark(VirtIOBlock *s)
 {
-    GLOBAL_STATE_CODE();
     if (s->idletime) {
-        set_parked(s, false);
+        idletime_hold_unpark(s->idletime);
     }
 }
 
-/* ---- drains */
-
 void idletime_blk_drain(VirtIOBlock *s, bool drained)
 {
-    VirtIOBlkIdletime *it = s->idletime;
+    if (s->idletime) {
+        idletime_hold_drain(s->idletime, drained);
+    }
+}
 
+void idletime_blk_serve(VirtIOBlock *s, bool ioeventfd)
+{
+    if (s->idletime) {
+        idletime_hold_serve(s->idletime, ioeventfd);
+    }
+}
+
+AioContext *idletime_blk_context(VirtIOBlock *s, unsigned queue)
+{
     GLOBAL_STATE_CODE();
-    if (!it) {
-        return;
-    }
-    if (drained) {
-        it->drained_since_ns = idletime_now_ns();
-    } else if (it->drained) {
-        it->dev.drained_ns += idletime_now_ns() - it->drained_since_ns;
-    }
-    qatomic_set(&it->drained, drained);
-    idletime_device_kick(&it->dev);
+    return idletime_queue_gate(&s->idletime->dev, queue)->ctx;
 }
 
 /* ---- resets */
@@ -96,9 +134,9 @@ static void drop_rq(VirtIOBlock *s)
 }
 
 /* A piece that is in service ends in s->rq, too. */
-void idletime_blk_drop_all(VirtIOBlock *s)
+static void drop_all(VirtIOBlock *s)
 {
-    idletime_blk_park(s);
+    idletime_hold_park(s->idletime);
     blk_drain(s->blk);
     drop_rq(s);
 }
@@ -109,7 +147,7 @@ void idletime_blk_reset(VirtIOBlock *s)
     if (!s->idletime) {
         return;
     }
-    idletime_blk_drop_all(s);
+    drop_all(s);
     /* Stopped, it stays parked until virtio_blk_dma_restart_cb(). */
     if (VIRTIO_DEVICE(s)->vm_running) {
         idletime_blk_unpark(s);
@@ -118,41 +156,20 @@ void idletime_blk_reset(VirtIOBlock *s)
 
 void idletime_blk_set_status(VirtIOBlock *s, uint8_t status)
 {
-    VirtIODevice *vdev = VIRTIO_DEVICE(s);
-
-    /* Some drivers submit before DRIVER_OK: it has to go, not to be absent. */
-    if (!(status & VIRTIO_CONFIG_S_DRIVER_OK) &&
-        ((vdev->status & VIRTIO_CONFIG_S_DRIVER_OK) ||
-         virtio_device_disabled(vdev))) {
+    if (idletime_virtio_driver_goes(VIRTIO_DEVICE(s), status)) {
         idletime_blk_reset(s);
     }
 }
 
-/* ---- threads */
-
-static void part_serve(IdletimeBlkPart *part, bool ioeventfd)
+void idletime_blk_unrealize(VirtIOBlock *s)
 {
-    idletime_gate_set_context(part->gate, ioeventfd ? part->ioeventfd_ctx :
-                                          qemu_get_aio_context());
-}
+    IdletimeHolder *hold = s->idletime;
 
-void idletime_blk_parts_serve(VirtIOBlkIdletime *it, bool ioeventfd)
-{
-    for (unsigned i = 0; i < it->dev.num_gates; i++) {
-        part_serve(&it->part[i], ioeventfd);
-    }
-}
-
-void idletime_blk_serve(VirtIOBlock *s, bool ioeventfd)
-{
     GLOBAL_STATE_CODE();
-    if (s->idletime) {
-        idletime_blk_parts_serve(s->idletime, ioeventfd);
+    if (!hold) {
+        return;
     }
-}
-
-AioContext *idletime_blk_context(VirtIOBlock *s, unsigned queue)
-{
-    GLOBAL_STATE_CODE();
-    return idletime_queue_gate(&s->idletime->dev, queue)->ctx;
+    drop_all(s);
+    qatomic_set(&s->idletime, NULL);
+    idletime_hold_free(hold);
 }

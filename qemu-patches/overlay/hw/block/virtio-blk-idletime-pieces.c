@@ -2,10 +2,6 @@
  * virtio-blk: large background requests, issued a piece at a time.
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
- *
- * A disk does not preempt, so a large request costs a foreground request that
- * arrives behind it all of its service time.  In pieces it costs one piece:
- * the gate is asked before each.
  */
 #include "qemu/osdep.h"
 #include "qemu/iov.h"
@@ -13,32 +9,19 @@
 #include "virtio-blk-idletime-impl.h"
 
 /* A large request on its way. */
-struct IdletimeBlkPieces {
-    IdletimeBlkPieceDone *done;
+typedef struct IdletimeBlkPieces {
+    IdletimePieces head;
     QEMUIOVector qiov;          /* of the piece in service */
-    uint64_t done_bytes;
-    uint64_t piece_bytes;
-    int ignored;                /* the first error that the policy ignores */
-    bool is_write;
-};
+} IdletimeBlkPieces;
 
-uint64_t idletime_blk_piece_limit(const VirtIOBlock *s)
+static IdletimeBlkPieces *pieces_of(const VirtIOBlockReq *req)
 {
-    uint64_t block = s->conf.conf.logical_block_size;
-    uint64_t limit = idletime_resource_get(s->idletime->dev.res,
-                                           IDLETIME_MAX_REQUEST_BYTES);
-
-    return MAX(QEMU_ALIGN_DOWN(limit, block), block);
+    return container_of(req->idletime.pieces, IdletimeBlkPieces, head);
 }
 
-uint64_t idletime_blk_pieces_left(const VirtIOBlockReq *req)
+static void pieces_free(VirtIOBlockReq *req)
 {
-    return req->qiov.size - req->idletime.pieces->done_bytes;
-}
-
-void idletime_blk_pieces_free(VirtIOBlockReq *req)
-{
-    g_free(req->idletime.pieces);
+    g_free(pieces_of(req));
     req->idletime.pieces = NULL;
 }
 
@@ -47,58 +30,58 @@ void idletime_blk_pieces_forget(VirtIOBlockReq *req)
     if (req->idletime.pieces) {
         iov_discard_undo(&req->inhdr_undo);
         iov_discard_undo(&req->outhdr_undo);
-        idletime_blk_pieces_free(req);
+        pieces_free(req);
     }
-}
-
-/* With rerror or werror=ignore the next piece is as good as any. */
-static bool is_ignored(const VirtIOBlockReq *req, int ret)
-{
-    return blk_get_error_action(req->dev->blk, !req->idletime.pieces->is_write,
-                                -ret) == BLOCK_ERROR_ACTION_IGNORE;
 }
 
 static void piece_complete(void *opaque, int ret)
 {
     VirtIOBlockReq *req = opaque;
-    IdletimeBlkPieces *pieces = req->idletime.pieces;
-    bool failed;
 
-    qemu_iovec_destroy(&pieces->qiov);
-    pieces->done_bytes += pieces->piece_bytes;
-    if (ret < 0 && !pieces->ignored && is_ignored(req, ret)) {
-        pieces->ignored = ret;
-    }
-    failed = ret < 0 && !pieces->ignored;
-    pieces->done(req, failed || !idletime_blk_pieces_left(req),
-                 pieces->ignored ?: ret);
+    qemu_iovec_destroy(&pieces_of(req)->qiov);
+    idletime_hold_piece_done(req->dev->idletime, &req->idletime, ret);
 }
 
-void idletime_blk_pieces_new(VirtIOBlockReq *req, bool is_write,
-                             IdletimeBlkPieceDone *done)
+void idletime_blk_finish(IdletimeHolder *hold, IdletimeReq *held, int ret)
 {
-    req->idletime.pieces = g_new0(IdletimeBlkPieces, 1);
-    req->idletime.pieces->is_write = is_write;
-    req->idletime.pieces->done = done;
+    VirtIOBlockReq *req = idletime_blk_req(held);
+
+    pieces_free(req);
+    virtio_blk_rw_complete(req, ret);
 }
 
-void idletime_blk_pieces_issue(VirtIOBlockReq *req, uint64_t bytes)
+void idletime_blk_issue_piece(IdletimeHolder *hold, IdletimeReq *held)
 {
-    IdletimeBlkPieces *pieces = req->idletime.pieces;
+    VirtIOBlockReq *req = idletime_blk_req(held);
+    IdletimeBlkPieces *pieces = pieces_of(req);
     VirtIOBlock *s = req->dev;
     int64_t offset = (req->sector_num << BDRV_SECTOR_BITS) +
-                     pieces->done_bytes;
+                     pieces->head.done_bytes;
     BdrvRequestFlags flags = blk_ram_registrar_ok(&s->blk_ram_registrar) ?
                              BDRV_REQ_REGISTERED_BUF : 0;
 
-    pieces->piece_bytes = bytes;
-    qemu_iovec_init_slice(&pieces->qiov, &req->qiov, pieces->done_bytes,
-                          bytes);
-    if (pieces->is_write) {
+    qemu_iovec_init_slice(&pieces->qiov, &req->qiov, pieces->head.done_bytes,
+                          pieces->head.piece_bytes);
+    if (pieces->head.is_write) {
         blk_aio_pwritev(s->blk, offset, &pieces->qiov, flags,
                         piece_complete, req);
     } else {
         blk_aio_preadv(s->blk, offset, &pieces->qiov, flags,
                        piece_complete, req);
     }
+}
+
+bool idletime_blk_split_slow(VirtIOBlockReq *req, bool is_write)
+{
+    IdletimeHolder *hold = req->dev->idletime;
+    IdletimeBlkPieces *pieces;
+
+    if (req->qiov.size <= idletime_hold_piece_limit(hold)) {
+        return false;
+    }
+    pieces = g_new0(IdletimeBlkPieces, 1);
+    pieces->head.total_bytes = req->qiov.size;
+    pieces->head.is_write = is_write;
+    idletime_hold_split(hold, &req->idletime, &pieces->head);
+    return true;
 }

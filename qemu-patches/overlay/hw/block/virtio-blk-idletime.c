@@ -3,129 +3,85 @@
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
- *   ring --pop--> hold?  --no----------------------------> stock path
- *                   |                                          ^
- *                  yes --> held list --gate says start--> release
- *                              ^                               |
- *                              +---- next piece of a large one-+
- *
  * A held request is raw: popped, its header looked at, nothing else.  When it
  * is released it takes the stock path from the beginning, so that it is
- * checked, accounted, merged and failed as any other.  While it is held it is
- * no request of the block layer, so a drain does not wait for it.
+ * checked, accounted, merged and failed as any other.
  *
- * There is one list for each thread that serves the device.  It belongs to
- * that thread (with no iothread: to the holder of the BQL), so there is no
- * lock; others reach it by a bottom half.
+ * Stopped, reset or migrated, a held request is one of s->rq: popped and not
+ * completed, which the stock code knows how to keep, send, restart and drop.
  */
 #include "qemu/osdep.h"
+#include "qemu/iov.h"
 #include "system/block-backend.h"
 #include "trace.h"
 #include "virtio-blk-idletime-impl.h"
 
 /* ---- a request comes */
 
-/* Returns true if the request has to wait for its turn. */
-static bool judge(IdletimeBlkPart *part, const VirtIOBlockReq *req,
-                  IdletimeClass class)
-{
-    IdletimePromotion cause = IDLETIME_PROMOTION_FLUSH;
-
-    switch (idletime_blk_classify(req, class, &cause)) {
-    case IDLETIME_BLK_HOLD:
-        return true;
-    case IDLETIME_BLK_PASS:
-        idletime_stat_add(&part->gate->stats.passed, 1);
-        return false;
-    case IDLETIME_BLK_EXPEDITE:
-        if (!idletime_blk_blocked(part->owner)) {
-            idletime_blk_expedite(part->owner, cause);
-        }
-        return false;
-    default:
-        return false;
-    }
-}
-
 bool idletime_blk_hold_slow(VirtIOBlockReq *req)
 {
     /* NULL: detached since the caller looked. */
-    VirtIOBlkIdletime *it = qatomic_rcu_read(&req->dev->idletime);
-    IdletimeClass class = it ? idletime_queue_class(&it->dev,
-                                                    idletime_blk_queue(req)) :
-                               IDLETIME_CLASS_FOREGROUND;
-    IdletimePromotion cause;
-    IdletimeBlkPart *part;
-    bool first;
+    IdletimeHolder *hold = qatomic_rcu_read(&req->dev->idletime);
+    unsigned queue = idletime_blk_queue(req);
+    IdletimeClass class = hold ? idletime_queue_class(&hold->dev, queue) :
+                                 IDLETIME_CLASS_FOREGROUND;
+    IdletimePromotion cause = IDLETIME_PROMOTION_FLUSH;
 
     /* Released ones take the stock path, through here once more. */
     if (likely(class == IDLETIME_CLASS_FOREGROUND) ||
-        req->idletime.state != IDLETIME_BLK_NONE) {
+        req->idletime.state != IDLETIME_REQ_NONE ||
+        !idletime_hold_judge(hold, queue,
+                             idletime_blk_classify(req, class, &cause),
+                             cause)) {
         return false;
     }
-    part = idletime_blk_part(req);
-    idletime_blk_assert_thread(part);
-    if (!judge(part, req, class)) {
-        return false;
-    }
-    trace_virtio_blk_idletime_hold(VIRTIO_DEVICE(req->dev), req,
-                                   idletime_blk_queue(req));
-    if (idletime_blk_join_rq(req)) {
-        return true;
-    }
-    first = QSIMPLEQ_EMPTY(&part->held);
-    idletime_blk_list_append(part, req);
-    if (first || idletime_blk_expedited(part, &cause)) {
-        idletime_blk_pump(part);
-    }
+    trace_virtio_blk_idletime_hold(VIRTIO_DEVICE(req->dev), req, queue);
+    return idletime_hold_put(hold, &req->idletime, queue);
+}
+
+/* ---- it leaves */
+
+/* For the books: the data behind the header, or before the status byte. */
+uint64_t idletime_blk_size(const IdletimeHolder *hold, const IdletimeReq *held)
+{
+    const VirtIOBlockReq *req = idletime_blk_req(held);
+    uint64_t out = iov_size(req->elem.out_sg, req->elem.out_num);
+    uint64_t in = iov_size(req->elem.in_sg, req->elem.in_num);
+
+    return MAX(out - MIN(out, sizeof(struct virtio_blk_outhdr)),
+               in - MIN(in, sizeof(struct virtio_blk_inhdr)));
+}
+
+void idletime_blk_issue(IdletimeHolder *hold, IdletimeReq *held)
+{
+    VirtIOBlockReq *req = idletime_blk_req(held);
+
+    req->next = NULL;
+    virtio_blk_submit_list(req);
+}
+
+/* Onto s->rq, as it was popped.  Context: rq_lock held. */
+bool idletime_blk_join_rq(IdletimeHolder *hold, IdletimeReq *held)
+{
+    VirtIOBlockReq *req = idletime_blk_req(held);
+
+    idletime_blk_pieces_forget(req);
+    req->mr_next = NULL;
+    req->next = req->dev->rq;
+    req->dev->rq = req;
     return true;
 }
 
-/* ---- a request ends */
+/* ---- in service */
 
-static void end_background(VirtIOBlockReq *req)
+void idletime_blk_begin_slow(VirtIOBlockReq *req, uint64_t bytes,
+                             int64_t now_ns)
 {
-    IdletimeBlkPart *part = idletime_blk_part(req);
-
-    idletime_blk_assert_thread(part);
-    idletime_gate_done(part->gate, &req->idletime.lease,
-                       !QSIMPLEQ_EMPTY(&part->held));
-    idletime_blk_pump(part);
-}
-
-static void end_foreground(VirtIOBlockReq *req, int64_t now_ns)
-{
-    IdletimeBlkPart *part = idletime_blk_part(req);
-
-    idletime_gate_end(part->gate, now_ns);
-    if (unlikely(qatomic_read(&part->owner->leaving))) {
-        idletime_blk_leave(part);
-    }
-}
-
-static void end_expedited(VirtIOBlockReq *req, bool seen, int64_t now_ns)
-{
-    IdletimeBlkPart *part = idletime_blk_part(req);
-
-    idletime_blk_assert_thread(part);
-    if (seen) {
-        idletime_gate_end(part->gate, now_ns);
-    }
-    part->expedited--;
-    idletime_blk_pump(part);
+    idletime_hold_begin(qatomic_rcu_read(&req->dev->idletime), &req->idletime,
+                        idletime_blk_queue(req), bytes, now_ns);
 }
 
 void idletime_blk_end_slow(VirtIOBlockReq *req, int64_t now_ns)
 {
-    uint8_t state = req->idletime.state;
-
-    req->idletime.state = IDLETIME_BLK_NONE;
-    if (state == IDLETIME_BLK_FOREGROUND) {
-        end_foreground(req, now_ns);
-    } else if (state == IDLETIME_BLK_EXPEDITED_FG ||
-               state == IDLETIME_BLK_EXPEDITED_UNSEEN) {
-        end_expedited(req, state == IDLETIME_BLK_EXPEDITED_FG, now_ns);
-    } else if (state == IDLETIME_BLK_BACKGROUND) {
-        end_background(req);
-    }
+    idletime_hold_end(req->dev->idletime, &req->idletime, now_ns);
 }

@@ -27,7 +27,9 @@ char *idletime_device_name(const IdletimeDevice *dev)
 /* virtio-blk-pci and friends carry the id; the device itself is their child */
 static DeviceState *device_with_id(DeviceState *qdev)
 {
-    DeviceState *parent = qdev->parent_bus ? qdev->parent_bus->parent : NULL;
+    bool has_proxy = object_dynamic_cast(OBJECT(qdev), "virtio-device");
+    DeviceState *parent = has_proxy && qdev->parent_bus ?
+                          qdev->parent_bus->parent : NULL;
 
     return !qdev->id && parent && parent->id ? parent : qdev;
 }

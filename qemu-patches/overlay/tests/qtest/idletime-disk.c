@@ -6,6 +6,7 @@
 #include "qemu/osdep.h"
 #include "qemu/units.h"
 #include "qapi/error.h"
+#include "qobject/qdict.h"
 #include "qobject/qjson.h"
 #include "hw/pci/pci_regs.h"
 #include "idletime-machine.h"
@@ -15,6 +16,8 @@
 #define POLL_US             500
 /* ACPI PCI hotplug of the machine "pc": eject the slots of a bit mask */
 #define PC_EJECT_PORT       0xae08
+/* Control and events. */
+#define SCSI_FIXED_QUEUES   2
 
 /* The allocator of this machine knows nothing of an adopted ring. */
 static void queue_free(TestDisk *d, QVirtQueue *vq)
@@ -33,6 +36,10 @@ void disk_forget(TestDisk *d)
             queue_free(d, d->vq[i]);
             d->vq[i] = NULL;
         }
+    }
+    if (d->ctrl.vq) {
+        queue_free(d, d->ctrl.vq);
+        d->ctrl.vq = NULL;
     }
     g_ptr_array_set_size(d->requests, 0);
     if (d->pci) {
@@ -63,10 +70,17 @@ void disk_init(TestDisk *d)
     qvirtio_start_device(&d->pci->vdev);
     qvirtio_set_features(&d->pci->vdev, features_of(d));
     for (unsigned i = 0; i < d->num_queues; i++) {
-        ring_setup(&d->ring[i], d->m->qts, &d->pci->vdev, &d->m->alloc, i);
+        ring_setup(&d->ring[i], d->m->qts, &d->pci->vdev, &d->m->alloc,
+                   i + (disks_are_scsi() ? SCSI_FIXED_QUEUES : 0));
         d->vq[i] = d->ring[i].vq;
     }
+    if (disks_are_scsi()) {
+        ring_setup(&d->ctrl, d->m->qts, &d->pci->vdev, &d->m->alloc, 0);
+    }
     qvirtio_set_driver_ok(&d->pci->vdev);
+    if (disks_are_scsi()) {
+        scsi_ready(d);
+    }
 }
 
 void disk_adopt(TestDisk *d, const TestDisk *from)
@@ -89,7 +103,7 @@ void disk_adopt(TestDisk *d, const TestDisk *from)
 }
 
 /* Its parts are deleted with events of their own, without an id. */
-static void await_deleted(TestDisk *d)
+static void await_deleted(TestDisk *d, const char *id)
 {
     bool found = false;
 
@@ -97,7 +111,7 @@ static void await_deleted(TestDisk *d)
         QDict *event = qtest_qmp_eventwait_ref(d->m->qts, "DEVICE_DELETED");
         QDict *data = qdict_get_qdict(event, "data");
 
-        found = g_strcmp0(qdict_get_try_str(data, "device"), d->id) == 0;
+        found = g_strcmp0(qdict_get_try_str(data, "device"), id) == 0;
         qobject_unref(event);
     }
 }
@@ -105,18 +119,20 @@ static void await_deleted(TestDisk *d)
 void disk_unplug_begin(TestDisk *d)
 {
     qtest_qmp_device_del_send(d->m->qts, d->id);
-    /* The guest lets go of it. */
-    qtest_outl(d->m->qts, PC_EJECT_PORT, 1 << d->slot);
+    if (!disks_are_scsi()) {
+        /* The guest lets go of it. */
+        qtest_outl(d->m->qts, PC_EJECT_PORT, 1 << d->slot);
+    }
 }
 
 void disk_unplug(TestDisk *d)
 {
     disk_unplug_begin(d);
-    await_deleted(d);
+    await_deleted(d, d->id);
     disk_forget(d);
 }
 
-void disk_plug(TestDisk *d, const char *options)
+static void blk_plug(TestDisk *d, const char *options)
 {
     g_autofree char *json =
         g_strdup_printf("{'id': '%s', 'drive': '%s', 'addr': '0x%x',"
@@ -131,6 +147,64 @@ void disk_plug(TestDisk *d, const char *options)
     qtest_qmp_device_add_qdict(d->m->qts, "virtio-blk-pci",
                                qobject_to(QDict, object));
     qobject_unref(object);
+}
+
+/* Another one with @options, which are the caller's. */
+static void scsi_replace_controller(TestDisk *d, QDict *options)
+{
+    g_autofree char *id = g_strdup_printf("%s-hba", d->id);
+    g_autofree char *addr = g_strdup_printf("0x%x", d->slot);
+
+    qtest_qmp_device_del_send(d->m->qts, id);
+    qtest_outl(d->m->qts, PC_EJECT_PORT, 1 << d->slot);
+    await_deleted(d, id);
+    qdict_put_str(options, "id", id);
+    qdict_put_str(options, "addr", addr);
+    qdict_put_bool(options, "ioeventfd", true);
+    qdict_put_int(options, "num_queues", d->num_queues);
+    if (d->form & RING_PACKED) {
+        qdict_put_bool(options, "packed", true);
+    }
+    qtest_qmp_device_add_qdict(d->m->qts, "virtio-scsi-pci", options);
+}
+
+/* What is not of the disk is of its controller. */
+static void scsi_plug(TestDisk *d, const char *options)
+{
+    g_autofree char *json = g_strdup_printf("{%s}", options);
+    g_autofree char *bus = g_strdup_printf("%s-hba.0", d->id);
+    QDict *disk = qobject_to(QDict, qobject_from_json(json, &error_abort));
+    QDict *controller = qdict_new();
+    const QDictEntry *e = qdict_first(disk);
+
+    while (e) {
+        const char *key = qdict_entry_key(e);
+        const QDictEntry *next = qdict_next(disk, e);
+
+        if (!g_str_has_prefix(key, "idletime")) {
+            qdict_put_obj(controller, key, qobject_ref(qdict_entry_value(e)));
+            qdict_del(disk, key);
+        }
+        e = next;
+    }
+    if (qdict_size(controller)) {
+        scsi_replace_controller(d, controller);
+    }
+    qdict_put_str(disk, "id", d->id);
+    qdict_put_str(disk, "drive", d->id);
+    qdict_put_str(disk, "bus", bus);
+    qtest_qmp_device_add_qdict(d->m->qts, "scsi-hd", disk);
+    qobject_unref(controller);
+    qobject_unref(disk);
+}
+
+void disk_plug(TestDisk *d, const char *options)
+{
+    if (disks_are_scsi()) {
+        scsi_plug(d, options);
+    } else {
+        blk_plug(d, options);
+    }
     disk_init(d);
 }
 
@@ -190,8 +264,8 @@ void disk_until_detached(TestDisk *d)
 static void qemu_io(TestDisk *d, const char *command)
 {
     g_autofree char *answer =
-        qtest_hmp(d->m->qts, "qemu-io -d /machine/peripheral/%s/virtio-backend"
-                  " \"%s\"", d->id, command);
+        qtest_hmp(d->m->qts, "qemu-io -d /machine/peripheral/%s%s \"%s\"",
+                  d->id, disks_are_scsi() ? "" : "/virtio-backend", command);
 
     g_assert_cmpstr(answer, ==, "");
 }

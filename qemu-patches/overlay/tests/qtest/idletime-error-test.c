@@ -157,8 +157,7 @@ static void assert_read(TestRequest *r, const ErrorCase *c, bool ok)
     g_autofree uint8_t *data = g_malloc(r->size);
     size_t from = ok ? 0 : 2 * PIECE_BYTES;
 
-    qtest_bufread(r->disk->m->qts, r->addr + sizeof(struct virtio_blk_outhdr),
-                  data, r->size);
+    qtest_bufread(r->disk->m->qts, request_data(r), data, r->size);
     for (size_t i = from; i < r->size && c->ending != REPORTED; i++) {
         g_assert_cmphex(data[i], ==, 0x33);
     }
@@ -306,6 +305,9 @@ int main(int argc, char **argv)
                         test_error_foreground);
     qtest_add_data_func("idletime/error/foreground-stop", "stop",
                         test_error_foreground);
-    qtest_add_func("idletime/error/many", test_many);
+    /* A SCSI disk says before it holds it that a request is out of range. */
+    if (!disks_are_scsi()) {
+        qtest_add_func("idletime/error/many", test_many);
+    }
     return g_test_run();
 }

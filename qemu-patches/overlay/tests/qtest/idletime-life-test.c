@@ -455,7 +455,10 @@ int main(int argc, char **argv)
     ring_test("idletime/stop/kick", test_kick_while_stopped);
     ring_test("idletime/stop/deadline", test_stop_deadline);
     ring_test("idletime/stop/half-way", test_stop_half_way);
-    ring_test("idletime/stop/any-layout", test_stop_any_layout);
+    /* Stock virtio-scsi wants headers in descriptors of their own. */
+    if (!disks_are_scsi()) {
+        ring_test("idletime/stop/any-layout", test_stop_any_layout);
+    }
     ring_data_test("idletime/reset/system", by_system, test_reset);
     ring_data_test("idletime/reset/system-stopped", by_system_stopped,
                         test_reset);

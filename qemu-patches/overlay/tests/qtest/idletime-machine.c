@@ -92,6 +92,28 @@ static void image_create(const char *path)
     close(fd);
 }
 
+static void scsi_args(TestDisk *d, const char *options)
+{
+    g_autofree char *controller = scsi_controller_options(options);
+    g_autofree char *disk = scsi_disk_options(options);
+
+    machine_args(d->m, "-device virtio-scsi-pci,id=%s-hba,addr=0x%x%s%s%s",
+                 d->id, d->slot, strstr(options, "ioeventfd=") ? "" :
+                                 ",ioeventfd=off",
+                 d->form & RING_PACKED ? ",packed=on" : "", controller);
+    machine_args(d->m, "-device scsi-hd,id=%s,drive=%s,bus=%s-hba.0%s",
+                 d->id, d->id, d->id, disk);
+}
+
+static void blk_args(TestDisk *d, const char *options)
+{
+    machine_args(d->m, "-device virtio-blk-pci,id=%s,drive=%s,addr=0x%x,"
+                 "ioeventfd=off%s%s%s%s", d->id, d->id, d->slot,
+                 d->form & RING_PACKED ? ",packed=on" : "",
+                 strstr(options, "num-queues=") ? "" : ",num-queues=1",
+                 *options ? "," : "", options);
+}
+
 TestDisk *machine_disk_on(TestMachine *m, const char *id,
                           const char *blockdev, const char *options)
 {
@@ -101,10 +123,11 @@ TestDisk *machine_disk_on(TestMachine *m, const char *id,
     d->num_queues = queues ? atoi(queues + strlen("num-queues=")) : 1;
     g_assert_cmpint(d->num_queues, <=, MAX_QUEUES);
     machine_args(m, "-blockdev %s,node-name=%s", blockdev, id);
-    machine_args(m, "-device virtio-blk-pci,id=%s,drive=%s,addr=0x%x,"
-                 "ioeventfd=off%s%s%s%s", id, id, d->slot,
-                 d->form & RING_PACKED ? ",packed=on" : "",
-                 queues ? "" : ",num-queues=1", *options ? "," : "", options);
+    if (disks_are_scsi()) {
+        scsi_args(d, options);
+    } else {
+        blk_args(d, options);
+    }
     return d;
 }
 

@@ -34,6 +34,13 @@
 #define RESOURCE            "r0"
 #define MAX_QUEUES          4
 
+/*
+ * What a disk is, as long as the process runs: virtio-blk, or with this
+ * variable set to "scsi" scsi-hd on a virtio-scsi-pci of its own.
+ */
+#define DISK_VARIABLE       "IDLETIME_DISK"
+bool disks_are_scsi(void);
+
 typedef struct TestMachine {
     QTestState *qts;
     QGuestAllocator alloc;
@@ -57,6 +64,7 @@ typedef struct TestDisk {
     QVirtioPCIDevice *pci;
     QVirtQueue *vq[MAX_QUEUES];     /* those of ring */
     TestRing ring[MAX_QUEUES];
+    TestRing ctrl;          /* SCSI: of task management; vq NULL: none */
     unsigned form;          /* RingForm */
     GPtrArray *requests;
     unsigned completed;
@@ -67,6 +75,7 @@ typedef struct TestRequest {
     TestRing *ring;
     uint64_t addr;          /* header, data, status in a row */
     size_t size;            /* of the data */
+    uint64_t tag;           /* SCSI */
     uint32_t head;
     bool done;
     unsigned order;         /* among the disk's completions, from 1 */
@@ -212,6 +221,36 @@ void disk_await(TestDisk *d, const char *member, int64_t value);
 #define assert_in_service(d, n) \
     g_assert_cmpint(disk_number(d, "in-service"), ==, n)
 
+/* ---- SCSI: what virtio-blk has no word for */
+
+/** scsi_controller_options, scsi_disk_options: those of each in @options */
+char *scsi_controller_options(const char *options);
+char *scsi_disk_options(const char *options);
+/** scsi_ready: unit attentions, of a reset say, are taken away. */
+void scsi_ready(TestDisk *d);
+/** scsi_header: command, @size bytes, response in guest memory */
+uint64_t scsi_header(TestDisk *d, uint64_t tag, const uint8_t *cdb,
+                     size_t cdb_size, uint8_t priority,
+                     const void *data, size_t size);
+/** scsi_submit: @written: the device writes the data */
+TestRequest *scsi_submit(TestDisk *d, unsigned queue, const uint8_t *cdb,
+                         size_t cdb_size, uint8_t priority, const void *data,
+                         size_t size, bool written);
+/** scsi_submit_as: what virtio-blk calls @type and @ioprio */
+TestRequest *scsi_submit_as(TestDisk *d, unsigned queue, uint32_t type,
+                            uint32_t ioprio, uint64_t sector,
+                            const void *data, size_t size);
+/* Of a command, with the standard size of its CDB. */
+#define SCSI_HEADER_BYTES       51
+#define SCSI_RESPONSE_BYTES     108
+
+/** scsi_response, scsi_status, scsi_sense: of one that is done */
+uint8_t scsi_response(TestRequest *r);
+uint8_t scsi_status(TestRequest *r);
+uint8_t scsi_sense_key(TestRequest *r);
+/** scsi_tmf: @subtype on @tag; returns the response, when it comes. */
+uint8_t scsi_tmf(TestDisk *d, uint32_t subtype, uint64_t tag);
+
 /* ---- requests */
 
 TestRequest *disk_submit(TestDisk *d, unsigned queue, uint32_t type,
@@ -244,6 +283,8 @@ uint8_t request_wait(TestRequest *r);
 /** request_ok: wait, and it must have succeeded. */
 void request_ok(TestRequest *r);
 bool request_holds(TestRequest *r, uint8_t value);
+/** request_data: where its data are in guest memory */
+uint64_t request_data(TestRequest *r);
 /** foreground: one read of @d, complete */
 void foreground(TestDisk *d);
 

@@ -143,6 +143,30 @@ static void test_two(void)
     done(&b);
 }
 
+/* Three that are found to have left at once have all given back a place. */
+static void test_three(void)
+{
+    Bench b = bench("max-inflight=4", ON "background");
+
+    one_in_service(&b);
+    for (int i = 3; i <= 4; i++) {
+        background(&b, i);
+        g_assert_cmpint(seen(&b), ==, i);
+    }
+    g_assert_cmpint(nic_number(b.nic, "in-service"), ==, 3);
+    uplink_drain();
+    await_none_in_service(&b);
+    /* There is room for four again. */
+    uplink_hold(FULL + 4);
+    for (int i = 5; i <= 9; i++) {
+        background(&b, i);
+        g_assert_cmpint(seen(&b), ==, i);
+    }
+    g_assert_cmpint(nic_number(b.nic, "in-service"), ==, 4);
+    uplink_drain();
+    done(&b);
+}
+
 /* Foreground meets the operator's send buffer. */
 static void test_foreground(void)
 {
@@ -289,6 +313,7 @@ int main(int argc, char **argv)
     }
     qtest_add_func("idletime/net-bound/one", test_one);
     qtest_add_func("idletime/net-bound/two", test_two);
+    qtest_add_func("idletime/net-bound/three", test_three);
     qtest_add_func("idletime/net-bound/foreground", test_foreground);
     qtest_add_func("idletime/net-bound/stall", test_stall);
     qtest_add_func("idletime/net-bound/unplug", test_unplug);

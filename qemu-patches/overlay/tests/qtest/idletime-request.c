@@ -7,6 +7,7 @@
 #include "qemu/bswap.h"
 #include "qemu/units.h"
 #include "idletime-machine.h"
+#include "standard-headers/linux/virtio_scsi.h"
 
 /* Real time; on a loaded machine a thread pool may take seconds. */
 #define WAIT_US             (15 * G_USEC_PER_SEC)
@@ -15,6 +16,11 @@
 #define STATUS_UNWRITTEN    0xff
 
 /* ---- submitting */
+
+uint64_t request_data(TestRequest *r)
+{
+    return r->addr + (disks_are_scsi() ? SCSI_HEADER_BYTES : HEADER_BYTES);
+}
 
 static bool device_writes(uint32_t type)
 {
@@ -72,9 +78,9 @@ TestRequest *disk_submit_parts(TestDisk *d, unsigned queue,
     return r;
 }
 
-TestRequest *disk_submit(TestDisk *d, unsigned queue, uint32_t type,
-                         uint32_t ioprio, uint64_t sector,
-                         const void *data, size_t size)
+static TestRequest *blk_submit(TestDisk *d, unsigned queue, uint32_t type,
+                               uint32_t ioprio, uint64_t sector,
+                               const void *data, size_t size)
 {
     uint64_t addr = disk_header(d, type, ioprio, sector, data, size);
     const TestPart part[] = {
@@ -88,6 +94,16 @@ TestRequest *disk_submit(TestDisk *d, unsigned queue, uint32_t type,
 
     r->size = size;
     return r;
+}
+
+TestRequest *disk_submit(TestDisk *d, unsigned queue, uint32_t type,
+                         uint32_t ioprio, uint64_t sector,
+                         const void *data, size_t size)
+{
+    if (disks_are_scsi()) {
+        return scsi_submit_as(d, queue, type, ioprio, sector, data, size);
+    }
+    return blk_submit(d, queue, type, ioprio, sector, data, size);
 }
 
 TestRequest *disk_read_as(TestDisk *d, uint32_t ioprio)
@@ -184,7 +200,11 @@ uint8_t request_wait(TestRequest *r)
         }
         g_usleep(POLL_US);
     }
-    return qtest_readb(r->disk->m->qts, r->addr + HEADER_BYTES + r->size);
+    if (disks_are_scsi()) {
+        return scsi_response(r) == VIRTIO_SCSI_S_OK && scsi_status(r) == 0 ?
+               VIRTIO_BLK_S_OK : VIRTIO_BLK_S_IOERR;
+    }
+    return qtest_readb(r->disk->m->qts, request_data(r) + r->size);
 }
 
 void request_ok(TestRequest *r)
@@ -197,7 +217,7 @@ bool request_holds(TestRequest *r, uint8_t value)
     g_autofree uint8_t *data = g_malloc(r->size);
     size_t i = 0;
 
-    qtest_bufread(r->disk->m->qts, r->addr + HEADER_BYTES, data, r->size);
+    qtest_bufread(r->disk->m->qts, request_data(r), data, r->size);
     while (i < r->size && data[i] == value) {
         i++;
     }

@@ -122,7 +122,8 @@ static void test_lost_at_cont(void)
     g_autofree char *log = g_strdup_printf("%s/log", dir);
     g_autofree char *args =
         g_strdup_printf("-name debug-threads=on -D %s"
-                        " -d trace:virtio_blk_idletime_hold", log);
+                        " -d trace:%s_idletime_hold", log,
+                        disks_are_scsi() ? "scsi" : "virtio_blk");
     int fd = full_pipe(log);
     TestDisk *fg, *bg;
     TestMachine *m = with_thread(args, &fg, &bg);

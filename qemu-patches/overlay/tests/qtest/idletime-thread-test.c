@@ -98,6 +98,26 @@ static void test_interval(const void *opaque)
     machine_free(m);
 }
 
+/* What each thread counts is the device's: one large request on each queue. */
+static void test_counts(const void *opaque)
+{
+    enum { SIZE = 64 * KiB, PIECE = 16 * KiB };
+    TestDisk *fg, *bg;
+    TestMachine *m = threads(opaque, "max-request-bytes=16384", &fg, &bg);
+    g_autofree uint8_t *data = g_malloc(SIZE);
+    unsigned queues = bg->num_queues;
+
+    memset(data, 0x5a, SIZE);
+    for (unsigned i = 0; i < queues; i++) {
+        request_ok(disk_submit(bg, i, VIRTIO_BLK_T_OUT, IOPRIO_NONE,
+                               i * (SIZE / SECTOR_BYTES), data, SIZE));
+    }
+    g_assert_cmpint(disk_number(bg, "pieces"), ==, queues * (SIZE / PIECE));
+    g_assert_cmpint(disk_number(bg, "background.bytes"), ==, queues * SIZE);
+    g_assert_true(disk_holds(bg, 0, queues * SIZE, 0x5a));
+    machine_free(m);
+}
+
 static void test_deadline(const void *opaque)
 {
     TestDisk *fg, *bg;
@@ -378,6 +398,7 @@ typedef struct ThreadTest {
 static const ThreadTest thread_test[] = {
     { "interval", test_interval },
     { "deadline", test_deadline },
+    { "counts", test_counts },
     { "pieces", test_pieces },
     { "stop", test_stop },
     { "stop-load", test_stop_load },

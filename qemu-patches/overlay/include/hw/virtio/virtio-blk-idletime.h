@@ -9,40 +9,10 @@
 #ifndef VIRTIO_BLK_IDLETIME_H
 #define VIRTIO_BLK_IDLETIME_H
 
-#include "idletime/device/attach.h"
+#include "idletime/hold/hold.h"
 
 struct VirtIOBlock;
 struct VirtIOBlockReq;
-typedef struct VirtIOBlkIdletime VirtIOBlkIdletime;
-typedef struct IdletimeBlkPieces IdletimeBlkPieces;
-
-/*
- * Where a request is.  A foreground one goes NONE, FOREGROUND, NONE; a
- * background one NONE, HELD, BACKGROUND, NONE (HELD again for each piece of a
- * large one).  A held one that leaves early goes on as EXPEDITED until it
- * begins.  One that began while the device was not attached stays NONE.
- */
-typedef enum IdletimeBlkState {
-    IDLETIME_BLK_NONE,          /* stock path, or not in service */
-    IDLETIME_BLK_FOREGROUND,    /* in service, on the foreground board */
-    IDLETIME_BLK_HELD,          /* on its part's list */
-    IDLETIME_BLK_BACKGROUND,    /* in service, with a lease */
-    IDLETIME_BLK_EXPEDITED,     /* leaves as foreground, within the cap */
-    IDLETIME_BLK_EXPEDITED_FG,  /* the same, in service */
-    IDLETIME_BLK_EXPEDITED_UNSEEN, /* the same, with no foreground slot */
-} IdletimeBlkState;
-
-/* Part of each VirtIOBlockReq. */
-typedef struct IdletimeBlkReq {
-    uint8_t state;              /* IdletimeBlkState */
-    int64_t held_ns;            /* when the guest submitted it */
-    /* In the order in which its part has held requests. */
-    uint64_t number;
-    /* How long it was held before the VM was stopped. */
-    int64_t waited_ns;
-    IdletimeLease lease;
-    IdletimeBlkPieces *pieces;  /* a large request being issued in pieces */
-} IdletimeBlkReq;
 
 /*
  * Slow paths; use the inline functions below.
@@ -123,7 +93,7 @@ AioContext *idletime_blk_context(struct VirtIOBlock *s, unsigned queue);
 /* No longer in service, for whatever reason.  Idempotent. */
 #define idletime_blk_end(_req)                                              \
     do {                                                                    \
-        if (unlikely((_req)->idletime.state != IDLETIME_BLK_NONE)) {        \
+        if (unlikely((_req)->idletime.state != IDLETIME_REQ_NONE)) {        \
             idletime_blk_end_slow((_req), idletime_now_ns());               \
         }                                                                   \
     } while (0)
@@ -131,7 +101,7 @@ AioContext *idletime_blk_context(struct VirtIOBlock *s, unsigned queue);
 /* The same right behind block_acct_done(), which has read the clock. */
 #define idletime_blk_end_accounted(_req)                                    \
     do {                                                                    \
-        if (unlikely((_req)->idletime.state != IDLETIME_BLK_NONE)) {        \
+        if (unlikely((_req)->idletime.state != IDLETIME_REQ_NONE)) {        \
             idletime_blk_end_slow((_req), blk_get_stats((_req)->dev->blk)-> \
                                           last_access_time_ns);             \
         }                                                                   \
@@ -140,14 +110,14 @@ AioContext *idletime_blk_context(struct VirtIOBlock *s, unsigned queue);
 /* As idletime_blk_end(), for background only: before accounting is done. */
 #define idletime_blk_end_background(_req)                                   \
     do {                                                                    \
-        if (unlikely((_req)->idletime.state == IDLETIME_BLK_BACKGROUND)) {  \
+        if (unlikely((_req)->idletime.state == IDLETIME_REQ_BACKGROUND)) {  \
             idletime_blk_end_slow((_req), 0);                               \
         }                                                                   \
     } while (0)
 
 /* Parsed; true: it is large background and is issued in pieces. */
 #define idletime_blk_split(_req, _is_write)                                 \
-    (unlikely((_req)->idletime.state == IDLETIME_BLK_BACKGROUND) &&         \
+    (unlikely((_req)->idletime.state == IDLETIME_REQ_BACKGROUND) &&         \
      idletime_blk_split_slow((_req), (_is_write)))
 
 /* Where requests of a queue that were stopped are processed. */

@@ -1,5 +1,5 @@
 /*
- * virtio-blk: held requests that do not wait for the gate.
+ * Idletime hold: held requests that do not wait for the gate.
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
@@ -15,7 +15,7 @@
  * Deadlines are the gate's; here is since when they are counted.
  */
 #include "qemu/osdep.h"
-#include "virtio-blk-idletime-impl.h"
+#include "hold-impl.h"
 
 /*
  * Class guest: a process of the same guest that is foreground may wait for a
@@ -30,10 +30,10 @@
  * next bottom half, so behind the request that is the reason: a commit block
  * would otherwise wait for all of it, and what is ordered before it is done.
  */
-void idletime_blk_expedite(VirtIOBlkIdletime *it, IdletimePromotion cause)
+void idletime_hold_expedite(IdletimeHolder *hold, IdletimePromotion cause)
 {
-    for (unsigned i = 0; i < it->dev.num_gates; i++) {
-        IdletimeBlkPart *part = &it->part[i];
+    for (unsigned i = 0; i < hold->dev.num_gates; i++) {
+        IdletimeHoldPart *part = &hold->part[i];
 
         if (qatomic_read(&part->gate->stats.held) ||
             qatomic_read(&part->gate->stats.in_service)) {
@@ -43,7 +43,7 @@ void idletime_blk_expedite(VirtIOBlkIdletime *it, IdletimePromotion cause)
     }
 }
 
-void idletime_blk_take_orders(IdletimeBlkPart *part)
+void idletime_hold_take_orders(IdletimeHoldPart *part)
 {
     int expedite = qatomic_xchg(&part->expedite, 0);
 
@@ -55,15 +55,15 @@ void idletime_blk_take_orders(IdletimeBlkPart *part)
 }
 
 /* Of a queue that foreground shares, with too many held; NULL: none. */
-static VirtIOBlockReq *first_of_full_ring(const IdletimeBlkPart *part)
+static IdletimeReq *first_of_full_ring(const IdletimeHoldPart *part)
 {
-    const VirtIOBlkIdletime *it = part->owner;
-    unsigned limit = idletime_blk_ring_limit(it);
-    VirtIOBlockReq *req;
+    const IdletimeHolder *hold = part->owner;
+    unsigned limit = hold->ring_limit;
+    IdletimeReq *req;
 
-    QSIMPLEQ_FOREACH(req, &part->held, held_next) {
-        if (it->queue_held[idletime_blk_queue(req)] > limit &&
-            idletime_blk_class(req) == IDLETIME_CLASS_GUEST) {
+    QTAILQ_FOREACH(req, &part->held, next) {
+        if (hold->queue_held[req->queue] > limit &&
+            idletime_hold_class(hold, req) == IDLETIME_CLASS_GUEST) {
             return req;
         }
     }
@@ -71,10 +71,10 @@ static VirtIOBlockReq *first_of_full_ring(const IdletimeBlkPart *part)
 }
 
 /* On a background device all may be held: then nobody looks for rings. */
-static bool ring_is_full(const IdletimeBlkPart *part)
+static bool ring_is_full(const IdletimeHoldPart *part)
 {
     const IdletimeDevice *dev = &part->owner->dev;
-    unsigned limit = idletime_blk_ring_limit(part->owner);
+    unsigned limit = part->owner->ring_limit;
 
     for (unsigned i = 0; part->full_queues && i < dev->num_queues; i++) {
         if (dev->gate[dev->queue_gate[i]] == part->gate &&
@@ -87,13 +87,14 @@ static bool ring_is_full(const IdletimeBlkPart *part)
 }
 
 /* Of those whose queue is foreground now; NULL: none. */
-static VirtIOBlockReq *first_reclassified(IdletimeBlkPart *part)
+static IdletimeReq *first_reclassified(IdletimeHoldPart *part)
 {
-    VirtIOBlockReq *req;
+    IdletimeReq *req;
 
     if (part->reclassified) {
-        QSIMPLEQ_FOREACH(req, &part->held, held_next) {
-            if (idletime_blk_class(req) == IDLETIME_CLASS_FOREGROUND) {
+        QTAILQ_FOREACH(req, &part->held, next) {
+            if (idletime_hold_class(part->owner, req) ==
+                IDLETIME_CLASS_FOREGROUND) {
                 return req;
             }
         }
@@ -102,17 +103,17 @@ static VirtIOBlockReq *first_reclassified(IdletimeBlkPart *part)
     return NULL;
 }
 
-VirtIOBlockReq *idletime_blk_expedited(IdletimeBlkPart *part,
-                                       IdletimePromotion *cause)
+IdletimeReq *idletime_hold_expedited(IdletimeHoldPart *part,
+                                     IdletimePromotion *cause)
 {
-    VirtIOBlockReq *head = QSIMPLEQ_FIRST(&part->held);
-    VirtIOBlockReq *req = first_reclassified(part);
+    IdletimeReq *head = QTAILQ_FIRST(&part->held);
+    IdletimeReq *req = first_reclassified(part);
 
     if (req) {
         *cause = IDLETIME_PROMOTION_CLASS_CHANGE;
         return req;
     }
-    if (head && head->idletime.number <= part->expedite_number) {
+    if (head && head->number <= part->expedite_number) {
         *cause = part->expedite_cause;
         return head;
     }
@@ -120,8 +121,8 @@ VirtIOBlockReq *idletime_blk_expedited(IdletimeBlkPart *part,
     return ring_is_full(part) ? first_of_full_ring(part) : NULL;
 }
 
-int64_t idletime_blk_due_since_ns(IdletimeBlkPart *part,
-                                  const VirtIOBlockReq *req)
+int64_t idletime_hold_due_since_ns(IdletimeHoldPart *part,
+                                   const IdletimeReq *req)
 {
     int64_t max_hold_ns = idletime_resource_get(part->gate->res,
                                                 IDLETIME_MAX_HOLD_MS) *
@@ -131,9 +132,10 @@ int64_t idletime_blk_due_since_ns(IdletimeBlkPart *part,
         part->head = req;
         part->head_since_ns = idletime_now_ns();
     }
-    if (!max_hold_ns || idletime_blk_class(req) != IDLETIME_CLASS_GUEST) {
-        return req->idletime.held_ns;
+    if (!max_hold_ns ||
+        idletime_hold_class(part->owner, req) != IDLETIME_CLASS_GUEST) {
+        return req->held_ns;
     }
-    return MIN(req->idletime.held_ns,
+    return MIN(req->held_ns,
                part->head_since_ns + GUEST_HEAD_NS - max_hold_ns);
 }

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// The page: resources, the timeline of one of them, virtual machines.
+
+import { useCallback, useEffect, useRef, useState } from "react";
+import { Alert, AlertActionCloseButton } from "@patternfly/react-core/dist/esm/components/Alert/index.js";
+import { Card, CardBody, CardHeader, CardTitle } from "@patternfly/react-core/dist/esm/components/Card/index.js";
+import { EmptyState, EmptyStateBody } from "@patternfly/react-core/dist/esm/components/EmptyState/index.js";
+import { Page, PageSection } from "@patternfly/react-core/dist/esm/components/Page/index.js";
+import { Title } from "@patternfly/react-core/dist/esm/components/Title/index.js";
+import { Stack, StackItem } from "@patternfly/react-core/dist/esm/layouts/Stack/index.js";
+
+import * as api from "./api";
+import type { Class, Host, Vm } from "./api";
+import { looked, settled } from "./model";
+import { PolicyEditor } from "./policy";
+import { Resources } from "./resources";
+import { Timeline } from "./timeline";
+import { Vms } from "./vms";
+
+const _ = cockpit.gettext;
+
+const POLL_MS = 1000;
+
+export const App = () => {
+    const { host, failure, again } = useHost();
+    const admin = useAdmin();
+    const [chosen, choose] = useState<string | null>(null);
+    const [pending, setPending] = useState<Record<string, string>>({});
+    const [edited, edit] = useState<Vm | null>(null);
+    const [refused, setRefused] = useState<{ title: string; says: string } | null>(null);
+
+    useEffect(() => {
+        const left = Object.entries(pending).filter(([uuid, wanted]) => host && !settled(host.vms.find(vm => vm.uuid === uuid), wanted));
+        if (left.length < Object.keys(pending).length)
+            setPending(Object.fromEntries(left));
+    }, [host, pending]);
+
+    async function setClass(vm: Vm, class_: Class | "") {
+        setRefused(null);
+        setPending(before => ({ ...before, [vm.uuid]: class_ }));
+        try {
+            await (class_ ? api.setClass(vm.uuid, class_) : api.removePolicy(vm.uuid));
+        } catch (error) {
+            const said = error as api.ApiError;
+            setPending(before => Object.fromEntries(Object.entries(before).filter(([uuid]) => uuid !== vm.uuid)));
+            setRefused({ title: cockpit.format(_("The class of $0 was not changed: $1"), vm.name, said.message),
+                         says: said.findings.map(each => `${each.message}; ${each.remedy}`).join(" ") || said.remedy });
+        }
+        again();
+    }
+
+    if (!host)
+        return <Nothing failure={failure} />;
+
+    const resource = looked(host, chosen);
+    return (
+        <Page isContentFilled className="no-masthead-sidebar">
+            <PageSection hasBodyWrapper={false} aria-label={_("Idle load")}>
+                <Stack hasGutter>
+                    <StackItem>
+                        <Title headingLevel="h1" size="2xl">{_("Idle load")}</Title>
+                        <p>{_("Background virtual machines use what foreground ones leave idle.")}</p>
+                    </StackItem>
+                    <StackItem aria-live="polite">
+                        {failure && <Alert isInline component="h2" variant="danger" title={_("idletimed does not answer; this is what it said last")}>
+                            {failure.message}</Alert>}
+                        {host.problems.map(each => <Alert key={each} isInline component="h2" variant="warning" title={each} />)}
+                        {admin === false && <Alert isInline component="h2" variant="info"
+                            title={_("Only administrators change classes: get administrative access in Cockpit's menu.")} />}
+                        {refused && <Alert isInline component="h2" variant="danger" title={refused.title}
+                            actionClose={<AlertActionCloseButton onClose={() => setRefused(null)} />}>{refused.says}</Alert>}
+                    </StackItem>
+                    <StackItem>
+                        <Card>
+                            <CardHeader><CardTitle component="h2">{_("Resources")}</CardTitle></CardHeader>
+                            <CardBody>
+                                {host.resources.length
+                                    ? <Resources resources={host.resources} chosen={resource} choose={choose} />
+                                    : <p>{_("None is used: make a virtual machine foreground or background.")}</p>}
+                            </CardBody>
+                        </Card>
+                    </StackItem>
+                    {resource && <StackItem>
+                        <Card id="timeline">
+                            <CardHeader>
+                                <CardTitle component="h2">{cockpit.format(_("The last ten seconds of $0"), resource)}</CardTitle>
+                            </CardHeader>
+                            <CardBody><Timeline resource={resource} /></CardBody>
+                        </Card>
+                    </StackItem>}
+                    <StackItem>
+                        <Card>
+                            <CardHeader><CardTitle component="h2">{_("Virtual machines")}</CardTitle></CardHeader>
+                            <CardBody>
+                                {host.vms.length
+                                    ? <Vms vms={host.vms} pending={pending} admin={admin === true} setClass={setClass} edit={edit} />
+                                    : <p>{_("There is none.")}</p>}
+                            </CardBody>
+                        </Card>
+                    </StackItem>
+                </Stack>
+            </PageSection>
+            {edited && <PolicyEditor vm={edited} close={saved => {
+                if (saved)
+                    again();
+                edit(null);
+            }} />}
+        </Page>
+    );
+};
+
+const Nothing = ({ failure }: { failure: api.ApiError | null }) => (
+    <Page isContentFilled className="no-masthead-sidebar">
+        <PageSection hasBodyWrapper={false} aria-label={_("Idle load")}>
+            {failure
+                ? <EmptyState titleText={_("idletimed does not answer")} headingLevel="h1" status="danger">
+                    <EmptyStateBody>
+                        {failure.gone ? _("Nobody listens at its socket. Start it: systemctl start idletimed") : failure.message}
+                    </EmptyStateBody>
+                </EmptyState>
+                : <EmptyState titleText={_("Idle load")} headingLevel="h1"><EmptyStateBody>{_("Asking idletimed…")}</EmptyStateBody></EmptyState>}
+        </PageSection>
+    </Page>
+);
+
+/** What idletimed says of the host, kept up to date while the page is seen. */
+function useHost() {
+    const [host, setHost] = useState<Host | null>(null);
+    const [failure, setFailure] = useState<api.ApiError | null>(null);
+    const look = useRef<() => void>(() => {});
+
+    useEffect(() => {
+        let timer = 0;
+        let asking = false;
+
+        async function ask() {
+            window.clearTimeout(timer);
+            if (!asking && !cockpit.hidden) {
+                asking = true;
+                try {
+                    setHost(await api.host());
+                    setFailure(null);
+                } catch (error) {
+                    setFailure(error as api.ApiError);
+                }
+                asking = false;
+            }
+            window.clearTimeout(timer);
+            timer = window.setTimeout(ask, POLL_MS);
+        }
+
+        const seen = () => void ask();
+        look.current = seen;
+        cockpit.addEventListener("visibilitychange", seen);
+        seen();
+        return () => {
+            window.clearTimeout(timer);
+            cockpit.removeEventListener("visibilitychange", seen);
+        };
+    }, []);
+
+    return { host, failure, again: useCallback(() => look.current(), []) };
+}
+
+/** Whether Cockpit has administrative access; null is not known yet. */
+function useAdmin(): boolean | null {
+    const [allowed, setAllowed] = useState<boolean | null>(null);
+    useEffect(() => {
+        const permission = cockpit.permission({ admin: true });
+        const changed = () => setAllowed(permission.allowed);
+        permission.addEventListener("changed", changed);
+        changed();
+        return () => permission.removeEventListener("changed", changed);
+    }, []);
+    return allowed;
+}
+

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""idletime-openstack: keeps what Placement knows of this host's spare time. Facts, a pure decision, an act, all anew each time.
+
+Nothing is kept but what was said last, so that the same reason is logged once. Placement that is not there, or refuses, is
+asked again at the next look; servers run and boot meanwhile as Placement knew it last, and those of other flavors as ever.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from . import gauge, settings
+from .gauge import Gauge, Resource
+from .placement import Conflict, Placement, PlacementError
+from .providers import Present, SetInventory, Step, prefix, steps, wanted
+
+log = logging.getLogger("idletime-openstack")
+
+ROUNDS = 3
+"""Make a provider, give it traits, give it its inventory."""
+
+
+class Agent:
+    """One compute node. read: gives the gauge."""
+
+    def __init__(self, placement: Placement, host: str, read: Callable[[], Gauge]) -> None:
+        self._placement, self._host, self._read = placement, host, read
+        self._said: dict[str, str] = {}
+        self._prepared = False
+
+    def look(self) -> list[Step]:
+        """Bring Placement to what the gauge says; what was done. Raises PlacementError."""
+        found = self._read()
+        self._say("gauge", found.problem)
+        if not self._prepared:
+            self._placement.prepare()
+            self._prepared = True
+        root = self._placement.root(self._host)
+        self._say("root", "" if root else f"Placement has no provider '{self._host}'; remedy: start nova-compute once, or set "
+                  "provider in [idletime] (openstack resource provider list)")
+        done: list[Step] = []
+        for _ in range(ROUNDS if root else 0):
+            there = self._placement.children(self._host, str(root))
+            todo = steps(wanted(self._host, str(root), found.resources or unknown(self._host, there, found)), there)
+            for step in todo:
+                self._placement.do(str(root), step)
+                self._log(step)
+            done += todo
+            if not todo:
+                break
+        return done
+
+    def try_look(self) -> bool:
+        """As look(); what goes wrong is logged once, and the next look comes."""
+        try:
+            self.look()
+            self._say("placement", "")
+            return True
+        except Conflict as error:
+            log.debug("%s", error)  # the next look sees what is there then
+        except PlacementError as error:
+            self._say("placement", str(error))
+        except Exception as error:  # whatever it is, the next look comes
+            self._say("placement", f"a fault of ours: {type(error).__name__}: {error}")
+        return False
+
+    def _say(self, what: str, problem: str) -> None:
+        if problem and self._said.get(what) != problem:
+            log.warning("%s", problem)
+        if not problem and self._said.get(what):
+            log.info("%s is well again", what)
+        self._said[what] = problem
+
+    def _log(self, step: Step) -> None:
+        if isinstance(step, SetInventory):
+            log.debug("%s: %s", step.class_, dict(step.inventory))
+        else:
+            log.info("%s", step)
+
+
+def unknown(host: str, there: Sequence[Present], found: Gauge) -> tuple[Resource, ...]:
+    """Without a gauge the providers stay, and nothing is free in them. A gauge without resources has none. Pure."""
+    if not found.problem:
+        return ()
+    return tuple(Resource(one.name.removeprefix(prefix(host)), "disk" if "CUSTOM_IDLETIME_DISK" in one.traits else "interface",
+                          False, None) for one in there)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit status: 0 ended by a signal or --once done, 1 --once failed, 2 wrong settings."""
+    logging.basicConfig(format="%(name)s: %(message)s", level=logging.INFO)
+    try:
+        conf = settings.load(sys.argv[1:] if arguments is None else arguments)
+        agent = Agent(Placement(settings.keystone(conf)), settings.provider(conf),
+                      lambda: gauge.read(Path(conf.idletime.gauge)))
+    except settings.SettingsError as error:
+        print(f"idletime-openstack: error: {error}", file=sys.stderr)
+        return 2
+    if conf.once:
+        return 0 if agent.try_look() else 1
+    ended = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ended.set())
+    while not ended.is_set():
+        agent.try_look()
+        ended.wait(conf.idletime.look_seconds)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

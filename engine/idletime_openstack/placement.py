@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Placement's API, as far as it is needed here. keystoneauth1 finds the endpoint, brings the token and tries again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from keystoneauth1 import adapter
+from keystoneauth1 import exceptions as ka
+
+from .providers import CLASSES, Make, Present, Remove, SetInventory, SetTraits, Step, prefix
+
+MICROVERSION = "placement 1.29"
+"""Nested providers in allocation candidates; reserved as high as total (1.26). Placement of Stein and later has it."""
+
+HEADERS = {"OpenStack-API-Version": MICROVERSION}
+_REMEDIES = {401: "correct the user and password in [placement]", 403: "give the user of [placement] the role admin or service",
+             404: "correct the endpoint of the service placement in Keystone, or endpoint_override",
+             406: "Placement of Stein or later is needed"}
+
+
+class PlacementError(Exception):
+    """The text says what was asked, what came, and the remedy."""
+
+
+class Conflict(PlacementError):
+    """Somebody else changed it meanwhile, or a server holds it: look again."""
+
+
+class Placement:
+    """keystone: has session, service_type, interface, region_name, endpoint_override."""
+
+    def __init__(self, keystone: adapter.Adapter) -> None:
+        self._keystone = keystone
+        self._named: frozenset[str] = frozenset()
+
+    def _ask(self, method: str, path: str, body: Any = None, fine: Sequence[int] = ()) -> Any:
+        """Raises PlacementError."""
+        what = f"{method} {path}"
+        try:
+            answer = self._keystone.request(path, method, headers=HEADERS, raise_exc=False,
+                                            **({} if body is None else {"json": body}))
+        except ka.ClientException as error:
+            raise PlacementError(f"{what}: {str(error).strip()}; remedy: does Placement run, and is [placement] right?") \
+                from error
+        if answer.status_code >= 400 and answer.status_code not in fine:
+            detail = _detail(answer)
+            kind = Conflict if answer.status_code == 409 else PlacementError
+            remedy = _REMEDIES.get(answer.status_code, "see the log of Placement")
+            raise kind(f"{what}: {answer.status_code} {detail}; remedy: {remedy}")
+        try:
+            return answer.json() if answer.content else None
+        except ValueError as error:
+            raise PlacementError(f"{what}: the answer is no JSON; remedy: is the endpoint Placement's?") from error
+
+    def prepare(self) -> None:
+        """The resource classes are there. They may be made at any time, by each host."""
+        for class_ in CLASSES:
+            self._ask("PUT", f"/resource_classes/{class_}")
+
+    def root(self, host: str) -> str | None:
+        """UUID of a compute node's provider; None: there is none of that name."""
+        found = self._providers(name=host)
+        return next((str(one["uuid"]) for one in found if one.get("parent_provider_uuid") is None), None)
+
+    def children(self, host: str, root: str) -> list[Present]:
+        """Ours of this compute node."""
+        return [self._present(one) for one in self._providers(in_tree=root) if one["name"].startswith(prefix(host))]
+
+    def _providers(self, **query: str) -> list[dict[str, Any]]:
+        return list(self._ask("GET", f"/resource_providers?{urlencode(query)}")["resource_providers"])
+
+    def _present(self, one: Mapping[str, Any]) -> Present:
+        uuid = str(one["uuid"])
+        inventories = self._ask("GET", f"/resource_providers/{uuid}/inventories")
+        traits = self._ask("GET", f"/resource_providers/{uuid}/traits")
+        used = self._ask("GET", f"/resource_providers/{uuid}/usages")
+        # The oldest generation: a change between these answers then is a conflict, and not lost.
+        generation = min(int(inventories["resource_provider_generation"]), int(traits["resource_provider_generation"]))
+        return Present(str(one["name"]), uuid, generation, inventories["inventories"], frozenset(traits["traits"]),
+                       {str(key): int(value) for key, value in used["usages"].items()})
+
+    def do(self, root: str, step: Step) -> None:
+        """Carry out one step. Raises PlacementError."""
+        match step:
+            case Make():
+                self._ask("POST", "/resource_providers", {"name": step.name, "uuid": step.uuid, "parent_provider_uuid": root})
+            case Remove():
+                self._ask("DELETE", f"/resource_providers/{step.uuid}", fine=(404,))
+            case SetInventory():
+                self._ask("PUT", f"/resource_providers/{step.uuid}/inventories",
+                          {"resource_provider_generation": step.generation, "inventories": {step.class_: dict(step.inventory)}})
+            case SetTraits():
+                for name in sorted(step.traits - self._named):
+                    self._ask("PUT", f"/traits/{quote(name)}")
+                self._named |= step.traits
+                self._ask("PUT", f"/resource_providers/{step.uuid}/traits",
+                          {"resource_provider_generation": step.generation, "traits": sorted(step.traits)})
+
+    def candidates(self, amounts: Mapping[str, int]) -> Mapping[str, Any]:
+        """provider_summaries of all hosts that have these amounts. One request, however many hosts."""
+        query = urlencode({"resources": ",".join(f"{class_}:{amount}" for class_, amount in sorted(amounts.items()))})
+        found = self._ask("GET", f"/allocation_candidates?{query}")["provider_summaries"]
+        return dict(found)
+
+
+def _detail(answer: Any) -> str:
+    try:
+        return " ".join(str(answer.json()["errors"][0]["detail"]).split())
+    except (ValueError, KeyError, IndexError, TypeError):
+        return str(answer.reason)

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Who leaves a host and who comes back: tables, and what holds in any fleet. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from idletime_openstack.eviction import Act, Host, Memory, Nowhere, Server, Settings, State, What, decide
+
+DEFAULT = Settings()
+A = Server("a", "h1", 0.2, 1000)
+B = Server("b", "h1", 0.2, 500)
+
+
+def played(spares, servers, settings=DEFAULT, step=60.0, others=()):
+    """Minutes of h1; what is done in each. Acts are carried out at once."""
+    memory, there, said = Memory(), {one.uuid: one for one in servers}, []
+    for minute, spare in enumerate(spares):
+        hosts = [Host("h1", spare), *others]
+        acts, memory, _ = decide(minute * step, hosts, list(there.values()), settings, memory)
+        for act in acts:
+            one = there[act.server]
+            state = {What.PAUSE: State.PAUSED, What.RESUME: State.RUNS}.get(act.what, one.state)
+            there[act.server] = replace(one, host=act.to or one.host, state=state)
+        said.append([f"{act.what.value} {act.server}" + (f" {act.to}" if act.to else "") for act in acts])
+    return said
+
+
+def test_the_example_at_the_head():
+    """Held 40: short from minute 1 on, acted on in minute 3; 44 is not over, as that wants 45."""
+    assert played([0.50, 0.30, 0.30, 0.44, 0.30], [A, B], others=[Host("h2", 0.9)])[:4] == [[], [], [], ["move b h2"]]
+
+
+def test_a_breath_is_no_reason():
+    assert played([0.5, 0.3, 0.5, 0.3, 0.5, 0.3], [A, B], others=[Host("h2", 0.9)]) == [[]] * 6
+
+
+def test_hysteresis():
+    """Once short, it is over only with a margin: 0.42 of 0.40 held is none."""
+    assert played([0.3, 0.42, 0.42], [A, B], others=[Host("h2", 0.9)])[2] == ["move b h2"]
+    assert played([0.3, 0.46, 0.42, 0.42], [A, B], others=[Host("h2", 0.9)]) == [[]] * 4
+
+
+def test_the_cheapest_that_fits_goes_to_who_has_most_free():
+    others = [Host("h2", 0.3), Host("h3", 0.6), Host("h4", None)]
+    assert played([0.3] * 3, [A, B], others=others)[2] == ["move b h3"]
+    big = replace(B, holds=0.7)
+    assert played([0.3] * 3, [A, big], others=others)[2] == ["move a h3"]
+
+
+def test_nowhere():
+    """Paused, and resumed after five minutes of room; or left."""
+    said = played([0.1] * 5 + [0.9] * 12, [A, B])
+    assert said == [[], [], ["pause b"], ["pause a"], *[[]] * 5, ["resume a"], ["resume b"], *[[]] * 6]
+    assert played([0.1] * 9, [A, B], replace(DEFAULT, nowhere=Nowhere.LEAVE)) == [[]] * 9
+
+
+def test_one_line_of_reason():
+    acts, memory, _ = decide(0, [Host("h1", 0.1), Host("h2", 0.8)], [A], DEFAULT, Memory())
+    acts, _, _ = decide(120, [Host("h1", 0.1), Host("h2", 0.8)], [A], DEFAULT, memory)
+    assert str(acts[0]) == ("move a to h2: h1 has 10% spare and holds 20%, for 120 s; the cheapest that fits elsewhere, "
+                            "h2 has 80% free")
+
+
+def test_a_budget():
+    """Disrupted as often as it may be today: nobody leaves, and that is said. Tomorrow it may."""
+    memory = Memory({"h1": 0.0}, {}, {"a": (1.0,) * DEFAULT.budget})
+    acts, _, notes = decide(500, [Host("h1", 0.0), Host("h2", 0.9)], [A], DEFAULT, memory)
+    assert not acts and "nobody leaves" in notes[0]
+    acts, _, _ = decide(90_000, [Host("h1", 0.0), Host("h2", 0.9)], [A], DEFAULT, memory)
+    assert [act.what for act in acts] == [What.MOVE]
+
+
+def test_a_rate_over_all_hosts():
+    """20 hosts are short at once: ten acts a minute, those that wait longest first."""
+    hosts = [Host(f"h{n:02}", 0.0) for n in range(20)]
+    servers = [Server(f"s{n:02}", f"h{n:02}", 0.2, 1) for n in range(20)]
+    memory = Memory({one.name: 0.0 for one in hosts}, {}, {}, 10.0, 1000.0)
+    acts, memory, notes = decide(1000, hosts, servers, DEFAULT, memory)
+    assert len(acts) == 10 and len(notes) == 10 and "later" in notes[0]
+    acts, _, _ = decide(1060, hosts, servers[10:], DEFAULT, memory)
+    assert len(acts) == 10
+
+
+def test_who_is_busy_is_waited_for():
+    assert played([0.1] * 6, [replace(A, state=State.BUSY), B], others=[Host("h2", 0.9)]) == [[]] * 6
+
+
+def test_an_unknown_gauge_moves_nobody():
+    assert played([None] * 9, [A, B], others=[Host("h2", 0.9)]) == [[]] * 9
+    assert played([0.1] * 3, [A], replace(DEFAULT, nowhere=Nowhere.LEAVE), others=[Host("h2", None)]) == [[]] * 3
+
+
+def test_a_paused_one_goes_where_there_is_room():
+    """h1 stays short of B; h2 has had room for five minutes."""
+    paused = replace(A, state=State.PAUSED)
+    memory = Memory({"h1": 0.0}, {"h2": 0.0}, {"b": (9000.0,) * DEFAULT.budget})
+    acts, _, _ = decide(10_000, [Host("h1", 0.1), Host("h2", 0.9)], [paused, B], DEFAULT, memory)
+    assert [(act.what, act.server, act.to) for act in acts] == [(What.MOVE, "a", "h2")]
+
+
+share = st.one_of(st.none(), st.floats(0, 1))
+
+
+@hypothesis_settings(deadline=None)
+@given(st.lists(st.lists(share, min_size=4, max_size=4), min_size=1, max_size=25), st.lists(st.tuples(
+    st.integers(0, 3), st.floats(0.01, 0.6), st.integers(1, 9), st.sampled_from(list(State))), max_size=12))
+def test_in_any_fleet(days, given):
+    """Nobody is sent where there is no room or to himself; no budget is exceeded; who is busy is left alone."""
+    servers = {f"s{n}": Server(f"s{n}", f"h{host}", holds, cost, state) for n, (host, holds, cost, state) in enumerate(given)}
+    memory, disrupted = Memory(), dict.fromkeys(servers, 0)
+    for minute, spares in enumerate(days):
+        hosts = [Host(f"h{n}", spare) for n, spare in enumerate(spares)]
+        acts, memory, _ = decide(minute * 60.0, hosts, list(servers.values()), DEFAULT, memory)
+        assert len(acts) <= max(1, DEFAULT.acts_per_minute) and len({act.server for act in acts}) == len(acts)
+        for act in acts:
+            _carry_out(act, servers, disrupted)
+        for act in acts:
+            if act.to:
+                held = sum(one.holds for one in servers.values() if one.host == act.to and
+                           (one.state is not State.PAUSED or one.uuid == act.server))
+                assert held <= spares[int(act.to[1:])] + 1e-6
+    assert all(count <= DEFAULT.budget for count in disrupted.values())
+
+
+def _carry_out(act: Act, servers: dict[str, Server], disrupted: dict[str, int]) -> None:
+    one = servers[act.server]
+    assert one.state is not State.BUSY and act.why and "\n" not in act.why
+    disrupted[act.server] += one.state is State.RUNS
+    if act.what is What.MOVE:
+        assert act.to not in ("", one.host)
+        servers[act.server] = replace(one, host=act.to)
+    else:
+        assert (act.what is What.PAUSE) == (one.state is State.RUNS)
+        servers[act.server] = replace(one, state=State.PAUSED if act.what is What.PAUSE else State.RUNS)
+
+
+@pytest.mark.parametrize("credit, acts", [(0.0, 0), (0.9, 0), (1.0, 1)])
+def test_the_bucket(credit, acts):
+    memory = Memory({"h1": 0.0}, {}, {}, credit, 500.0)
+    assert len(decide(500, [Host("h1", 0.0), Host("h2", 0.9)], [A], DEFAULT, memory)[0]) == acts

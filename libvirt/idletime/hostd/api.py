@@ -1,0 +1,270 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The API, version 1: what Cockpit's page asks and changes, by HTTP and JSON on RUN_DIR/.api.sock. See idletime-api(7).
+
+    GET    /v1/host                  VMs and resources
+    GET    /v1/timeline/RESOURCE     what it did in the last ten seconds
+    GET    /v1/vms/UUID/policy       root: its own policy
+    PUT    /v1/vms/UUID/policy       root: gives it one; with ?check only says what it would come to
+    DELETE /v1/vms/UUID/policy       root: takes its own policy away
+    PUT    /v1/vms/UUID/class        root: changes the class in its own policy
+
+Who asks is asked of the kernel. A change is what `virt-idletime mark` does: metadata are written, and idletimed carries that
+out when libvirt tells it; what has become of it, /v1/host shows.
+Context: the server's loop; libvirt is called in threads of hands, which idletimed's loop gives the work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import re
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import libvirt
+
+from .. import arena, change, domains, observed, resolve
+from ..conf.resources import Resources
+from ..conf.rules import Rules, decide_xml
+from ..domains import HostError
+from ..errors import Finding, IdletimeError, PolicyError
+from ..policy import edit
+from ..policy.model import Class
+from ..verdict import of_domain
+from . import api_host
+from .hands import Hands
+from .metrics_look import Looks
+from .metrics_server import Request, Response
+from .timeline import BIN_MS, Timeline
+
+OFF_SECONDS = 10.0
+"""How old the list of VMs that do not run may be; it costs libvirtd their XML."""
+
+LEFT_SECONDS = 3.0
+"""A timeline that nobody has asked for so long is not kept."""
+MOST_TIMELINES = 8
+
+_UUID = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+_PATHS = {
+    re.compile(r"/v1/host"): {"GET": "host"},
+    re.compile(r"/v1/timeline/([A-Za-z0-9][A-Za-z0-9._-]*)"): {"GET": "timeline"},
+    re.compile(rf"/v1/vms/({_UUID})/policy"): {"GET": "policy", "PUT": "put_policy", "DELETE": "delete_policy"},
+    re.compile(rf"/v1/vms/({_UUID})/class"): {"PUT": "put_class"},
+}
+_FOR_ALL = ("host", "timeline")
+_CLASSES = [one.value for one in Class]
+
+log = logging.getLogger("idletimed")
+
+
+class Wrong(Exception):
+    """What cannot be answered. status: of HTTP."""
+
+    def __init__(self, status: str, problem: str, remedy: str = ""):
+        self.status, self.problem, self.remedy = status, problem, remedy
+        super().__init__(problem)
+
+
+def answer(status: str, values: Mapping[str, Any], allow: str = "") -> Response:
+    body = json.dumps(values, separators=(",", ":"), default=_plain).encode()
+    return Response(status, "application/json", [body, b"\n"], allow)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Finding):
+        return {"severity": value.severity.value, "line": value.line, "element": value.element, "message": value.message,
+                "remedy": value.remedy}
+    raise TypeError(f"{type(value).__name__} is not for JSON")
+
+
+class Api:
+    """Made in idletimed's loop; respond() is called in the server's. known: rules and resources as idletimed has them now."""
+
+    def __init__(self, run_dir: str, hands: Hands | None, known: Callable[[], tuple[Rules, Resources]]) -> None:
+        self._run_dir, self._hands, self._known = run_dir, hands, known
+        self._loop = asyncio.get_running_loop()
+        self.looks: Looks | None = None
+        self._off: tuple[float, list[dict[str, Any]]] = (-OFF_SECONDS, [])
+        self._timelines: dict[str, _Followed] = {}
+
+    async def respond(self, request: Request) -> Response:
+        """Raises nothing of ours."""
+        try:
+            found = next((match, methods) for path, methods in _PATHS.items() if (match := path.fullmatch(request.path)))
+        except StopIteration:
+            return answer("404 Not Found", {"problem": f"there is no {request.path[:200]}", "remedy": "see idletime-api(7)"})
+        match, methods = found
+        method = "GET" if request.method == "HEAD" else request.method
+        if method not in methods:
+            return answer("405 Method Not Allowed", {"problem": f"no {request.method[:20]} here"}, ", ".join(methods))
+        if methods[method] not in _FOR_ALL and request.uid != 0:
+            return answer("403 Forbidden", {"problem": "only root may do this", "remedy": "get administrative access"})
+        try:
+            return answer("200 OK", await getattr(self, f"_{methods[method]}")(request, *match.groups()))
+        except PolicyError as error:
+            return answer("422 Unprocessable Content", {"problem": "the policy is wrong, or does not fit this VM",
+                                                        "findings": error.findings})
+        except Wrong as error:
+            return answer(error.status, {"problem": error.problem, "remedy": error.remedy})
+        except libvirt.libvirtError as error:
+            gone = error.get_error_code() == libvirt.VIR_ERR_NO_DOMAIN
+            return answer("404 Not Found" if gone else "500 Internal Server Error", {"problem": str(error)})
+        except IdletimeError as error:
+            return answer("500 Internal Server Error", {"problem": str(error)})
+
+    async def _work(self, work: Callable[..., Any], *arguments: Any) -> Any:
+        """Of a thread with a connection."""
+        if self._hands is None:
+            raise Wrong("409 Conflict", "by the settings this host has no libvirt", "name the class of its VMs by rules")
+        hands = self._hands
+
+        async def ask() -> Any:
+            hands.watch(time.monotonic())
+            return await hands.do(work, *arguments)
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(ask(), self._loop))
+
+    # ---- what is there
+
+    async def _host(self, request: Request) -> dict[str, Any]:
+        if self.looks is None:
+            raise Wrong("503 Service Unavailable", "idletimed has not looked yet", "ask again")
+        self.looks.hurry()
+        now = time.monotonic()
+        if self._hands is not None and now - self._off[0] > OFF_SECONDS:
+            self._off = now, self._off[1]
+            with contextlib.suppress(libvirt.libvirtError, IdletimeError):  # those that run are shown all the same
+                self._off = now, await self._work(_off, self._known()[0])
+        values = await asyncio.to_thread(self._built, self.looks)
+        return {**values, "may_change": request.uid == 0}
+
+    def _built(self, looks: Looks) -> dict[str, Any]:
+        """Thread."""
+        observers = observed.read(self._run_dir)
+        found = api_host.vms(looks.said, looks.fresh, observers)
+        running = {one.uuid for one in found}
+        off = [one for one in self._off[1] if one["uuid"] not in running]
+        return api_host.host(found, off, self._run_dir, self._known()[1], observers)
+
+    async def _timeline(self, request: Request, name: str) -> dict[str, Any]:
+        since = next((int(word[6:]) for word in request.words if re.fullmatch(r"since=[0-9]{1,18}", word)), 0)
+        followed = self._timelines.get(name)
+        if followed is None:
+            followed = self._follow(name)
+        followed.asked = time.monotonic()
+        return {"resource": name, "problem": followed.problem, **followed.timeline.read(since)}
+
+    # ---- timelines
+
+    def _follow(self, name: str) -> _Followed:
+        said = self.looks.said.values() if self.looks is not None else ()
+        path = next((str(each["path"]) for one in said for each in one.resources if each["name"] == name), None)
+        if path is None:
+            raise Wrong("404 Not Found", f"no VM that runs is on a resource '{name}'")
+        if len(self._timelines) >= MOST_TIMELINES:
+            raise Wrong("503 Service Unavailable", f"{MOST_TIMELINES} timelines are shown already", "close another page")
+        found = self._timelines[name] = _Followed(path)
+        found.look()
+        found.task = asyncio.create_task(self._keep(name, found))
+        return found
+
+    async def _keep(self, name: str, found: _Followed) -> None:
+        """Look until nobody asks any more."""
+        try:
+            while time.monotonic() - found.asked < LEFT_SECONDS:
+                await asyncio.sleep(BIN_MS / 1000 if not found.problem else 1)
+                found.look()
+        finally:
+            self._timelines.pop(name, None)
+
+    # ---- changes
+
+    async def _policy(self, _request: Request, uuid: str) -> Any:
+        return await self._work(_shown, uuid)
+
+    async def _put_policy(self, request: Request, uuid: str) -> Any:
+        text = edit.element_text(_text(request))
+        if text is None:
+            raise Wrong("400 Bad Request", "there is no policy in what was sent",
+                        "send a policy element, as in idletime-policy(5)")
+        return await self._change(uuid, lambda _: text, "check" in request.words)
+
+    async def _delete_policy(self, request: Request, uuid: str) -> Any:
+        return await self._change(uuid, lambda _: None, "check" in request.words)
+
+    async def _put_class(self, request: Request, uuid: str) -> Any:
+        try:
+            wanted = json.loads(_text(request))["class"]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            wanted = None
+        if wanted not in _CLASSES:
+            raise Wrong("400 Bad Request", "no class in what was sent", f'send {{"class": "..."}} with {", ".join(_CLASSES)}')
+        return await self._change(uuid, lambda policy: edit.with_class(policy, wanted), "check" in request.words)
+
+    async def _change(self, uuid: str, edited: change.Edit, only_check: bool) -> Any:
+        rules, _ = self._known()
+        self._off = (-OFF_SECONDS, self._off[1])
+        if self.looks is not None:
+            self.looks.hurry()
+        return await self._work(partial(_changed, run_dir=self._run_dir, rules=rules, only_check=only_check), uuid, edited)
+
+
+class _Followed:
+    """A resource whose timeline is shown."""
+
+    def __init__(self, path: str) -> None:
+        self.path, self.timeline = path, Timeline()
+        self.asked, self.problem = time.monotonic(), ""
+        self.task: asyncio.Task[None] | None = None
+
+    def look(self) -> None:
+        try:
+            self.timeline.add(arena.moment(self.path, self.timeline.heads))
+            self.problem = ""
+        except arena.ArenaError as error:
+            self.problem = str(error)
+
+
+def _text(request: Request) -> str:
+    try:
+        return request.body.decode()
+    except UnicodeDecodeError as error:
+        raise Wrong("400 Bad Request", f"what was sent is not UTF-8: {error}") from error
+
+
+# ---- in a thread, with a connection
+
+def _off(connection: Any, rules: Rules) -> list[dict[str, Any]]:
+    """VMs that do not run."""
+    found = []
+    for domain in connection.listAllDomains(libvirt.VIR_CONNECT_LIST_DOMAINS_INACTIVE):
+        try:
+            decision = decide_xml(domains.xml_of(domain, inactive=True), rules)
+            class_, by, problems = (decision.policy.class_.value, decision.by, []) if decision.policy else (None, None, [])
+        except PolicyError as error:
+            class_, by, problems = None, None, [str(one) for one in error.findings]
+        except (HostError, libvirt.libvirtError):
+            continue  # it is gone
+        found.append({"name": domain.name(), "uuid": domain.UUIDString(), "state": "shut off", "class": class_, "by": by,
+                      "libvirt": True, "problems": problems, "devices": [], "resources": []})
+    return found
+
+
+def _shown(connection: Any, uuid: str) -> dict[str, Any]:
+    found = change.look(connection.lookupByUUIDString(uuid))
+    return {"name": found.name, "policy": found.policy}
+
+
+def _changed(connection: Any, uuid: str, edited: change.Edit, run_dir: str, rules: Rules, only_check: bool) -> dict[str, Any]:
+    host = resolve.Host(lookup=domains.HostLookup(connection))
+    planned = change.plan(change.look(connection.lookupByUUIDString(uuid)), edited,
+                          lambda xml: of_domain(xml, rules, host, run_dir))
+    if not only_check:
+        change.write(planned)
+    decision = planned.verdict.decision
+    return {"changed": planned.changed, "written": planned.changed and not only_check, "policy": planned.after,
+            "class": decision.policy.class_.value if decision.policy else None, "why": str(decision),
+            "findings": list(planned.verdict.findings)}

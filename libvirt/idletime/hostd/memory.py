@@ -1,0 +1,269 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Has background VMs give memory back while the foreground is short of it, where their policy names a minimum (paper 003).
+
+    facts      once a second: /proc/meminfo, PSI of foreground VMs, VMs that are about to start (their hook says so); reclaim.py
+    decision   police/memory.py, for all of them
+    act        reclaim.py: balloon, memory.reclaim, save, start; memory.low of cgroup v2
+
+Who is meant, a look at a domain says (settle.py). libvirt is asked while memory is short, or was. What was taken is read from
+the domain, so that it does not matter who was restarted meanwhile. Context: the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ..police import memory
+from ..police.look import Look
+from ..police.memory import Act, Group, Host, How, Saved, State, Vm
+from ..policy import Memory as Said
+from . import reclaim, settings
+from .hands import Hands
+from .settle import Looked
+
+PERIOD_SECONDS = 1.0
+PATIENCE_SECONDS = 10.0
+SIZE, MOST = 2, 8
+"""Threads: one looks, one acts."""
+
+GIVES, STARTING = ".gives", ".starting"
+"""In the run directory: there while somebody gives; a folder with a file for each VM that is about to start."""
+
+log = logging.getLogger("idletimed")
+
+
+@dataclass
+class Member:
+    """A background VM with a minimum, or one that was. said: None: it is to have all that it had. recorded: something was
+    taken, or may have been. busy: an act is under way. refused: it cannot be saved."""
+
+    name: str
+    said: Said | None
+    folder: str | None
+    balloon: bool
+    recorded: bool = False
+    busy: bool = False
+    refused: bool = False
+
+
+class Memory:
+    """connect: gives a thread its connection. touch: has a domain looked at anew. root: where /proc and /sys are."""
+
+    def __init__(self, connect: Callable[[], Any], said: settings.Settings, touch: Callable[[str], None],
+                 root: str = "/") -> None:
+        self._connect, self._touch, self._files, self._root = connect, touch, Look(root), root.rstrip("/")
+        self._settings = memory.Settings(said.memory.within_seconds, said.memory.calm_seconds, PERIOD_SECONDS)
+        self._reserve, self._run_dir = said.memory.reserve_percent / 100, Path(said.run_dir)
+        self.members: dict[str, Member] = {}
+        self.saved: dict[str, tuple[str, Saved]] = {}
+        self._groups: dict[str, Group] = {}
+        self._low: dict[str, int] = {}  # memory.low that we have written
+        self._state = State()
+        self._hands: Hands | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._acts: set[asyncio.Task[None]] = set()
+        self._said: dict[str, str] = {}
+        self._tell()
+
+    # ---- who is meant
+
+    def seen(self, uuid: str, looked: Looked) -> None:
+        """A domain was looked at."""
+        if not looked.active:
+            self.forget(uuid)
+            if looked.saved is not None:
+                self.saved[uuid] = (looked.name, Saved(uuid, looked.saved.bytes_))
+        elif looked.choice is not None:
+            self.saved.pop(uuid, None)
+            self._see(uuid, looked, looked.policy.memory if looked.background and looked.policy else None)
+        self._tell()
+        if self._task is None and (self.members or self.saved):
+            self._hands = self._hands or Hands(self._connect, SIZE, MOST)
+            self._task = asyncio.create_task(self._follow())
+
+    def _see(self, uuid: str, looked: Looked, said: Said | None) -> None:
+        folder = self._files.group_of(looked.pid) if looked.pid else None
+        self._groups.pop(uuid, None)
+        if folder and (said or (looked.policy and not looked.background)):
+            low, high = (said.low, said.high) if said else (None, None)
+            self._groups[uuid] = Group(folder, looked.memory, low, high)
+        if said is None and looked.taken is None:
+            self.members.pop(uuid, None)
+            return
+        member = self.members.setdefault(uuid, Member(looked.name, said, folder, looked.balloon))
+        member.name, member.said, member.folder, member.balloon = looked.name, said, folder, looked.balloon
+        member.recorded = member.recorded or looked.taken is not None
+
+    def forget(self, uuid: str) -> None:
+        """A domain is gone."""
+        for each in (self.members, self.saved, self._groups, self._said):
+            each.pop(uuid, None)
+
+    def _tell(self) -> None:
+        """The hook waits for nobody where nobody gives."""
+        with contextlib.suppress(OSError):
+            if any(one.said for one in self.members.values()):
+                (self._run_dir / GIVES).touch()
+            else:
+                (self._run_dir / GIVES).unlink(missing_ok=True)
+
+    async def close(self) -> None:
+        """What was taken stays so until the next idletimed: VMs keep what they have. A save goes on without us."""
+        if self._task is not None:
+            self._task.cancel()
+        self.members.clear()
+        self._tell()
+        self._groups.clear()
+        self._protect(0)
+        if self._hands is not None:
+            self._hands.close()
+
+    # ---- looks
+
+    async def _follow(self) -> None:
+        while self.members or self.saved or self._low:
+            began = time.monotonic()
+            try:
+                await self._look()
+            except Exception:  # whatever it is, the next look comes
+                log.exception("a fault of ours; going on")
+            await asyncio.sleep(max(0.0, began + PERIOD_SECONDS - time.monotonic()))
+        self._task, self._state = None, State()
+
+    async def _look(self) -> None:
+        info = self._files.meminfo()
+        if "MemAvailable" not in info or "MemTotal" not in info:
+            return
+        reserve = int(info["MemTotal"] * self._reserve)
+        self._protect(info["MemTotal"] - reserve)
+        host = Host(info["MemAvailable"], reserve, self._starting(), self._pressure())
+        taken = any(one.recorded for one in self.members.values())
+        if not (memory.shortage(host) or taken or self.saved or self._state.leaving):
+            self._state = State()
+            return
+        vms = await self._vms()
+        if vms is not None:
+            saved = [one for _, one in self.saved.values()]
+            decision = memory.decide(self._state, host, vms, time.monotonic(), self._settings, saved)
+            self._state = decision.state
+            for act in decision.acts:
+                self._begin(act)
+
+    async def _vms(self) -> list[Vm] | None:
+        """Those that can give now; None: nothing is known, so nothing is done."""
+        assert self._hands is not None
+        self._hands.watch(time.monotonic())
+        try:
+            found = await asyncio.wait_for(self._hands.do(reclaim.look, list(self.members)), PATIENCE_SECONDS)
+        except Exception as error:
+            self._complain("", f"memory of background VMs cannot be looked at: {error or type(error).__name__}")
+            return None
+        self._said.pop("", None)
+        vms = []
+        for uuid, has in found.items():
+            member = self.members.get(uuid)
+            if member is None:
+                continue
+            member.recorded = has.was is not None
+            if member.said is not None:
+                vms.append(self._vm(uuid, member, has, member.said))
+            elif member.recorded and not member.busy:
+                self._act(uuid, f"domain '{member.name}' has its memory back: its policy takes none", reclaim.restore, uuid)
+            elif not member.recorded:
+                self.forget(uuid)
+        return vms
+
+    def _vm(self, uuid: str, member: Member, has: reclaim.Has, said: Said) -> Vm:
+        can = member.folder is not None and os.path.exists(f"{self._root}/sys/fs/cgroup{member.folder}/memory.reclaim")
+        return Vm(uuid, has.resident, has.target, said.low, said.high, has.was, member.balloon and has.guest, can,
+                  has.persistent and not member.refused)
+
+    def _starting(self) -> int:
+        """Memory of foreground VMs whose hook waits for it; one that was killed does not wait any more."""
+        total = 0
+        with contextlib.suppress(OSError):
+            for file in (self._run_dir / STARTING).iterdir():
+                with contextlib.suppress(OSError, ValueError):
+                    total += int(file.read_text()) if Path(f"/proc/{int(file.name)}").exists() else 0
+        return total
+
+    def _pressure(self) -> float | None:
+        """Of the foreground VM that has most."""
+        found = [line["some"].avg10 for one in self._groups.values() if one.low is None
+                 and "some" in (line := self._files.pressure("memory", one.folder))]
+        return max(found, default=None)
+
+    def _protect(self, memory_bytes: int) -> None:
+        """memory.low of cgroup v2, where it is not what it should be."""
+        want = memory.protections(memory_bytes, list(self._groups.values()))
+        for folder in {**self._low, **want}:
+            low = want.get(folder, 0)
+            if self._low.get(folder) == low:
+                continue
+            try:
+                Path(f"{self._root}/sys/fs/cgroup{folder}/memory.low").write_text(str(low))
+                self._low[folder] = low
+            except OSError as error:
+                if folder in want:
+                    self._complain(folder, f"memory.low of {folder} is not in force: {error.strerror}; remedy: let idletimed "
+                                           "write below /sys/fs/cgroup (no ProtectControlGroups in its unit)")
+            if folder not in want:
+                self._low.pop(folder, None)
+
+    # ---- acts
+
+    def _begin(self, act: Act) -> None:
+        if act.how is How.START:
+            name = self.saved.pop(act.name)[0]
+            self._act(act.name, f"domain '{name}' is started again: {act.why}", reclaim.start, act.name)
+            return
+        member = self.members[act.name]
+        if member.busy:
+            return
+        words = f"domain '{member.name}': {act.how.value} {act.bytes_ // memory.MIB} MiB: {act.why}"
+        if act.how is How.SAVE:
+            self._act(act.name, f"domain '{member.name}' is saved to disk: {act.why}", reclaim.save, act.name, act.why)
+        elif act.how is How.BALLOON:
+            self._act(act.name, words, reclaim.balloon, act.name, act.bytes_, loud=not member.recorded)
+        else:
+            self._act(act.name, words, reclaim.reclaim, f"{self._root}/sys/fs/cgroup{member.folder}", act.bytes_)
+
+    def _act(self, uuid: str, words: str, work: Callable[..., bool], *arguments: Any, loud: bool = True) -> None:
+        """Steps after the first are for those who want to know more."""
+        if uuid in self.members:
+            self.members[uuid].busy = True
+        log.log(logging.INFO if loud else logging.DEBUG, "%s", words)
+        task = asyncio.create_task(self._carry_out(uuid, words, work, arguments))
+        self._acts.add(task)
+        task.add_done_callback(self._acts.discard)
+
+    async def _carry_out(self, uuid: str, words: str, work: Callable[..., bool], arguments: Sequence[Any]) -> None:
+        """What did not come through is tried at the next look; who could not be saved is not chosen again."""
+        assert self._hands is not None
+        member = self.members.get(uuid)
+        try:
+            await self._hands.do(work, *arguments)
+            self._said.pop(uuid, None)
+        except Exception as error:
+            self._complain(uuid, f"{words}: it did not come through: {error}")
+            if member is not None:
+                member.refused = member.refused or work is reclaim.save
+                member.balloon = member.balloon and work is not reclaim.balloon
+            self._state = replace(self._state, leaving=self._state.leaving - {uuid})
+        if member is not None:
+            member.busy = False
+        self._touch(uuid)
+
+    def _complain(self, uuid: str, text: str) -> None:
+        """Once, until it is well again."""
+        if self._said.get(uuid) != text:
+            log.warning("%s", text)
+        self._said[uuid] = text

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Memory of background VMs by libvirt: what they have, the balloon, saving and starting again.
+
+What a balloon had before we took of it is in the live XML (metadata urn:idletime:memory:1), so that it is given back whoever
+was restarted meanwhile. That we saved a domain is in its persistent XML, in the same namespace, as that is all there is of it.
+Both are written before the act. Context: functions that take a connection or a domain run in a thread of hands.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import libvirt
+from lxml import etree
+
+from ..xmltree import Element, read
+
+NAMESPACE, PREFIX = "urn:idletime:memory:1", "idletimem"
+
+_ELEMENT, _LIVE, _CONFIG = libvirt.VIR_DOMAIN_METADATA_ELEMENT, libvirt.VIR_DOMAIN_AFFECT_LIVE, libvirt.VIR_DOMAIN_AFFECT_CONFIG
+_STATS = libvirt.VIR_DOMAIN_STATS_STATE | libvirt.VIR_DOMAIN_STATS_BALLOON
+_NOWAIT = libvirt.VIR_CONNECT_GET_ALL_DOMAINS_STATS_NOWAIT
+_RUNS = (libvirt.VIR_DOMAIN_RUNNING, libvirt.VIR_DOMAIN_BLOCKED)
+
+
+@dataclass(frozen=True)
+class Record:
+    """bytes: what the balloon had before we took of it; of a saved domain, what it had. run: libvirt's id of the run that was
+    saved. why: it was saved."""
+
+    bytes_: int
+    run: int = 0
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Has:
+    """What a running domain has. was: on record. guest: it runs, so its balloon moves."""
+
+    resident: int
+    target: int
+    was: int | None
+    guest: bool
+    persistent: bool
+
+
+# ---- records
+
+def of_domain(root: Element) -> Record | None:
+    """The record in a domain's XML: live, what was taken; of one that is shut off, that we saved it."""
+    element = root.find(f"./metadata/{{{NAMESPACE}}}memory")
+    return None if element is None else _record(element)
+
+
+def _record(element: Element) -> Record:
+    values = {}
+    for name in ("bytes", "run"):
+        text = element.get(name, "")
+        values[name] = int(text) if text.isascii() and text.isdecimal() and len(text) < 20 else 0
+    return Record(values["bytes"], values["run"], element.get("why", ""))
+
+
+def record_of(domain: Any, flags: int = _LIVE) -> Record | None:
+    """The same of a domain. Raises libvirtError for all but that there is none."""
+    try:
+        return _record(read(domain.metadata(_ELEMENT, NAMESPACE, flags)))
+    except libvirt.libvirtError as error:
+        if error.get_error_code() == libvirt.VIR_ERR_NO_DOMAIN_METADATA:
+            return None
+        raise
+
+
+def saved_of(domain: Any) -> Record | None:
+    """That we saved a domain; None if we did not, or if it has been started since: then that is forgotten."""
+    if not domain.isPersistent() or (record := record_of(domain, _CONFIG)) is None:
+        return None
+    if domain.isActive() and domain.ID() == record.run:
+        return None  # it is being saved
+    if domain.isActive() or not domain.hasManagedSaveImage():
+        _keep(domain, None, _CONFIG)
+        return None
+    return record
+
+
+def _keep(domain: Any, record: Record | None, flags: int = _LIVE) -> None:
+    text = None
+    if record is not None:
+        values = {"bytes": str(record.bytes_)} | ({"run": str(record.run), "why": record.why} if record.run else {})
+        text = str(etree.tostring(etree.Element("memory", values), encoding="unicode"))
+    domain.setMetadata(_ELEMENT, text, PREFIX if text else None, NAMESPACE, flags)
+
+
+# ---- facts
+
+def look(connection: Any, uuids: Iterable[str]) -> dict[str, Has]:
+    """What these domains have; one that does not run, or that libvirt would have to wait for, is left out. Raises
+    libvirtError."""
+    there = []
+    for uuid in uuids:
+        try:
+            there.append(connection.lookupByUUIDString(uuid))
+        except libvirt.libvirtError as error:
+            if error.get_error_code() != libvirt.VIR_ERR_NO_DOMAIN:
+                raise
+    found = {}
+    for domain, one in connection.domainListGetStats(there, _STATS, _NOWAIT) if there else ():
+        current = one.get("balloon.current")
+        if current and domain.isActive():
+            record = record_of(domain)
+            found[domain.UUIDString()] = Has(
+                one.get("balloon.rss", current) * 1024, current * 1024, record.bytes_ if record else None,
+                one.get("state.state") in _RUNS, bool(domain.isPersistent()))
+    return found
+
+
+# ---- acts: True where it is done, or there is nothing to do; all raise libvirtError, or OSError
+
+def balloon(connection: Any, uuid: str, bytes_: int) -> bool:
+    """Take of a domain, or give back. When it has what it had, that is forgotten."""
+    domain = connection.lookupByUUIDString(uuid)
+    record = record_of(domain)
+    was = record.bytes_ if record else domain.info()[2] * 1024
+    if record is None and bytes_ < was:
+        _keep(domain, Record(was))
+    domain.setMemoryFlags(min(bytes_, was) // 1024, _LIVE)
+    if record is not None and bytes_ >= was:
+        _keep(domain, None)
+    return True
+
+
+def restore(connection: Any, uuid: str) -> bool:
+    """Give a domain back all that was taken."""
+    domain = connection.lookupByUUIDString(uuid)
+    record = record_of(domain)
+    return record is None or balloon(connection, uuid, record.bytes_)
+
+
+def reclaim(_connection: Any, folder: str, bytes_: int) -> bool:
+    """Have the kernel reclaim of a cgroup. Where it finds less than that, it says EAGAIN."""
+    with contextlib.suppress(BlockingIOError):
+        Path(f"{folder}/memory.reclaim").write_text(str(bytes_))
+    return True
+
+
+def save(connection: Any, uuid: str, why: str) -> bool:
+    """Save a domain that runs, past the page cache where the file system can: memory is short."""
+    domain = connection.lookupByUUIDString(uuid)
+    if not domain.isActive():
+        return False
+    _keep(domain, Record(domain.info()[2] * 1024, domain.ID(), why), _CONFIG)
+    try:
+        try:
+            domain.managedSave(libvirt.VIR_DOMAIN_SAVE_BYPASS_CACHE)
+        except libvirt.libvirtError:
+            domain.managedSave(0)
+    except libvirt.libvirtError:
+        _keep(domain, None, _CONFIG)
+        raise
+    return True
+
+
+def start(connection: Any, uuid: str) -> bool:
+    """Start a domain that we saved, and forget that. Forgotten first: what happens then leaves it saved, for its operator."""
+    domain = connection.lookupByUUIDString(uuid)
+    if saved_of(domain) is not None:
+        _keep(domain, None, _CONFIG)
+        domain.create()
+    return True

@@ -1,0 +1,398 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Memory in idletimed, with a libvirt that is played, files and a clock that are set: who gives, and that it comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import libvirt
+import pytest
+from lxml import etree
+
+from idletime.conf.rules import Rules
+from idletime.hostd import alive, hook, reclaim
+from idletime.hostd import memory as room
+from idletime.hostd.hands import Hands
+from idletime.hostd.memory import GIVES, STARTING, Memory
+from idletime.hostd.settings import Settings
+from idletime.hostd.settle import Looked
+from idletime.police.enforce import Choice
+from idletime.police.look import Look
+from idletime.policy import Class, Policy
+from idletime.policy import Memory as Said
+from test_hostd_police import failed
+
+MIB = 1 << 20
+TOTAL, RESERVE = 2000, 100
+CHOICE = Choice(True, False, False, "")
+LIVE, CONFIG = libvirt.VIR_DOMAIN_AFFECT_LIVE, libvirt.VIR_DOMAIN_AFFECT_CONFIG
+V2 = "0::/machine.slice/{}.scope/libvirt/emulator\n"
+
+
+class Vm:
+    """A domain whose guest gives what is asked for until the next look, unless it hangs. Sizes are MiB."""
+
+    def __init__(self, world: World, name: str = "b", has: int = 200) -> None:
+        self.world, self.called, self.has, self.target, self.run, self.image = world, name, has, has, 1, False
+        self.records: dict[int, str] = {}
+        self.acts: list[str] = []
+        self.hangs, self.wrong = False, ""
+
+    def name(self) -> str:
+        return self.called
+
+    def UUIDString(self) -> str:
+        return self.called
+
+    def ID(self) -> int:
+        return self.run
+
+    def isActive(self) -> bool:
+        return self.run > 0
+
+    def isPersistent(self) -> bool:
+        return True
+
+    def hasManagedSaveImage(self) -> bool:
+        return self.image
+
+    def info(self) -> list[int]:
+        return [1, 0, self.target * 1024]
+
+    def metadata(self, _kind: int, uri: str, flags: int) -> str:
+        assert uri == reclaim.NAMESPACE
+        if flags not in self.records:
+            raise failed(libvirt.VIR_ERR_NO_DOMAIN_METADATA)
+        return self.records[flags]
+
+    def setMetadata(self, _kind: int, element: str | None, _key: str | None, _uri: str, flags: int) -> None:
+        self.records.pop(flags, None)
+        if element:
+            self.records[flags] = element
+
+    def do(self, what: str) -> None:
+        if what.split()[0] == self.wrong:
+            raise failed(libvirt.VIR_ERR_OPERATION_FAILED, "it cannot")
+        self.acts.append(what)
+
+    def setMemoryFlags(self, kib: int, flags: int) -> None:
+        assert flags == LIVE and LIVE in self.records, "the record comes first"
+        self.do(f"balloon {kib // 1024}")
+        self.target = kib // 1024
+
+    def managedSave(self, _flags: int) -> None:
+        assert CONFIG in self.records, "the record comes first"
+        self.do("save")
+        self.world.available += self.has
+        self.run, self.image = 0, True
+
+    def create(self) -> None:
+        assert CONFIG not in self.records
+        self.do("start")
+        self.world.available -= self.has
+        self.run, self.image = 2, False
+
+    def step(self) -> None:
+        if not self.hangs and self.run:
+            now = min(self.has, self.target) if self.target < self.has else self.has
+            self.world.available += self.has - now
+            self.has = now
+
+
+class World:
+    """A host of 2,000 MiB, 100 of which are to be free, and its idletimed. away: libvirt does not answer."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.now, self.available, self.away = root, 100.0, 500, False
+        self.vms = {"b": Vm(self)}
+        self.asked = 0
+        self.touched: list[str] = []
+        (root / "proc").mkdir()
+        (root / "run").mkdir()
+        self.memory = self.made()
+
+    def made(self) -> Memory:
+        found = Memory(lambda: self, Settings(run_dir=str(self.root / "run")), self.touched.append, str(self.root))
+        found._task = asyncio.create_task(asyncio.Event().wait())  # looks are made by hand
+        found._hands = Hands(lambda: self, 1, 1)
+        return found
+
+    def isAlive(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        pass
+
+    def lookupByUUIDString(self, uuid: str) -> Vm:
+        if self.away:
+            raise failed(libvirt.VIR_ERR_RPC, "the line is cut")
+        return self.vms[uuid]
+
+    def domainListGetStats(self, vms: list[Vm], _stats: int, _flags: int) -> list[tuple[Vm, dict[str, Any]]]:
+        self.asked += 1
+        return [(one, {"state.state": libvirt.VIR_DOMAIN_RUNNING, "balloon.current": one.target * 1024,
+                       "balloon.rss": one.has * 1024}) for one in vms]
+
+    def looked(self, uuid: str = "b", policy: Policy | None = None, **more: Any) -> None:
+        """idletimed has looked at a domain."""
+        vm = self.vms[uuid]
+        if not vm.isActive():
+            self.memory.seen(uuid, Looked(uuid, saved=reclaim.saved_of(vm)))
+            return
+        policy = policy or Policy(Class.BACKGROUND, memory=Said(100 * MIB))
+        taken = reclaim.Record(0) if LIVE in vm.records else None
+        self.memory.seen(uuid, Looked(uuid, True, policy=policy, choice=CHOICE, background=policy.class_ is Class.BACKGROUND,
+                                      balloon=True, taken=taken, memory=vm.has * MIB, **more))
+
+    async def step(self, count: int = 1) -> None:
+        """A second passes, then a look, and what comes of it."""
+        for _ in range(count):
+            self.now += 1
+            for one in self.vms.values():
+                one.step()
+            (self.root / "proc/meminfo").write_text(f"MemTotal: {TOTAL * 1024} kB\nMemAvailable: {self.available * 1024} kB\n")
+            await self.memory._look()
+            await asyncio.gather(*self.memory._acts)
+
+
+Play = Callable[[Callable[[World], Awaitable[None]]], None]
+
+
+@pytest.fixture
+def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Play:
+    """Run a scene."""
+
+    def run(scene: Callable[[World], Awaitable[None]]) -> None:
+        async def main() -> None:
+            world = World(tmp_path)
+            monkeypatch.setattr(room, "time", SimpleNamespace(monotonic=lambda: world.now))
+            await scene(world)
+            await world.memory.close()
+
+        asyncio.run(asyncio.wait_for(main(), 20))
+
+    return run
+
+
+def test_it_gives_down_to_its_minimum_and_has_it_back(play: Play, caplog: pytest.LogCaptureFixture) -> None:
+    """60 MiB are missing for seven seconds: a step of 16 at a look. A minute later there are 300 more."""
+    caplog.set_level("INFO")
+
+    async def scene(world: World) -> None:
+        vm = world.vms["b"]
+        world.looked()
+        await world.step(3)
+        assert world.asked == 0 and vm.acts == [], "nothing is short, nobody is asked"
+        world.available = RESERVE - 60
+        await world.step()
+        assert vm.acts == ["balloon 184"] and world.touched == ["b"]
+        await world.step(7)
+        assert vm.acts[-1] == "balloon 140" and world.available == RESERVE
+        assert reclaim.record_of(vm) == reclaim.Record(200 * MIB)
+        world.available += 300
+        await world.step(50)
+        assert vm.target == 140
+        await world.step(10)
+        assert vm.target == 200 and reclaim.record_of(vm) is None
+        await world.step(2)
+        asked = world.asked
+        await world.step(5)
+        assert world.asked == asked, "all is as it was"
+
+    play(scene)
+    assert [one.split(":")[0] for one in caplog.messages] == ["domain 'b'"]
+
+
+def test_a_restart_in_between(play: Play) -> None:
+    """What the balloon had is read from the domain."""
+    async def scene(world: World) -> None:
+        vm = world.vms["b"]
+        world.looked()
+        world.available = RESERVE - 50
+        await world.step(8)
+        assert vm.target == 150
+        await world.memory.close()
+        world.memory = world.made()
+        world.looked()
+        world.available = 400
+        await world.step(61)
+        assert vm.target == 200 and not vm.records
+
+    play(scene)
+
+
+@pytest.mark.parametrize("policy", [Policy(Class.FOREGROUND, memory=Said(1)), Policy(Class.BACKGROUND)])
+def test_promoted_or_without_a_minimum(play: Play, policy: Policy) -> None:
+    """It has its memory back at once, however short that is; the next look finds nothing more to do."""
+    async def scene(world: World) -> None:
+        vm = world.vms["b"]
+        world.looked()
+        world.available = 0
+        await world.step(8)
+        world.looked(policy=policy)
+        await world.step()
+        assert vm.target == 200 and not vm.records
+        await world.step()
+        assert not world.memory.members
+
+    play(scene)
+
+
+def test_the_last_resort(play: Play, caplog: pytest.LogCaptureFixture) -> None:
+    """Its guest does not obey: after the stated time it is saved; a minute after there is room again it is started."""
+    caplog.set_level("INFO")
+
+    async def scene(world: World) -> None:
+        vm = world.vms["b"]
+        vm.hangs = True
+        world.looked()
+        world.available = RESERVE - 60
+        await world.step(10)
+        assert "save" not in vm.acts
+        await world.step()
+        assert vm.acts[-1] == "save" and not vm.isActive()
+        world.looked()
+        assert world.memory.saved and not world.memory.members
+        await world.step(60)
+        assert vm.acts[-1] == "save", "140 MiB are free, and it had 200"
+        world.available += 200
+        await world.step(2)
+        assert vm.acts[-1] == "start" and CONFIG not in vm.records
+        await world.step(61)
+        assert vm.acts.count("start") == 1
+
+    play(scene)
+    assert [text for text in caplog.messages if "saved" in text] == [
+        "domain 'b' is saved to disk: the foreground is short of 60 MiB, and 10 s were not enough to get it"]
+    assert "domain 'b' is started again: nothing was short for 60 s" in caplog.messages
+
+
+def test_who_cannot_be_saved_is_told_once_and_stays(play: Play, caplog: pytest.LogCaptureFixture) -> None:
+    async def scene(world: World) -> None:
+        vm = world.vms["b"]
+        vm.hangs, vm.wrong = True, "save"
+        world.looked()
+        world.available = RESERVE - 60
+        await world.step(20)
+        assert vm.isActive() and CONFIG not in vm.records
+
+    play(scene)
+    (problem,) = caplog.messages
+    assert "is saved to disk" in problem and "it did not come through: it cannot" in problem
+
+
+def test_an_operator_starts_what_was_saved(play: Play) -> None:
+    """Then that is forgotten; so it is where the image was removed. One that is being saved is not yet."""
+    async def scene(world: World) -> None:
+        vm = world.vms["b"]
+        record = reclaim.Record(1, 1, "short")
+        reclaim._keep(vm, record, CONFIG)
+        assert reclaim.saved_of(vm) is None and vm.records
+        vm.run, vm.image = 0, True
+        assert reclaim.saved_of(vm) == record
+        vm.run = 2
+        assert reclaim.saved_of(vm) is None and not vm.records
+        reclaim._keep(vm, record, CONFIG)
+        vm.run, vm.image = 0, False
+        assert reclaim.saved_of(vm) is None and not vm.records
+
+    play(scene)
+
+
+def test_libvirt_is_away(play: Play, caplog: pytest.LogCaptureFixture) -> None:
+    async def scene(world: World) -> None:
+        world.looked()
+        world.available, world.away = 0, True
+        await world.step(20)
+        assert world.vms["b"].acts == []
+        world.away = False
+        await world.step()
+        assert world.vms["b"].acts != []
+
+    play(scene)
+    assert caplog.messages == ["memory of background VMs cannot be looked at: the line is cut"]
+
+
+def test_cgroups_of_version_2(play: Play) -> None:
+    """memory.low of all, and of the slice; reclaimed of who has no balloon; taken back when the last one has gone."""
+    async def scene(world: World) -> None:
+        folder = world.root / "sys/fs/cgroup/machine.slice"
+        for pid, name in ((7, "b"), (8, "f")):
+            (folder / f"{name}.scope").mkdir(parents=True)
+            (folder / f"{name}.scope/memory.reclaim").touch()
+            (world.root / f"proc/{pid}").mkdir()
+            (world.root / f"proc/{pid}/cgroup").write_text(V2.format(name))
+        (world.root / "sys/fs/cgroup/cgroup.controllers").touch()
+        (folder / "f.scope/memory.pressure").write_text("some avg10=5.00 avg60=0 avg300=0 total=1\n")
+        world.vms["f"] = Vm(world, "f", 1900)
+
+        def lows() -> list[int]:
+            files = ("b.scope/memory.low", "f.scope/memory.low", "memory.low")
+            return [int((folder / name).read_text()) // MIB for name in files]
+
+        world.looked(policy=Policy(Class.BACKGROUND, memory=Said(100 * MIB, 150 * MIB)), pid=7)
+        world.looked("f", policy=Policy(Class.FOREGROUND), pid=8)
+        world.memory.members["b"].balloon = False
+        await world.step()
+        assert lows() == [100, 1750, 1850], "of 1,900: 150 may be background's"
+        assert (folder / "b.scope/memory.reclaim").read_text() == str(16 * MIB), "the foreground waits for memory"
+        assert (folder / "f.scope/memory.reclaim").read_text() == ""
+        world.memory.forget("b")
+        await world.step()
+        assert lows() == [0, 0, 0]
+
+    play(scene)
+
+
+# ---- a VM that is about to start
+
+def test_a_foreground_that_is_about_to_start(play: Play) -> None:
+    """Its hook says so, and waits until it is there. Who was killed meanwhile does not wait any more."""
+    options = Settings()
+
+    async def scene(world: World) -> None:
+        files, run = Look(str(world.root)), world.root / "run"
+        here = replace(options, run_dir=str(run))
+        xml = "<domain type='kvm'><name>f</name><memory unit='KiB'>102400</memory></domain>"
+        world.looked()
+        world.available = RESERVE + 60
+        await world.step()
+        assert world.vms["b"].acts == [] and (run / GIVES).exists()
+
+        def wait(_seconds: float) -> None:
+            """A tenth of a second: the loop looks each second."""
+            assert (run / STARTING / str(os.getpid())).read_text() == str(100 * MIB)
+            waits.append(1)
+            if len(waits) % 10 == 0:
+                asyncio.run_coroutine_threadsafe(world.step(), loop).result(10)
+
+        waits: list[int] = []
+        loop = asyncio.get_running_loop()
+        assert hook.make_room(xml, here, Rules(), files, wait) == 0, "no idletimed is alive"
+        descriptor = alive.hold(str(run))
+        assert descriptor is not None
+        took = await asyncio.to_thread(hook.make_room, xml, here, Rules(), files, wait)
+        assert 1 < took < 10 and world.available >= RESERVE + 100
+        assert list((run / STARTING).iterdir()) == []
+        background = "<metadata><policy xmlns='urn:idletime:policy:1' class='background'/></metadata>"
+        assert hook.make_room(xml.replace("<name>", background + "<name>"), here, Rules(), files) == 0
+        os.close(descriptor)
+        (run / STARTING / "999999999").write_text(str(900 * MIB))
+        (run / STARTING / "x").write_text("y")
+        assert world.memory._starting() == 0
+        world.memory.forget("b")
+        world.memory._tell()
+        assert not (run / GIVES).exists()
+
+    play(scene)
+
+
+def test_what_stands_in_a_record() -> None:
+    for text in ("<memory/>", "<memory bytes='-1' run='x'/>", "<memory bytes='٣'/>"):
+        assert reclaim._record(etree.fromstring(text)) == reclaim.Record(0)

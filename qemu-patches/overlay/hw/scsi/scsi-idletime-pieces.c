@@ -1,0 +1,123 @@
+/*
+ * SCSI disks: large background requests, issued a piece at a time.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ *
+ * A piece is a part of the request's scatter list.  Between two of them the
+ * request has no aiocb, so the stock code cancels it as one that waits; it
+ * keeps the reference that the stock path took for its I/O.
+ */
+#include "qemu/osdep.h"
+#include "scsi-idletime-impl.h"
+
+/* A large request on its way. */
+typedef struct IdletimeScsiPieces {
+    IdletimePieces head;
+    uint64_t offset;            /* of the request */
+    DMAIOFunc *io_func;
+    BlockCompletionFunc *cb;    /* of the request */
+    DMADirection dir;
+    BlockAIOCB *aiocb;          /* of the last piece; only passed on */
+    QEMUSGList sg;              /* of the piece in service */
+} IdletimeScsiPieces;
+
+static IdletimeScsiPieces *pieces_of(const SCSIRequest *req)
+{
+    return container_of(req->idletime.held.pieces, IdletimeScsiPieces, head);
+}
+
+static void pieces_free(SCSIRequest *req)
+{
+    g_free(pieces_of(req));
+    req->idletime.held.pieces = NULL;
+}
+
+void idletime_scsi_pieces_forget(SCSIRequest *req)
+{
+    if (req->idletime.held.pieces) {
+        pieces_free(req);
+        /* As before scsi_do_read() and scsi_write_data(). */
+        req->residual += req->sg->size;
+        scsi_req_unref(req);
+    }
+}
+
+void idletime_scsi_finish(IdletimeHolder *hold, IdletimeReq *held, int ret)
+{
+    SCSIRequest *req = idletime_scsi_req(held);
+    BlockCompletionFunc *cb = pieces_of(req)->cb;
+
+    req->aiocb = pieces_of(req)->aiocb;
+    pieces_free(req);
+    cb(req, ret);
+}
+
+static void piece_complete(void *opaque, int ret)
+{
+    SCSIRequest *req = opaque;
+    IdletimeScsiPieces *pieces = pieces_of(req);
+    IdletimeHolder *hold = req->dev->idletime;
+
+    qemu_sglist_destroy(&pieces->sg);
+    pieces->aiocb = req->aiocb;
+    req->aiocb = NULL;
+    if (req->io_canceled) {
+        idletime_scsi_finish(hold, &req->idletime.held, ret);
+    } else {
+        idletime_hold_piece_done(hold, &req->idletime.held, ret);
+    }
+}
+
+/* @to: the @bytes of @from behind @skip */
+static void slice(QEMUSGList *to, const QEMUSGList *from, uint64_t skip,
+                  uint64_t bytes)
+{
+    qemu_sglist_init(to, from->dev, from->nsg, from->as);
+    for (int i = 0; i < from->nsg && bytes; i++) {
+        dma_addr_t len = from->sg[i].len;
+
+        if (skip < len) {
+            len = MIN(len - skip, bytes);
+            qemu_sglist_add(to, from->sg[i].base + skip, len);
+            bytes -= len;
+            skip = 0;
+        } else {
+            skip -= len;
+        }
+    }
+}
+
+void idletime_scsi_issue_piece(IdletimeHolder *hold, IdletimeReq *held)
+{
+    SCSIRequest *req = idletime_scsi_req(held);
+    IdletimeScsiPieces *pieces = pieces_of(req);
+
+    slice(&pieces->sg, req->sg, pieces->head.done_bytes,
+          pieces->head.piece_bytes);
+    req->aiocb = dma_blk_io(&pieces->sg,
+                            pieces->offset + pieces->head.done_bytes,
+                            BDRV_SECTOR_SIZE, pieces->io_func, req,
+                            piece_complete, req, pieces->dir);
+}
+
+BlockAIOCB *idletime_scsi_split_slow(SCSIRequest *req, uint64_t offset,
+                                     DMAIOFunc *io_func,
+                                     BlockCompletionFunc *cb, DMADirection dir)
+{
+    IdletimeHolder *hold = req->dev->idletime;
+    IdletimeScsiPieces *pieces;
+
+    if (req->sg->size <= idletime_hold_piece_limit(hold)) {
+        return dma_blk_io(req->sg, offset, BDRV_SECTOR_SIZE, io_func, req, cb,
+                          req, dir);
+    }
+    pieces = g_new0(IdletimeScsiPieces, 1);
+    pieces->head.total_bytes = req->sg->size;
+    pieces->head.is_write = dir == DMA_DIRECTION_TO_DEVICE;
+    pieces->offset = offset;
+    pieces->io_func = io_func;
+    pieces->cb = cb;
+    pieces->dir = dir;
+    idletime_hold_split(hold, &req->idletime.held, &pieces->head);
+    return req->aiocb;
+}

@@ -1,0 +1,79 @@
+/*
+ * Idletime hold: the list of held requests, and those of a stopped VM.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ */
+#include "qemu/osdep.h"
+#include "qemu/lockable.h"
+#include "hold-impl.h"
+
+/* One more (1) or one fewer (-1) of the queue of @req. */
+static void count_held(IdletimeHoldPart *part, const IdletimeReq *req, int n)
+{
+    unsigned *held = &part->owner->queue_held[req->queue];
+    unsigned limit = part->owner->ring_limit;
+    bool was_full = *held > limit;
+
+    *held += n;
+    part->full_queues += (*held > limit) - was_full;
+    idletime_stat_add(&part->gate->stats.held, n);
+}
+
+/* Restarted at cont in whichever order, they are in that of their holds. */
+static void insert_by_number(IdletimeHoldPart *part, IdletimeReq *req)
+{
+    IdletimeReq *other;
+
+    QTAILQ_FOREACH(other, &part->held, next) {
+        if (other->number > req->number) {
+            QTAILQ_INSERT_BEFORE(other, req, next);
+            return;
+        }
+    }
+    QTAILQ_INSERT_TAIL(&part->held, req, next);
+}
+
+void idletime_hold_list_append(IdletimeHoldPart *part, IdletimeReq *req)
+{
+    /* It goes on waiting where a stop interrupted it. */
+    req->held_ns = idletime_now_ns() - req->waited_ns;
+    req->state = IDLETIME_REQ_HELD;
+    if (req->number && req->number <= part->holds) {
+        insert_by_number(part, req);
+    } else {
+        req->number = ++part->holds;
+        QTAILQ_INSERT_TAIL(&part->held, req, next);
+    }
+    count_held(part, req, 1);
+}
+
+void idletime_hold_list_prepend(IdletimeHoldPart *part, IdletimeReq *req)
+{
+    req->state = IDLETIME_REQ_HELD;
+    QTAILQ_INSERT_HEAD(&part->held, req, next);
+    count_held(part, req, 1);
+}
+
+void idletime_hold_list_remove(IdletimeHoldPart *part, IdletimeReq *req)
+{
+    QTAILQ_REMOVE(&part->held, req, next);
+    req->state = IDLETIME_REQ_NONE;
+    count_held(part, req, -1);
+    if (part->head == req) {
+        part->head = NULL;
+    }
+}
+
+IdletimeAside idletime_hold_set_aside(IdletimeHolder *hold, IdletimeReq *req)
+{
+    QEMU_LOCK_GUARD(hold->park_lock);
+    if (!hold->parked) {
+        return IDLETIME_ASIDE_NO;
+    }
+    if (!hold->ops->park(hold, req)) {
+        return IDLETIME_ASIDE_START;
+    }
+    req->pieces = NULL;
+    req->state = IDLETIME_REQ_NONE;
+    return IDLETIME_ASIDE_DONE;
+}

@@ -1,0 +1,226 @@
+"""The page Idle load in a real browser, on a real cockpit-ws, with two real VMs on one disk."""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Callable
+
+import pytest
+from selenium.common.exceptions import NoSuchElementException, StaleElementReferenceException
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.select import Select
+
+from tests.cockpit.conftest import PAGE, Cockpit
+from tests.e2e.libvirt_fixtures import INTERVAL_US, expect, foreground, remove, served
+from tests.framework import paths
+from tests.framework.domain import Domain, disk_xml
+from tests.framework.idletimed import Idletimed, wait_until
+from tests.framework.libvirtd import Libvirtd
+from tests.testbed.disk import Disk
+
+AXE = paths.ROOT / "cockpit/node_modules/axe-core/axe.min.js"
+SHOTS = Path(os.environ.get("IDLETIME_SCREENSHOTS", paths.BUILD / "cockpit" / "screenshots"))
+
+NAMES = f"""[slow]
+interval-us = {INTERVAL_US}
+match.host = "*"
+"""
+BOOT_SECONDS, LOAD_SECONDS = 600, 3600
+LOG_LEVELS = ("SEVERE",)
+CHANGE = """
+const [uuid, done] = arguments;
+cockpit.http("/run/idletime/.api.sock").request({method: "PUT", path: `/v1/vms/${uuid}/class`, body: '{"class": "background"}'})
+    .then(() => done(200)).catch(error => done(error.status));
+"""
+
+
+class Page:
+    """The page in the browser."""
+
+    def __init__(self, browser: Any, cockpit: Cockpit) -> None:
+        self.browser, self.cockpit = browser, cockpit
+
+    def open(self, style: str = "light") -> Page:
+        """Anew, in a theme."""
+        self.browser.get(f"{self.cockpit.url}{PAGE}")
+        self.browser.execute_script("localStorage.setItem('shell:style', arguments[0])", style)
+        self.browser.get(f"{self.cockpit.url}{PAGE}")
+        self.wait(lambda: bool(self.find("h1")) and self.find("h1").text == "Idle load", "the page is there")
+        return self
+
+    def find(self, css: str) -> Any:
+        return self.browser.find_element(By.CSS_SELECTOR, css)
+
+    def text(self, css: str) -> str:
+        return str(self.find(css).text)
+
+    def wait(self, condition: Callable[[], bool], what: str) -> None:
+        """Elements come and go while React draws."""
+        def holds() -> bool:
+            try:
+                return condition()
+            except (NoSuchElementException, StaleElementReferenceException):
+                return False
+        try:
+            wait_until(holds, what)
+        except AssertionError as error:
+            SHOTS.mkdir(parents=True, exist_ok=True)
+            self.browser.save_screenshot(str(SHOTS / "failed.png"))
+            raise AssertionError(f"{error}; the page: {self.text('body')[:3000]}; {self.browser.get_log('browser')}") from None
+
+    def class_of(self, name: str) -> Select:
+        return Select(self.find(f"[data-vm='{name}'] select"))
+
+    def choose(self, name: str, label: str) -> None:
+        self.wait(lambda: self.class_of(name).first_selected_option is not None, f"{name} is in the table")
+        self.class_of(name).select_by_visible_text(label)
+
+    def held(self, name: str) -> int:
+        text = self.text(f"[data-vm='{name}'] .idle-held")
+        return int(text) if text.isdecimal() else 0
+
+    def says(self, name: str, label: str) -> None:
+        """Which class it says that a VM has, in force."""
+        self.wait(lambda: self.class_of(name).first_selected_option.text == label
+                  and "carried out" not in self.text(f"[data-vm='{name}']"), f"{name} is '{label}'")
+
+    def lane(self, name: str) -> str:
+        return str(self.find(f"[data-lane='{name}'] path.idle-{name}").get_attribute("d"))
+
+    def drawn(self, name: str) -> bool:
+        """Whether a lane of the timeline has more than its base line."""
+        return self.lane(name).count("V") > 1
+
+    def full(self) -> bool:
+        """Whether the last ten seconds are known, of all lanes."""
+        return all(self.drawn(name) and float(self.find(f"[data-lane='{name}'] .idle-unknown").get_attribute("width")) < 25
+                   for name in ("foreground", "interval", "background"))
+
+    def axe(self) -> list[Any]:
+        """What axe finds against WCAG 2.1 AA, and its best practices."""
+        self.browser.execute_script(AXE.read_text())
+        found = self.browser.execute_async_script("axe.run().then(arguments[0])")
+        return [{"id": one["id"], "help": one["help"], "nodes": [node["html"][:200] for node in one["nodes"]]}
+                for one in found["violations"]]
+
+    def shot(self, name: str) -> None:
+        SHOTS.mkdir(parents=True, exist_ok=True)
+        self.browser.save_screenshot(str(SHOTS / f"{name}.png"))
+
+
+@pytest.fixture(scope="module")
+def pair(module_stack: ExitStack, host: Libvirtd, idletimed: Idletimed, shared_disk: Disk) -> tuple[Domain, Domain]:
+    """A foreground VM with bursts beside one without a policy, whose load never ends. The host's file says which resource is
+    behind the disks, and its interval."""
+    folder = host.rules / "resources.d"
+    folder.mkdir()
+    (folder / "names.toml").write_text(NAMES)
+    made = [Domain(host, name, its, [disk_xml(shared_disk, name)], wait_seconds=BOOT_SECONDS)
+            for name, its in (("database", foreground()), ("backup", ""))]
+    for each in made:
+        each.define()
+        module_stack.callback(remove, each)
+        each.start()
+    fg, bg = (each.booted() for each in made)
+    expect(fg, vda=("foreground", "slow", INTERVAL_US))
+    bg.guest.load(outstanding=8, seconds=LOAD_SECONDS)
+    fg.guest.load(intensity=30, quantum_ms=300, pauses="exponential", outstanding=1, seconds=LOAD_SECONDS)
+    served(shared_disk, "backup")
+    return fg, bg
+
+
+@pytest.fixture
+def page(browser: Any, cockpit: Cockpit, pair: tuple[Domain, Domain]) -> Page:
+    return Page(browser, cockpit).open()
+
+
+def test_mark_held_unmark(page: Page, pair: tuple[Domain, Domain]) -> None:
+    """The whole way: mark a VM, see it held and the timeline move, by light and dark; edit its policy; unmark it."""
+    _, bg = pair
+    page.wait(lambda: page.class_of("backup").first_selected_option.text == "None", "nobody's")
+    page.says("database", "Foreground")
+    page.choose("backup", "Background")
+    expect(bg, vda=("background", "slow", INTERVAL_US))
+    page.says("backup", "Background")
+    page.wait(lambda: page.held("backup") > 0, "requests of it are held")
+    page.wait(lambda: all(map(page.drawn, ("foreground", "interval", "background"))), "the timeline shows all three")
+    before = page.lane("foreground")
+    page.wait(lambda: page.lane("foreground") != before, "it moves")
+
+    for style in ("light", "dark"):
+        page.open(style)
+        page.wait(page.full, "the timeline shows ten seconds of all three")
+        assert page.axe() == []
+        page.wait(lambda: page.held("backup") > 0, "requests of it are held")
+        page.shot(f"page-{style}")
+
+    edit_policy(page, bg)
+    page.choose("backup", "None of its own")
+    expect(bg)
+    page.wait(lambda: page.class_of("backup").first_selected_option.text == "None", "nobody's again")
+    assert "idletime:policy" not in bg.dom.XMLDesc(0)
+    assert [one for one in page.browser.get_log("browser") if one["level"] in LOG_LEVELS] == []
+    origins = page.browser.execute_script(
+        "return [...new Set(performance.getEntriesByType('resource').map(each => new URL(each.name).origin))]")
+    assert origins == [page.cockpit.url], "nothing of other hosts"
+
+
+def test_in_the_menu(page: Page) -> None:
+    """Cockpit's shell has it in its menu, and shows it."""
+    page.browser.get(f"{page.cockpit.url}/idletime")
+    page.wait(lambda: "Idle load" in page.text("#host-apps, #nav-system"), "it is in the menu")
+    frame = page.find("iframe[name='cockpit1:localhost/idletime']")
+    page.browser.switch_to.frame(frame)
+    page.says("database", "Foreground")
+    page.browser.switch_to.default_content()
+    page.shot("shell")
+
+
+def test_who_only_looks(browser: Any, host: Libvirtd, pair: tuple[Domain, Domain], idletimed: Idletimed) -> None:
+    """A user without administrative access sees all of it and is told that he cannot change it; when idletimed has ended, the
+    page says so, and goes on when it is back."""
+    cockpit = Cockpit(host, user="nobody")
+    try:
+        page = Page(browser, cockpit).open()
+        page.says("database", "Foreground")
+        page.wait(lambda: "Only administrators" in page.text("body"), "it says who may")
+        assert not page.class_of("backup")._el.is_enabled()
+        assert page.browser.find_elements(By.CSS_SELECTOR, "[data-vm='backup'] button") == []
+        assert page.axe() == []
+        assert browser.execute_async_script(CHANGE, pair[1].dom.UUIDString()) == 403, "past the page, idletimed refuses"
+        idletimed.stop()
+        page.wait(lambda: "does not answer" in page.text("body"), "it says that nobody answers")
+        idletimed.start()
+        page.wait(lambda: "does not answer" not in page.text("body"), "it goes on")
+    finally:
+        cockpit.stop()
+
+
+def edit_policy(page: Page, bg: Domain) -> None:
+    """A mistake is said with its line and cannot be saved; a right policy is in force."""
+    page.find("[data-vm='backup'] button").click()
+    page.wait(lambda: "background" in page.find("#policy-text").get_attribute("value"), "the editor shows the policy")
+    write_policy(page, "<policy xmlns='urn:idletime:policy:1' class='background'>\n  <interval us='soon'/>\n</policy>")
+    page.wait(lambda: "us='soon'" in page.text("#policy-verdict"), "it says what is wrong")
+    assert not save_button(page).is_enabled()
+    assert page.axe() == []
+    page.shot("page-policy")
+    write_policy(page, "<policy xmlns='urn:idletime:policy:1' class='background'>\n  <interval us='50000'/>\n</policy>")
+    page.wait(lambda: save_button(page).is_enabled(), "it is right")
+    save_button(page).click()
+    expect(bg, vda=("background", "slow", 50000))
+    page.wait(lambda: not page.browser.find_elements(By.CSS_SELECTOR, "#policy-text"), "the editor is closed")
+
+
+def write_policy(page: Page, text: str) -> None:
+    """As React hears it."""
+    page.browser.execute_script(
+        "const set = Object.getOwnPropertyDescriptor(HTMLTextAreaElement.prototype, 'value').set;"
+        "set.call(arguments[0], arguments[1]); arguments[0].dispatchEvent(new Event('input', {bubbles: true}));",
+        page.find("#policy-text"), text)
+
+
+def save_button(page: Page) -> Any:
+    return next(one for one in page.browser.find_elements(By.CSS_SELECTOR, ".pf-v6-c-modal-box button") if one.text == "Save")
