@@ -3,7 +3,7 @@
 
     static     hosts of its own for the background. Each host's foreground moves as a whole, once, first fit by its peak, where
                the sum is above 70 % for 1 % of the day at most; the day is known in advance
-    cap        background everywhere, cut to a fixed share of each disk (I/O throttling), beside the foreground
+    cap        background spread evenly, cut to a fixed share of each disk (I/O throttling), beside the foreground
     idletime   placed once by the gauge of the first minutes, held by Idletime
     evicting   the same, moved and paused by eviction.decide()
     oracle     servers are where spare time is, each minute, at once, for nothing; held by Idletime
@@ -73,11 +73,12 @@ def _peak(column: Sequence[float]) -> float:
 
 
 def cap(day: Day, fleet: Fleet) -> Played:
-    played, running = Played(), fleet.servers / fleet.hosts
+    played = Played()
+    running = [fleet.servers // fleet.hosts + (index < fleet.servers % fleet.hosts) for index in range(fleet.hosts)]
     for minute in day:
         work = 0.0
-        for busy in minute:
-            used = min(fleet.cap, running * fleet.most, 1 - busy)
+        for busy, there in zip(minute, running, strict=True):
+            used = min(fleet.cap, there * fleet.most, 1 - busy)
             work += used
             played.sums.foreground(busy, response(busy + used))
         played.minute(work)

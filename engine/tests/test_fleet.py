@@ -30,6 +30,7 @@ def test_cap():
     played = ways.cap(flat(0.5), SMALL)
     assert (played.sums.work, played.sums.cost) == (pytest.approx(120), pytest.approx(0.5 / 0.3 - 1))
     assert ways.cap(flat(0.9), SMALL).sums.work == pytest.approx(60)
+    assert ways.cap(flat(0.5), Fleet(hosts=10, servers=4)).sums.work == pytest.approx(48)  # on four hosts
 
 
 def test_oracle():
