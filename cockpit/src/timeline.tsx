@@ -28,7 +28,9 @@ export const Timeline = ({ resource }: { resource: string }) => {
             <Lane name="foreground" title={_("Foreground")} says={percent(seen.foreground)}
                   about={_("a request of it is in service")} values={strip.foreground} most={1000} />
             <Lane name="interval" title={_("Interval")} says={percent(seen.interval)}
-                  about={cockpit.format(_("$0 after it, in which background waits for more of it"), milliseconds(intervalUs))}
+                  about={intervalUs === null
+                      ? _("none: nobody is background here")
+                      : cockpit.format(_("$0 after it, in which background waits for more of it"), milliseconds(intervalUs))}
                   values={strip.interval} most={1000} />
             <Lane name="background" title={_("Background")} says={started}
                   about={cockpit.format(_("requests that start; the line below: all of it is held ($0 of the time)"), percent(seen.held))}

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from .. import VERSION, hostview, state, status
+from .. import VERSION, arena, hostview, state, status
 from ..conf.resources import Resources
 from ..conf.rules import Decision
 from ..observed import ObserverState
@@ -20,6 +20,7 @@ from ..state import DomainState
 from ..status import DomainStatus, Told
 from .metrics_look import Answer
 
+UNKNOWN = "unknown"  # what a QEMU without background says of its resource
 _CLASSES = frozenset(one.value for one in Class)
 
 
@@ -74,13 +75,22 @@ def _resource(one: hostview.HostResource, found: Iterable[DomainStatus]) -> dict
     return {
         "name": one.name, "trail": one.trail, "vms": one.domains, "foreground": one.foreground, "background": one.background,
         "problem": one.problem, "observed": one.observer is not None and one.observer.alive,
-        "state": next((each.state for each in views if each.state), None),
+        "state": next((each.state for each in views if each.state not in (None, UNKNOWN)), None) or _by_boards(one),
         "interval_us": max((each.interval_us for each in views if each.interval_us is not None), default=None),
         "auto": any(each.auto for each in views),
         **{name: _sum(getattr(each, name) for each in views) for name in ("collisions", "collision_cost_us")},
         **{name: _sum(getattr(device, name) for device in devices) for name in (
             "held", "in_service", "foreground_requests", "background_requests", "promotions")},
     }
+
+
+def _by_boards(one: hostview.HostResource) -> str | None:
+    """Where no QEMU looks, because none is background; so there is no interval."""
+    try:
+        busy = any(each.in_service for each in arena.read(one.path).foreground)
+    except arena.ArenaError:
+        return None
+    return "foreground" if busy else "idle"
 
 
 def _sum(values: Iterable[int | None]) -> int | None:
