@@ -19,7 +19,7 @@ from .ways import WAYS, Played
 
 _WORDS = {"static": "static partitioning", "cap": "cap-only (20 % of each disk)", "idletime": "Idletime, placed once",
           "evicting": "Idletime with eviction", "oracle": "Idletime with an oracle"}
-SEEDS = (1, 2, 3, 4, 5)
+DAYS = 3
 
 
 def play(fleet: Fleet, seeds: tuple[int, ...], trace: Path | None) -> list[dict[str, object]]:
@@ -82,7 +82,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--trace", type=Path, help="a recorded day: CSV, a line a minute, a column a host, shares 0 to 1")
     parser.add_argument("--servers", type=int, default=Fleet.servers, help="background servers (%(default)s)")
     parser.add_argument("--hosts", type=int, default=Fleet.hosts, help="hosts of a made day (%(default)s)")
-    parser.add_argument("--days", type=int, default=len(SEEDS), help="made days (%(default)s)")
+    parser.add_argument("--days", type=int, default=DAYS, help="made days (%(default)s)")
     options = parser.parse_args(arguments)
     try:
         found = play(Fleet(hosts=options.hosts, servers=options.servers), tuple(range(1, options.days + 1)), options.trace)

@@ -9,7 +9,7 @@ import random
 from pathlib import Path
 
 MINUTES = 1440
-Day = list[list[float]]
+Day = tuple[tuple[float, ...], ...]
 """By minute, by host."""
 
 _KINDS = (
@@ -27,7 +27,7 @@ def made(hosts: int, seed: int) -> Day:
     chance = random.Random(seed)
     columns = [_host(chance, index / hosts) for index in range(hosts)]
     chance.shuffle(columns)
-    return [[column[minute] for column in columns] for minute in range(MINUTES)]
+    return tuple(tuple(column[minute] for column in columns) for minute in range(MINUTES))
 
 
 def _host(chance: random.Random, place: float) -> list[float]:
@@ -60,7 +60,7 @@ def recorded(file: Path) -> Day:
                              "as the first line has")
     if not rows:
         raise ValueError(f"{file}: there are no figures; remedy: a line a minute, a column a host")
-    return [[float(cell) for cell in row] for row in rows]
+    return tuple(tuple(float(cell) for cell in row) for row in rows)
 
 
 def _is_number(text: str) -> bool:

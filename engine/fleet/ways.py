@@ -13,10 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from idletime.gauge.spare import Smoother
 from idletime_openstack.eviction import Act, Host, Memory, Server, Settings, State, What, decide
 
+from .day import Day
 from .model import Fleet, Sums, response, shared
 
 TARGET = 0.7
@@ -35,9 +37,6 @@ class Played:
     def minute(self, work: float) -> None:
         self.work.append(work)
         self.sums.work += work
-
-
-Day = Sequence[Sequence[float]]
 
 
 def static(day: Day, fleet: Fleet) -> Played:
@@ -112,13 +111,9 @@ WAYS: dict[str, Callable[[Day, Fleet], Played]] = {
 def _held(day: Day, fleet: Fleet, settings: Settings | None) -> Played:
     """Hosts have gauges; servers are placed when these know something, by most free, as the weigher does."""
     played, memory = Played(), Memory(credit=1.0)
-    gauges = [Smoother() for _ in range(fleet.hosts)]
     servers: dict[str, Server] = {}
     busy_until: dict[str, int] = {}
-    for now, minute in enumerate(day):
-        for gauge, busy in zip(gauges, minute, strict=True):
-            gauge.add(1 - busy, 60.0)
-        hosts = [Host(f"host-{index:03}", gauge.spare.steady) for index, gauge in enumerate(gauges)]
+    for now, (minute, hosts) in enumerate(zip(day, _gauged(day), strict=True)):
         if now == SETTLE_MINUTES:
             servers = _place(hosts, fleet)
         elif settings is not None and servers:
@@ -131,6 +126,17 @@ def _held(day: Day, fleet: Fleet, settings: Settings | None) -> Played:
         _work(played, minute, fleet, [one for one in servers.values() if one.state is State.RUNS and
                                       busy_until.get(one.uuid, 0) <= now])
     return played
+
+
+@lru_cache(maxsize=1)
+def _gauged(day: Day) -> list[list[Host]]:
+    """What the hosts' gauges say after each minute; the same for all ways."""
+    gauges, found = [Smoother() for _ in day[0]], []
+    for minute in day:
+        for gauge, busy in zip(gauges, minute, strict=True):
+            gauge.add(1 - busy, 60.0)
+        found.append([Host(f"host-{index:03}", gauge.spare.steady) for index, gauge in enumerate(gauges)])
+    return found
 
 
 def _place(hosts: Sequence[Host], fleet: Fleet) -> dict[str, Server]:

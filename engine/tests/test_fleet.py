@@ -14,8 +14,8 @@ from fleet.model import Fleet
 SMALL = Fleet(hosts=10, servers=20)
 
 
-def flat(busy: float, hosts: int = 10, minutes: int = 60) -> list[list[float]]:
-    return [[busy] * hosts for _ in range(minutes)]
+def flat(busy: float, hosts: int = 10, minutes: int = 60) -> day.Day:
+    return ((busy,) * hosts,) * minutes
 
 
 def test_static():
@@ -49,7 +49,7 @@ def test_on_a_flat_day_nobody_moves():
 
 def test_who_moves_out_of_a_load_works_on():
     """Half of the hosts become busy for hours: those who stay do nothing, those who leave do."""
-    half = [[0.1] * 5 + [0.1] * 5] * 30 + [[1.0] * 5 + [0.1] * 5] * 180
+    half = ((0.1,) * 10,) * 30 + ((1.0,) * 5 + (0.1,) * 5,) * 180
     moved, stayed = ways.evicting(half, Fleet(hosts=10, servers=10)), ways.idletime(half, Fleet(hosts=10, servers=10))
     assert moved.sums.moves >= 5 and moved.sums.work > stayed.sums.work
     assert "spare and holds" in moved.reasons[0][1]

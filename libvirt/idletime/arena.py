@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 ABI = 3
 MAGIC = 0x656D6974656C6469
 _HEADER = struct.Struct("=QIIIIQQ")  # magic, abi, kind, slots, slots_high, size, clock
-_FOREGROUND = struct.Struct("=IIqQQQ")  # as Line
+_FOREGROUND = struct.Struct("=IIqQQQQ")  # as Line
 _BACKGROUND = struct.Struct("=IIQqQqQI")  # waiting, wake, vtime, interval, started, due, cost, weight
 _FIRST, _BELOW = 3, "abi-"  # the first generation has the path itself
 _PAGE, _LINE, _SLOTS, _LABEL = 4096, 64, 1024, 64
@@ -47,7 +47,8 @@ class Foreground:
 
 @dataclass(frozen=True)
 class Line:
-    """A foreground slot as it is on the board. ring_head: transitions ever written to its ring."""
+    """A foreground slot as it is on the board. ring_head: transitions ever written to its ring. request_ns: sum of
+    its requests' times in service."""
 
     in_service: int
     pid: int
@@ -55,6 +56,7 @@ class Line:
     started: int
     bytes: int
     ring_head: int
+    request_ns: int
 
 
 @dataclass(frozen=True)
@@ -230,7 +232,7 @@ def _alive(locks: int | None, index: int, count: int = 1) -> bool:
 
 
 def _read_foreground(path: str, now_ns: int) -> Iterator[Foreground]:
-    for descriptor, index, (in_service, pid, last_ns, started, _bytes, _head) in \
+    for descriptor, index, (in_service, pid, last_ns, started, _bytes, _head, _sum) in \
             _lines(path, "foreground", _PAGE, _FOREGROUND):
         label = os.pread(descriptor, _LABEL, _PAGE + _SLOTS * _LINE + index * _PAGE)
         text = label.split(b"\0")[0].decode("utf-8", "replace")

@@ -56,7 +56,13 @@ def _disk(element: Element, vcpus: int, scsi: Mapping[str, Element]) -> DeviceFa
         unserved = f"bus '{bus or 'of its target name'}' is not served, only 'virtio' and 'scsi' on virtio-scsi"
     return DeviceFacts(DISK, target, frozenset({target, alias} - {""}), alias, disk_source(element), unserved,
                        _queues(element if controller is None else controller, vcpus), _guest_names(element),
-                       _through(element, unserved))
+                       _through(element, unserved), _cached(element))
+
+
+def _cached(element: Element) -> str:
+    """Files and block devices alone pass the host's page cache, unless QEMU opens them with O_DIRECT."""
+    mode = get(element, "driver", "cache") or "default"
+    return mode if element.get("type") in ("file", "block", "volume") and mode not in ("none", "directsync") else ""
 
 
 def _unserved_scsi(controller: Element | None) -> str:

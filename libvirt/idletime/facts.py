@@ -74,7 +74,7 @@ class DeviceFacts:
     target: "vda", or the MAC address. names: all that a policy may call it. alias: its id in QEMU (its QOM path, if it has
     none); "" if that is not known, as in XML that does not run. unserved: why QEMU cannot schedule it, "" if it can.
     queues: how many it has (pairs, of an interface); None if that is not known. guest_names: what the guest may call it.
-    through: who sees its requests.
+    through: who sees its requests. cached: the cache mode of a disk that fills this host's page cache, "" of one that does not.
     """
 
     kind: str
@@ -86,6 +86,7 @@ class DeviceFacts:
     queues: int | None = None
     guest_names: Mapping[str, str] = field(default_factory=dict, hash=False)
     through: Through = Through.QEMU
+    cached: str = ""
 
     @property
     def label(self) -> str:

@@ -78,9 +78,13 @@ def said_of(policy: Policy, device: DeviceFacts) -> tuple[DevicePolicy, bool]:
 
 def _device(chooser: _Chooser, device: DeviceFacts) -> None:
     said, named = said_of(chooser.policy, device)
+    class_ = said.class_ or chooser.policy.class_
+    if device.cached and class_ is Class.BACKGROUND:
+        chooser.say(Severity.NOTE, said, device.label, f"cache='{device.cached}': it takes the place of the foreground's "
+                    "pages in the host's page cache, and its writes come from the host, which nothing holds",
+                    "<driver cache='none'/>")
     if said.resource == NONE or not _has_queues(chooser, device, said):
         return
-    class_ = said.class_ or chooser.policy.class_
     name = _name(chooser, device, said, named or class_ is not Class.FOREGROUND)
     if name is not None:
         chooser.devices.append(DevicePlan(device.kind, device.target, device.alias, ID_PREFIX + name, class_,

@@ -12,7 +12,7 @@ from idletime.policy import edit, parse
 from idletime.resolve import Host
 
 VIRTIO = "<disk type='file'><source file='/tmp/a'/><target dev='vda' bus='virtio'/></disk>"
-SCSI = "<disk type='file'><source file='/tmp/b'/><target dev='sda' bus='scsi'/></disk>"
+SCSI = "<disk type='file'><driver cache='none'/><source file='/tmp/b'/><target dev='sda' bus='scsi'/></disk>"
 VFIO = "<interface type='hostdev'><mac address='52:54:00:00:00:01'/></interface>"
 VDPA = "<interface type='vdpa'><mac address='52:54:00:00:00:02'/><source dev='/dev/vhost-vdpa-0'/></interface>"
 

@@ -73,5 +73,5 @@ def test_the_rule_for_openstack(tmp_path, flavor, class_):
     for own in server.findall("metadata/{urn:idletime:policy:1}policy"):
         own.getparent().remove(own)
     server.find(".//{*}flavor").set("name", flavor)
-    found = decide_xml(server.getroot(), known)
+    found = decide_xml(etree.tostring(server, encoding="unicode"), known)
     assert not known.findings and found.class_ == class_

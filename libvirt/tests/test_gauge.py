@@ -52,19 +52,22 @@ def source(*moves: tuple[int, bool], busy: bool = False, whole: bool = True, key
     ([source((900, True))], 0.1),  # and after it ended
     ([source((-500, True), (-400, False))], 0.0),
     ([source((-500, True))], 1.0),
-    ([source((600, True), (800, False), whole=False)], 0.5),  # known from 600 on: 200 of 400
-    ([source((600, True), (800, False), whole=False), source(busy=True)], 1.0),
-    ([source((1000, True), busy=True, whole=False)], 1.0),  # nothing is covered: what is now
+    ([source((600, True), (800, False), whole=False)], 0.3),  # known from 600 on: 200; of the 300 in service 100 were before
+    ([source((950, True), whole=False)], 0.3),
+    ([source((600, True), (800, False), whole=False), source(busy=True)], 0.4),  # 400 from 600 on, and nothing is left
+    ([source((1000, True), busy=True, whole=False)], 0.3),  # nothing is covered: what was in service
     ([source((100, True), (1200, False))], 0.9),  # a time in the future counts as none
     ([source((100, True), (200, True), (300, False), (400, False))], 0.2),  # torn: said twice
 ])
 def test_busy(sources, share):
-    assert busy_share(sources, 0, 1000 * MS) == pytest.approx(share)
+    """The requests were in service for 300 ms, which counts for what rings do not cover."""
+    assert busy_share(sources, 0, 1000 * MS, 300 * MS) == pytest.approx(share)
 
 
-@given(st.lists(st.lists(st.tuples(st.integers(-5, 1500), st.booleans()), max_size=9), max_size=4), st.booleans())
-def test_any_board_gives_a_share(rings, whole):
-    found = busy_share([source(*sorted(ring), whole=whole) for ring in rings], 0, 1000 * MS)
+@given(st.lists(st.lists(st.tuples(st.integers(-5, 1500), st.booleans()), max_size=9), max_size=4), st.booleans(),
+       st.integers(0, 1 << 40))
+def test_any_board_gives_a_share(rings, whole, service):
+    found = busy_share([source(*sorted(ring), whole=whole) for ring in rings], 0, 1000 * MS, service)
     assert 0 <= found <= 1
 
 
@@ -84,6 +87,16 @@ def test_sources_in_order():
     none = between("disk", None, Look(0), Look(1000 * MS))
     assert (none.spare, none.source) == (None, "")
     assert "remedy: default = \"foreground\"" in none.problem
+
+
+def test_the_kernel_bounds_what_others_say():
+    """An end was lost: busy all the time, says the observer; the kernel has 100 ms of all, background too."""
+    stuck = source((-9, True), busy=True, key="observer 1")
+    looks = [Look(at * MS, Boards((), at, 1), stuck, Counted(at // 10, at // 10, at)) for at in (0, 1000)]
+    assert between("disk", None, *looks).spare == pytest.approx(0.9)
+    assert between("disk", None, *looks).source == "observer"
+    sent = [Look(at * S, Boards((source(sent=at * 10**9),)), None, Counted(sent_bytes=at * 10**6)) for at in (0, 1)]
+    assert between("interface", 80_000_000, *sent).spare == pytest.approx(0.9)
 
 
 def test_the_kernels_counters_are_upper_bounds():
@@ -236,19 +249,20 @@ def observer(folder: str, content: bytes):
 def test_an_observer_comes_and_goes():
     with tempfile.TemporaryDirectory() as folder:
         seen = boards.Observer(folder)
-        assert seen.look() is None
+        assert seen.look(30 * MS) is None
         with observer(folder, page()):
-            found = seen.look()
-            assert found == Source("observer 1", 5, 4096, True, ((10 * MS, True), (20 * MS, False)), True)
-        assert seen.look() is None
+            found = seen.look(30 * MS)
+            assert found == Source("observer 1", 5, 4096, True, ((10 * MS, True), (20 * MS, False)), True, 30 * MS)
+            assert seen.look(30 * MS) == found  # the same connection: it counts on
+        assert seen.look(30 * MS) is None
         with observer(folder, page()):
-            assert seen.look().key == "observer 2"
+            assert seen.look(30 * MS).key == "observer 2"
         seen.close()
 
 
 def test_an_observer_of_another_version_is_none():
     with tempfile.TemporaryDirectory() as folder, observer(folder, page(version=2)):
-        assert boards.Observer(folder).look() is None
+        assert boards.Observer(folder).look(0) is None
 
 
 def host(root: Path) -> Tree:

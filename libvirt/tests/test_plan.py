@@ -18,9 +18,10 @@ DEFAULT = rules.Rules(default=Policy(Class.FOREGROUND), default_place="a.toml li
 DOMAIN = """<domain type='{type}'><name>d</name><metadata>{policy}</metadata><devices>
 <disk type='file' device='disk'><source file='/var/lib/libvirt/images/web.qcow2'/><target dev='vda' bus='virtio'/></disk>
 <disk type='file' device='cdrom'><target dev='sda' bus='sata'/></disk>
-<disk type='file' device='disk'><source file='/srv/link.img'/><target dev='sdb' bus='sata'/></disk>
+<disk type='file' device='disk'><driver cache='none'/><source file='/srv/link.img'/><target dev='sdb' bus='sata'/></disk>
 </devices></domain>"""
 BACKGROUND = "<p:policy xmlns:p='urn:idletime:policy:1' class='background'>{}</p:policy>"
+ON_SDA = BACKGROUND.format("<p:disk resource='sda'/>")
 
 
 def lines(found: verdict.Verdict) -> str:
@@ -69,6 +70,19 @@ def test_what_is_no_matter_of_a_foreground_is_a_note(judge):
     assert [one.severity for one in plain.findings if "sdb" in str(one)] == [Severity.NOTE]
     marked = judge(DOMAIN.format(type="kvm", policy=BACKGROUND.format("")))
     assert [one.severity for one in marked.findings if "sdb" in str(one)] == [Severity.WARNING]
+
+
+@pytest.mark.parametrize("type_, driver, said", [
+    ("file", "", "default"), ("block", "cache='writeback'", "writeback"), ("volume", "cache='unsafe'", "unsafe"),
+    ("file", "cache='none'", None), ("block", "cache='directsync'", None), ("network", "cache='writeback'", None)])
+def test_a_background_disk_that_fills_the_page_cache(judge, type_, driver, said):
+    """A note in `check`: it is held all the same. Of a foreground disk it is nobody's matter."""
+    xml = (f"<domain type='kvm'><metadata>{ON_SDA}</metadata><devices>"
+           f"<disk type='{type_}'><driver {driver}/><source/><target dev='vda' bus='virtio'/></disk></devices></domain>")
+    notes = [one for one in judge(xml).findings if "page cache" in one.message]
+    assert [(one.severity, one.remedy) for one in notes] == ([(Severity.NOTE, "<driver cache='none'/>")] if said else [])
+    assert all(f"cache='{said}'" in one.message for one in notes)
+    assert not [one for one in judge(xml.replace("background", "foreground")).findings if "page cache" in one.message]
 
 
 def test_nothing_without_a_policy_and_a_default(judge):

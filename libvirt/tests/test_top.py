@@ -312,7 +312,7 @@ def shown(monkeypatch):
 
     def act(arguments):
         done.append(arguments)
-        return " ".join(arguments)
+        return "interval-us=0" not in " ".join(arguments), " ".join(arguments)
     its = view.View(Nobody(), 1.0, act, show.aligned, True)
     monkeypatch.setattr(its._loop.screen, "get_cols_rows", lambda: (160, 40))
     monkeypatch.setattr(view.threading.Thread, "start", lambda self: self.run())
@@ -354,6 +354,8 @@ def test_a_change_is_confirmed(shown):
     press(its, "i", "9", "esc")
     press(its, "i", "enter")
     assert done[-1][-1] == "--dry-run" and len(done) == 4
+    refused = press(its, "i", "0", "enter")
+    assert refused.endswith(f"--dry-run\n{view.HELP}") and press(its, "y") == refused and len(done) == 5
     assert press(its, "c", "window resize").startswith("class of bg")
 
 

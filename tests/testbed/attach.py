@@ -32,18 +32,21 @@ def settings(resource: Mapping[str, object]) -> dict[str, object]:
 
 def attach(
     disk: Shared, client: str, arena: Path | None, device_class: str = "foreground",
-    device: Mapping[str, object] | None = None, **resource: object,
+    device: Mapping[str, object] | None = None, scsi: bool = False, **resource: object,
 ) -> list[str]:
     """A virtio disk of this class on the shared disk, known there as `client`; without an arena, a stock one.
 
     `resource` are properties of the resource object, e.g. interval_us=5000;
-    `device` those of the device, e.g. {"num_queues": 2}.
+    `device` those of the device, e.g. {"num_queues": 2}; `scsi`: it is a disk
+    on a virtio-scsi controller, which has these.
     """
-    virtio = f"virtio-blk-pci,drive=disk,id={DEVICE}{options(device or {})}"
+    controller = ["-device", f"virtio-scsi-pci,id=scsi0{options(device or {})}"] if scsi else []
+    one = f"scsi-hd,bus=scsi0.0,drive=disk,id={DEVICE}" if scsi else \
+        f"virtio-blk-pci,drive=disk,id={DEVICE}{options(device or {})}"
     result = disk.options("disk", client)
     if arena is None:
-        return [*result, "-device", virtio]
+        return [*result, *controller, "-device", one]
     return [
-        *result, "-object", f"idletime-resource,id={RESOURCE},path={arena}{options(settings(resource))}",
-        "-device", f"{virtio},idletime={RESOURCE},idletime-class={device_class}",
+        *result, "-object", f"idletime-resource,id={RESOURCE},path={arena}{options(settings(resource))}", *controller,
+        "-device", f"{one},idletime={RESOURCE},idletime-class={device_class}",
     ]

@@ -72,12 +72,12 @@ def _view(options: argparse.Namespace, sampler: Sampler) -> None:
     sys.stderr.write(notes.getvalue())
 
 
-def _said(options: argparse.Namespace, command: Sequence[str]) -> str:
-    """What the command says. The view has the terminal by a file of its own."""
+def _said(options: argparse.Namespace, command: Sequence[str]) -> tuple[bool, str]:
+    """Whether a command did not fail, and what it said. The view has the terminal by a file of its own."""
     from .main import main
 
     given = ["--settings", str(options.settings_file), "--run-dir", options.run_dir]
     given += ["--connect", options.connect] if options.connect else []
     with contextlib.redirect_stdout(io.StringIO()) as said, contextlib.redirect_stderr(said):
-        main([*given, *command])
-    return said.getvalue().strip()
+        code = main([*given, *command])
+    return code in (Exit.OK, Exit.SETTINGS), said.getvalue().strip()

@@ -32,7 +32,8 @@ ANSWER_SECONDS = 1.0
 @dataclass(frozen=True)
 class Source:
     """One writer of foreground. key: the same at the next look. moves: (time in ns, whether it became busy), sorted. whole:
-    these are all since it began to count. busy: has requests in service now."""
+    these are all since it began to count. busy: has requests in service now. service_ns: sum of its requests' times in
+    service."""
 
     key: str
     started: int
@@ -40,6 +41,7 @@ class Source:
     busy: bool
     moves: tuple[tuple[int, bool], ...]
     whole: bool
+    service_ns: int = 0
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ def read(path: str) -> Boards:
 def _slot(index: int, line: arena.Line, page: bytes) -> Source:
     ring = _RING.unpack_from(page, _LABEL) if len(page) >= _LABEL + _RING.size else ()
     return Source(f"slot {index} of {line.pid}", line.started, line.bytes, bool(line.in_service), moves_of(ring),
-                  line.ring_head <= RING)
+                  line.ring_head <= RING, line.request_ns)
 
 
 # ---- the observer
@@ -80,14 +82,14 @@ class Observer:
     _page: mmap.mmap | None = None
     _number: int = 0
 
-    def look(self) -> Source | None:
+    def look(self, now_ns: int) -> Source | None:
         """None: there is none."""
         if self._line is not None and self._has_ended():
             self.close()
         if self._page is None:
             with contextlib.suppress(OSError, ValueError):
                 self._connect()
-        return observed(bytes(self._page), self._number) if self._page is not None else None
+        return observed(bytes(self._page), now_ns, self._number) if self._page is not None else None
 
     def close(self) -> None:
         if self._line is not None:
@@ -98,7 +100,7 @@ class Observer:
 
     def _has_ended(self) -> bool:
         try:
-            return self._line is not None and self._line.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
+            return self._line is not None and self._line.recv(1, socket.MSG_PEEK) == b""
         except BlockingIOError:
             return False
         except OSError:
@@ -123,6 +125,7 @@ class Observer:
             page = mmap.mmap(descriptors[0], _BYTES, mmap.MAP_SHARED, mmap.PROT_READ)
             if _OBSERVED.unpack_from(page)[:2] != (_MAGIC, _VERSION):
                 raise OSError(f"{name} sends a page of another version")
+            line.setblocking(False)
         except BaseException:
             line.close()
             raise
@@ -132,8 +135,9 @@ class Observer:
         self._line, self._page, self._number = line, page, self._number + 1
 
 
-def observed(page: bytes, number: int = 1) -> Source:
+def observed(page: bytes, now_ns: int, number: int = 1) -> Source:
     """What a page shows; number: of the connection. Pure."""
-    in_service, _, _, started, bytes_, head, _ = _COUNTS.unpack_from(page, _LINE)
-    return Source(f"observer {number}", started, bytes_, 0 < in_service < 1 << 31, moves_of(_RING.unpack_from(page, _HISTORY)),
-                  head <= RING)
+    in_service, _, _, started, bytes_, head, service_ns = _COUNTS.unpack_from(page, _LINE)
+    in_service = in_service if in_service < 1 << 31 else 0  # below zero for a moment: its writers are many
+    return Source(f"observer {number}", started, bytes_, in_service > 0, moves_of(_RING.unpack_from(page, _HISTORY)),
+                  head <= RING, service_ns + in_service * now_ns)

@@ -1,8 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Two looks at a resource: how busy its foreground was between them, and who says so. Pure.
 
-A disk is busy while any source has requests in service: the union of their busy times. A ring keeps 128 bursts of each; where
-there were more, the time that the rings cover stands for all of it. An uplink is as busy as the bytes sent have of its rate.
+A disk is busy while any source has requests in service: the union of their busy times. A ring keeps 128 bursts of each. For the
+time before, when there were more, it is the sum of the requests' times in service that is left, and all of that time at most:
+what overlaps counts twice there, so the disk may be idler than is said, and not busier. An uplink is as busy as the bytes sent
+have of its rate.
+
+Foreground is never more than all that the kernel counts of the device: that bounds what any other source says. So an end of a
+request that a kernel does not tell the observer (ARCHITECTURE.md) does not make a disk busy for seconds.
 """
 
 from __future__ import annotations
@@ -48,9 +53,16 @@ def between(kind: str, rate_bps: int | None, before: Look, after: Look) -> Measu
     elapsed_ns = after.at_ns - before.at_ns
     if elapsed_ns <= 0:
         return Measured(None, source, source != SLOTS, "the clock stands still")
-    busy = _disk(source, before, after) if kind == DISK else \
-        _sent(source, before, after) * 8e9 / ((rate_bps or 1) * elapsed_ns)
+    busy = _busy(kind, source, rate_bps, before, after)
+    if source != KERNEL and before.kernel is not None and after.kernel is not None:
+        busy = min(busy, _busy(kind, KERNEL, rate_bps, before, after))
     return Measured(min(max(1 - busy, 0.0), 1.0), source, source != SLOTS)
+
+
+def _busy(kind: str, source: str, rate_bps: int | None, before: Look, after: Look) -> float:
+    if kind == DISK:
+        return _disk(source, before, after)
+    return _sent(source, before, after) * 8e9 / ((rate_bps or 1) * (after.at_ns - before.at_ns))
 
 
 def _source(before: Look, after: Look) -> str:
@@ -75,7 +87,9 @@ def _disk(source: str, before: Look, after: Look) -> float:
     if source == KERNEL and before.kernel is not None and after.kernel is not None:
         ms = min(after.kernel.busy_ms - before.kernel.busy_ms, after.kernel.service_ms - before.kernel.service_ms)
         return ms * 1e6 / (after.at_ns - before.at_ns)  # two upper bounds: the lesser one
-    return busy_share([*(after.boards or Boards()).foreground, *_seen(source, after)], before.at_ns, after.at_ns)
+    sources = [*(after.boards or Boards()).foreground, *_seen(source, after)]
+    old = {one.key: one.service_ns for one in [*(before.boards or Boards()).foreground, *_seen(source, before)]}
+    return busy_share(sources, before.at_ns, after.at_ns, sum(max(0, one.service_ns - old.get(one.key, 0)) for one in sources))
 
 
 def _sent(source: str, before: Look, after: Look) -> int:
@@ -93,19 +107,21 @@ def _seen(source: str, look: Look) -> Iterable[Source]:
 
 # ---- busy times
 
-def busy_share(sources: Sequence[Source], begin_ns: int, end_ns: int) -> float:
-    """Share of the time in which any of them was busy, as far as their rings reach back."""
-    for one in sources:
-        if one.moves and not one.whole:
-            begin_ns = max(begin_ns, min(one.moves[0][0], end_ns))
-    if begin_ns >= end_ns:
-        return float(any(one.busy for one in sources))
-    changes = sorted(change for one in sources for change in _changes(one, begin_ns, end_ns))
+def busy_share(sources: Sequence[Source], begin_ns: int, end_ns: int, service_ns: int) -> float:
+    """Share of the time in which any of them was busy. service_ns: sum of their requests' times in service."""
+    covered_ns = max([begin_ns, *(min(one.moves[0][0], end_ns) for one in sources if one.moves and not one.whole)])
+    busy_ns = _busy_ns(sources, covered_ns, end_ns)
+    busy_ns += min(covered_ns - begin_ns, max(0, service_ns - busy_ns))
+    return busy_ns / (end_ns - begin_ns)
+
+
+def _busy_ns(sources: Sequence[Source], begin_ns: int, end_ns: int) -> int:
+    """The union of their busy times, of a time that all rings cover."""
     busy_ns, depth, last_ns = 0, 0, begin_ns
-    for at_ns, change in changes:
+    for at_ns, change in sorted(change for one in sources for change in _changes(one, begin_ns, end_ns)):
         busy_ns += (at_ns - last_ns) * (depth > 0)
         depth, last_ns = depth + change, at_ns
-    return (busy_ns + (end_ns - last_ns) * (depth > 0)) / (end_ns - begin_ns)
+    return busy_ns + (end_ns - last_ns) * (depth > 0)
 
 
 def _changes(one: Source, begin_ns: int, end_ns: int) -> list[tuple[int, int]]:

@@ -56,7 +56,7 @@ class Looker:
 
     def _one(self, place: Place, tree: Tree, now_ns: int) -> Gauged:
         known = self._known.setdefault(place.resource, _Known(boards.Observer(place.path)))
-        look = Look(now_ns, _boards(place.path), known.observer.look(), kernel.read(tree, place.kind, place.device))
+        look = Look(now_ns, _boards(place.path), known.observer.look(now_ns), kernel.read(tree, place.kind, place.device))
         if known.look is not None:
             known.measured = between(place.kind, place.rate_bps, known.look, look)
             if known.measured.spare is not None:

@@ -22,8 +22,8 @@ from . import model, table
 from .model import DeviceRow, Model
 from .sample import Pace, Sampler
 
-Act = Callable[[Sequence[str]], str]
-"""Runs a command of virt-idletime; what it said."""
+Act = Callable[[Sequence[str]], tuple[bool, str]]
+"""Runs a command of virt-idletime: whether it did not fail, and what it said."""
 
 Aligned = Callable[[Sequence[str], Sequence[Sequence[Any]]], list[str]]
 
@@ -120,11 +120,11 @@ class View:
         self._draw()
         return True
 
-    def _run(self, arguments: Sequence[str], then: Callable[[str], None]) -> None:
+    def _run(self, arguments: Sequence[str], then: Callable[[bool, str], None]) -> None:
         """A command, in a thread; the view goes on meanwhile."""
         def act() -> None:
-            said = self._act(arguments)
-            self._post(lambda: then(said))
+            done = self._act(arguments)
+            self._post(lambda: then(*done))
         self._ask("...", lambda _: None)
         threading.Thread(target=act, daemon=True).start()
 
@@ -189,9 +189,15 @@ class View:
         def chosen(key: str) -> None:
             if key == "y":
                 self._run(arguments, self._say)
-        self._run([*arguments, "--dry-run"], lambda said: self._ask(f"{said}\n{_CONFIRM}", chosen))
 
-    def _say(self, said: str) -> None:
+        def planned(well: bool, said: str) -> None:
+            if well:
+                self._ask(f"{said}\n{_CONFIRM}", chosen)
+            else:
+                self._say(well, said)
+        self._run([*arguments, "--dry-run"], planned)
+
+    def _say(self, _well: bool, said: str) -> None:
         self._said, self._prompt = said, None
 
     # ---- drawing

@@ -109,11 +109,11 @@ struct IdletimeHolder {
     void *opaque;               /* the device's */
     BlockBackend *blk;
     uint32_t block_bytes;       /* pieces are multiples of it */
-    unsigned ring_limit;        /* so many may be held in a ring that is shared */
+    unsigned ring_limit;        /* held in a ring that foreground shares */
     QemuMutex *park_lock;       /* of the device's stopped requests */
     IdletimeHoldPart *part;     /* one for each gate */
     unsigned *queue_held;       /* now, in each queue; its thread */
-    /* VM stopped, or device in reset.  Written under park_lock, too (qatomic) */
+    /* VM stopped, or device in reset.  Written under park_lock (qatomic) */
     bool parked;
     bool drained;               /* qatomic: inside a drained section */
     bool leaving;               /* qatomic: being detached; nothing begins */

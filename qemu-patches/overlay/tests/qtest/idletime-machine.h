@@ -223,7 +223,7 @@ void disk_await(TestDisk *d, const char *member, int64_t value);
 
 /* ---- SCSI: what virtio-blk has no word for */
 
-/** scsi_controller_options, scsi_disk_options: those of the controller and of the disk, from @options */
+/** scsi_controller_options, scsi_disk_options: those of each in @options */
 char *scsi_controller_options(const char *options);
 char *scsi_disk_options(const char *options);
 /** scsi_ready: unit attentions, of a reset say, are taken away. */

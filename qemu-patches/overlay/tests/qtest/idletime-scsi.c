@@ -156,10 +156,10 @@ static TestRequest *submit_range(TestDisk *d, unsigned queue, uint32_t type,
                        is_read);
 }
 
+typedef struct virtio_blk_discard_write_zeroes BlkRange;
+
 static TestRequest *submit_unmap(TestDisk *d, unsigned queue,
-                                 uint8_t priority,
-                                 const struct virtio_blk_discard_write_zeroes
-                                 *range)
+                                 uint8_t priority, const BlkRange *range)
 {
     uint8_t list[24] = { 0, 22, 0, 16 };
     uint8_t cdb[10] = { UNMAP, 0, 0, 0, 0, 0, 0, 0, sizeof(list) };
@@ -172,8 +172,7 @@ static TestRequest *submit_unmap(TestDisk *d, unsigned queue,
 
 static TestRequest *submit_write_zeroes(TestDisk *d, unsigned queue,
                                         uint8_t priority,
-                                        const struct
-                                        virtio_blk_discard_write_zeroes *range)
+                                        const BlkRange *range)
 {
     const uint8_t zeroes[SECTOR_BYTES] = {};
     uint8_t cdb[16] = { WRITE_SAME_16 };

@@ -26,12 +26,6 @@ typedef struct IdletimeScsiReq {
     uint8_t priority;           /* as the guest wrote it */
 } IdletimeScsiReq;
 
-/* The properties of a type of disk that can be attached. */
-#define DEFINE_IDLETIME_SCSI_PROPERTIES(_state, _conf)                      \
-    DEFINE_PROP_STRING("idletime", _state, _conf.resource),                 \
-    DEFINE_PROP_STRING("idletime-class", _state, _conf.class),              \
-    DEFINE_PROP_STRING("idletime-background-queues", _state, _conf.queues)
-
 /*
  * Slow paths; use the macros below.
  * Context: the thread of the request.
