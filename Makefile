@@ -189,7 +189,7 @@ cockpit-check: cockpit ## Check the page's types and run its unit tests.
 	$(MAKE) -C cockpit check
 
 .PHONY: cockpit-test
-cockpit-test: deps qemu cockpit ## Try the page in Chromium on a cockpit-ws with two VMs (as root; 6 minutes); screenshots in build/cockpit.
+cockpit-test: deps qemu cockpit ## Try the page in Chromium on a cockpit-ws with two VMs (as root; 3 minutes); screenshots in build/cockpit.
 	@cockpit/deps test
 	$(heading) "Cockpit's page in a browser"
 	$(python) -m pytest tests/cockpit $(PYTEST_ARGS)

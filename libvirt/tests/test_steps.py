@@ -76,6 +76,13 @@ def test_properties_of_the_resource():
     ]
 
 
+def test_a_resource_with_a_job_stays():
+    """QEMU would refuse to delete it; when the job has ended it goes."""
+    have = resource("sda", [])
+    assert commands(Plan(), [{**have, "jobs": [{"id": "b0"}]}]) == []
+    assert commands(Plan(), [{**have, "jobs": []}]) == [("object-del", {"id": "idletime-sda"})]
+
+
 def test_an_interval_that_is_not_named_any_more_is_learned():
     """So QEMU does where nobody names one from the start; a named one ends it."""
     have = [resource("sda", [device("virtio-disk0")], interval_us=7)]

@@ -6,6 +6,7 @@
 #include "qemu/osdep.h"
 #include "qapi/error.h"
 #include "qapi/qapi-commands-idletime.h"
+#include "idletime/work/job.h"
 
 IdletimeResourceInfoList *qmp_query_idletime(Error **errp)
 {
@@ -22,7 +23,55 @@ void qmp_idletime_attach(IdletimeAttachment *attachment, Error **errp)
     error_setg(errp, "this program has no devices");
 }
 
-void qmp_idletime_detach(const char *device, Error **errp)
+void qmp_idletime_detach(const char *device, const char *job, Error **errp)
 {
     error_setg(errp, "this program has no devices");
+}
+
+/* ---- no job is attached to anything */
+
+bool coroutine_fn idletime_job_ask_slow(Job *job, uint64_t bytes,
+                                        IdletimeChunk **chunk)
+{
+    g_assert_not_reached();
+}
+
+void coroutine_fn idletime_job_wait(Job *job)
+{
+    g_assert_not_reached();
+}
+
+void coroutine_fn idletime_job_sleep(Job *job, QemuCoSleep *sleep)
+{
+    g_assert_not_reached();
+}
+
+int64_t idletime_job_limit_slow(Job *job, int64_t bytes)
+{
+    g_assert_not_reached();
+}
+
+void idletime_job_moved_slow(Job *job)
+{
+    g_assert_not_reached();
+}
+
+void idletime_job_ended_slow(Job *job)
+{
+    g_assert_not_reached();
+}
+
+IdletimeChunk *idletime_chunk_ref_slow(IdletimeChunk *chunk)
+{
+    g_assert_not_reached();
+}
+
+void idletime_chunk_unref_slow(IdletimeChunk *chunk)
+{
+    g_assert_not_reached();
+}
+
+void idletime_chunk_resize_slow(IdletimeChunk *chunk, uint64_t bytes)
+{
+    g_assert_not_reached();
 }

@@ -26,13 +26,15 @@ bool idletime_blk_hold_slow(VirtIOBlockReq *req)
     IdletimeClass class = hold ? idletime_queue_class(&hold->dev, queue) :
                                  IDLETIME_CLASS_FOREGROUND;
     IdletimePromotion cause = IDLETIME_PROMOTION_FLUSH;
+    IdletimeHoldVerdict verdict;
 
     /* Released ones take the stock path, through here once more. */
     if (likely(class == IDLETIME_CLASS_FOREGROUND) ||
-        req->idletime.state != IDLETIME_REQ_NONE ||
-        !idletime_hold_judge(hold, queue,
-                             idletime_blk_classify(req, class, &cause),
-                             cause)) {
+        req->idletime.state != IDLETIME_REQ_NONE) {
+        return false;
+    }
+    verdict = idletime_blk_classify(req, class, &cause);
+    if (!idletime_hold_judge(hold, queue, verdict, cause)) {
         return false;
     }
     trace_virtio_blk_idletime_hold(VIRTIO_DEVICE(req->dev), req, queue);

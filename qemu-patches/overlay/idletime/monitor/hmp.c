@@ -48,6 +48,15 @@ static void print_device(Monitor *mon, const IdletimeDeviceInfo *d)
                    p->class_change, p->flow, p->stop);
 }
 
+static void print_job(Monitor *mon, const IdletimeWorkInfo *w)
+{
+    monitor_printf(mon, "  job %s: %" PRIu64 " chunks, held %" PRIu64
+                   ", longest hold %" PRIu64 " ms, promoted %" PRIu64 "%s\n",
+                   w->id, w->background->requests, w->held,
+                   w->hold->max_us / 1000, w->promotions->deadline,
+                   w->detaching ? ", detaching" : "");
+}
+
 static void print_learned(Monitor *mon, const IdletimeResourceInfo *r)
 {
     const IdletimeLearned *l = r->learned;
@@ -110,6 +119,9 @@ static void print_resource(Monitor *mon, const IdletimeResourceInfo *r)
     }
     for (IdletimeDeviceInfoList *d = r->devices; d; d = d->next) {
         print_device(mon, d->value);
+    }
+    for (IdletimeWorkInfoList *w = r->jobs; w; w = w->next) {
+        print_job(mon, w->value);
     }
 }
 

@@ -4,10 +4,20 @@
  * SPDX-License-Identifier: GPL-2.0-or-later
  */
 #include "qemu/osdep.h"
+#include "qapi/error.h"
 #include "idletime/device/attach.h"
+#include "idletime/work/job.h"
 #include "qapi/qapi-commands-idletime.h"
 
-void qmp_idletime_attach(IdletimeAttachment *attachment, Error **errp)
+static bool check_subject(const char *device, const char *job, Error **errp)
+{
+    if (!device == !job) {
+        error_setg(errp, "exactly one of 'device' and 'job' must be given");
+    }
+    return !device != !job;
+}
+
+static void attach_device(const IdletimeAttachment *attachment, Error **errp)
 {
     g_autofree char *class = attachment->has_q_class ?
         g_strdup(IdletimeClass_str(attachment->q_class)) : NULL;
@@ -24,11 +34,55 @@ void qmp_idletime_attach(IdletimeAttachment *attachment, Error **errp)
     }
 }
 
-void qmp_idletime_detach(const char *device, Error **errp)
+/* Work of the block layer has no queues, and one class. */
+static bool check_work(const IdletimeAttachment *attachment, Error **errp)
+{
+    if (attachment->has_q_class &&
+        attachment->q_class != IDLETIME_CLASS_BACKGROUND) {
+        error_setg(errp, "'class' is '%s', but a job can only be 'background': "
+                   "detached, it is foreground",
+                   IdletimeClass_str(attachment->q_class));
+        return false;
+    }
+    if (attachment->background_queues || attachment->dscp) {
+        error_setg(errp, "'%s' is '%s', but a job has no queues and no "
+                   "packets: leave it out", attachment->background_queues ?
+                   "background-queues" : "dscp",
+                   attachment->background_queues ?: attachment->dscp);
+        return false;
+    }
+    return true;
+}
+
+void qmp_idletime_attach(IdletimeAttachment *attachment, Error **errp)
+{
+    if (!check_subject(attachment->device, attachment->job, errp)) {
+        return;
+    }
+    if (attachment->device) {
+        attach_device(attachment, errp);
+    } else if (check_work(attachment, errp)) {
+        idletime_job_attach(attachment->job, attachment->resource, errp);
+    }
+}
+
+static void detach_device(const char *device, Error **errp)
 {
     Object *obj = idletime_attachable_find(device, errp);
 
     if (obj) {
         idletime_detach(obj, errp);
+    }
+}
+
+void qmp_idletime_detach(const char *device, const char *job, Error **errp)
+{
+    if (!check_subject(device, job, errp)) {
+        return;
+    }
+    if (device) {
+        detach_device(device, errp);
+    } else {
+        idletime_job_detach(job, errp);
     }
 }

@@ -13,6 +13,7 @@
 #include "idletime/arena/generation.h"
 #include "idletime/device/device.h"
 #include "idletime/monitor/qmp-impl.h"
+#include "idletime/work/work.h"
 
 static uint64_t stat_read(const uint64_t *counter)
 {
@@ -59,7 +60,7 @@ static void add_gate_waits(IdletimeWaits *sum, const uint64_t *n)
     sum->arena += stat_read(&n[IDLETIME_WAIT_ARENA]);
 }
 
-static IdletimeHold *hold_info(const IdletimeDevice *dev)
+static IdletimeHold *hold_info(IdletimeGate *const *gate, unsigned num_gates)
 {
     IdletimeHold *hold = g_new0(IdletimeHold, 1);
     uint64List **bound = &hold->boundaries_us;
@@ -68,20 +69,18 @@ static IdletimeHold *hold_info(const IdletimeDevice *dev)
     for (unsigned b = 0; b < IDLETIME_HOLD_BINS; b++) {
         uint64_t sum = 0;
 
-        for (unsigned i = 0; i < dev->num_gates; i++) {
-            sum += stat_read(&dev->gate[i]->stats.hold_bins[b]);
+        for (unsigned i = 0; i < num_gates; i++) {
+            sum += stat_read(&gate[i]->stats.hold_bins[b]);
         }
         QAPI_LIST_APPEND(bin, sum);
         if (b < IDLETIME_HOLD_BINS - 1) {
             QAPI_LIST_APPEND(bound, (IDLETIME_HOLD_FIRST_NS << b) / SCALE_US);
         }
     }
-    for (unsigned i = 0; i < dev->num_gates; i++) {
+    for (unsigned i = 0; i < num_gates; i++) {
         hold->max_us = MAX(hold->max_us,
-                           stat_read(&dev->gate[i]->stats.hold_max_ns) /
-                           SCALE_US);
+                           stat_read(&gate[i]->stats.hold_max_ns) / SCALE_US);
     }
-    hold->drained_us = dev->drained_ns / SCALE_US;
     return hold;
 }
 
@@ -126,7 +125,30 @@ static IdletimeDeviceInfo *device_info(const IdletimeDevice *dev)
         add_gate_promotions(info->promotions, dev->gate[i]->stats.promotions);
         add_gate_waits(info->waits, dev->gate[i]->stats.waits);
     }
-    info->hold = hold_info(dev);
+    info->hold = hold_info(dev->gate, dev->num_gates);
+    info->hold->drained_us = dev->drained_ns / SCALE_US;
+    return info;
+}
+
+/* ---- jobs */
+
+static IdletimeWorkInfo *work_info(const IdletimeWork *work)
+{
+    const IdletimeGateStats *stats = &work->gate->stats;
+    IdletimeWorkInfo *info = g_new0(IdletimeWorkInfo, 1);
+
+    info->id = g_strdup(work->id);
+    info->detaching = work->detaching;
+    info->background = g_new0(IdletimeTraffic, 1);
+    info->background->requests = stat_read(&stats->bg_requests);
+    info->background->bytes = stat_read(&stats->bg_bytes);
+    info->held = stat_read(&stats->held);
+    info->in_service = stat_read(&stats->in_service);
+    info->promotions = g_new0(IdletimePromotions, 1);
+    add_gate_promotions(info->promotions, stats->promotions);
+    info->waits = g_new0(IdletimeWaits, 1);
+    add_gate_waits(info->waits, stats->waits);
+    info->hold = hold_info(&work->gate, 1);
     return info;
 }
 
@@ -204,14 +226,15 @@ static void add_state(IdletimeResourceInfo *info, IdletimeResource *res,
     info->collisions = info->counters->background->foreground;
 }
 
-typedef struct AddDevice {
+typedef struct AddUser {
     IdletimeResourceInfo *info;
-    IdletimeDeviceInfoList **tail;
-} AddDevice;
+    IdletimeDeviceInfoList **device;
+    IdletimeWorkInfoList **job;
+} AddUser;
 
 static void add_device(IdletimeDevice *dev, void *opaque)
 {
-    AddDevice *add = opaque;
+    AddUser *add = opaque;
     IdletimeResourceInfo *info = add->info;
     IdletimeDeviceInfo *d = device_info(dev);
 
@@ -220,7 +243,19 @@ static void add_device(IdletimeDevice *dev, void *opaque)
     info->background->requests += d->background->requests;
     info->background->bytes += d->background->bytes;
     info->held += d->held;
-    QAPI_LIST_APPEND(add->tail, d);
+    QAPI_LIST_APPEND(add->device, d);
+}
+
+static void add_work(IdletimeWork *work, void *opaque)
+{
+    AddUser *add = opaque;
+    IdletimeResourceInfo *info = add->info;
+    IdletimeWorkInfo *w = work_info(work);
+
+    info->background->requests += w->background->requests;
+    info->background->bytes += w->background->bytes;
+    info->held += w->held;
+    QAPI_LIST_APPEND(add->job, w);
 }
 
 /* With the interval in force in place of the one that is set. */
@@ -256,7 +291,8 @@ static void add_resource(IdletimeResource *res, void *opaque)
     IdletimeResourceInfoList ***tail = opaque;
     IdletimeResourceInfo *info = g_new0(IdletimeResourceInfo, 1);
     IdletimeGate *gate = looking_gate(res);
-    AddDevice add = { .info = info, .tail = &info->devices };
+    AddUser add = { .info = info, .device = &info->devices,
+                    .job = &info->jobs };
 
     info->id = g_strdup(idletime_resource_id(res));
     info->path = g_strdup(res->path);
@@ -272,6 +308,7 @@ static void add_resource(IdletimeResource *res, void *opaque)
         idletime_learned_add(info, res);
     }
     idletime_device_foreach(res, add_device, &add);
+    idletime_work_foreach(res, add_work, &add);
     QAPI_LIST_APPEND(*tail, info);
 }
 

@@ -260,6 +260,7 @@ static void test_not_served(void)
     g_assert_true(g_str_has_prefix(text, "device '/machine/i440fx' is a "
                                    "i440FX-pcihost, which cannot be attached "
                                    "to an idletime-resource; served are: "
+                                   "scsi-block, scsi-generic, scsi-hd, "
                                    "virtio-blk-device"));
     qobject_unref(response);
     machine_free(m);

@@ -335,6 +335,23 @@ static void test_two_disks(void)
     machine_free(m);
 }
 
+/* Its disks are SCSI disks, too, but nothing holds their requests. */
+static void test_other_controller(void)
+{
+    TestMachine *m = machine_new();
+
+    machine_resource(m, RESOURCE, "");
+    machine_args(m, "-device lsi53c895a,id=lsi -blockdev driver=null-co,"
+                 "size=67108864,node-name=other -device scsi-hd,id=other,"
+                 "drive=other,bus=lsi.0");
+    machine_start(m);
+    machine_refused(m, "property 'idletime' is 'r0', but the controller of "
+                    "this disk is a lsi53c895a: disks of virtio-scsi are "
+                    "served, and virtio-blk", "idletime-attach",
+                    "{'device': 'other', 'resource': 'r0'}");
+    machine_free(m);
+}
+
 /* What is held ends with its disk. */
 static void test_unplug(void)
 {
@@ -385,6 +402,7 @@ int main(int argc, char **argv)
     ring_test("idletime/scsi/out-of-range", test_out_of_range);
     ring_test("idletime/scsi/stop-unmap", test_stop_unmap);
     ring_test("idletime/scsi/two-disks", test_two_disks);
+    qtest_add_func("idletime/scsi/other-controller", test_other_controller);
     ring_test("idletime/scsi/unplug", test_unplug);
     ring_test("idletime/scsi/unplug-half-way", test_unplug_half_way);
     return g_test_run();

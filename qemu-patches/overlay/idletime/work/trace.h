@@ -1,0 +1,1 @@
+#include "trace/trace-idletime_work.h"

@@ -1,0 +1,267 @@
+/*
+ * Idletime work: what the block layer does itself, as background.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ */
+#include "qemu/osdep.h"
+#include "qapi/error.h"
+#include "qapi/qapi-events-idletime.h"
+#include "qemu/main-loop.h"
+#include "idletime/work/work.h"
+#include "system/replay.h"
+#include "system/system.h"
+#include "trace.h"
+
+static QTAILQ_HEAD(, IdletimeWork) works = QTAILQ_HEAD_INITIALIZER(works);
+
+struct IdletimeChunk {
+    IdletimeWork *work;
+    IdletimeLease lease;
+    unsigned refs;
+};
+
+/* ---- leaving */
+
+static void work_free(IdletimeWork *work)
+{
+    GLOBAL_STATE_CODE();
+    QTAILQ_REMOVE(&works, work, next);
+    qemu_bh_delete(work->serve_bh);
+    qemu_bh_delete(work->left_bh);
+    idletime_gate_free(work->gate);
+    idletime_resource_leave(work->res);
+    if (work->detaching) {
+        trace_idletime_work_detached(work->id);
+        qapi_event_send_idletime_detached(NULL, NULL, work->id);
+    }
+    g_free(work->id);
+    g_free(work);
+}
+
+/* Not in nested event loops: those who wait there may use it. */
+static void work_left(void *opaque)
+{
+    IdletimeWork *work = opaque;
+
+    GLOBAL_STATE_CODE();
+    if (work->owner) {
+        work->ops->left(work);
+    }
+    work_free(work);
+}
+
+void idletime_work_detach(IdletimeWork *work)
+{
+    GLOBAL_STATE_CODE();
+    trace_idletime_work_detach(work->id);
+    work->detaching = true;
+    qatomic_store_release(&work->leaving, true);
+    idletime_gate_kick(work->gate);
+}
+
+void idletime_work_ended(IdletimeWork *work)
+{
+    GLOBAL_STATE_CODE();
+    assert(!work->chunks);
+    work->owner = NULL;
+    qatomic_store_release(&work->leaving, true);
+    qemu_bh_schedule(work->left_bh);
+}
+
+/* ---- asking */
+
+static void set_held(IdletimeWork *work, int64_t since_ns)
+{
+    work->held_since_ns = since_ns;
+    qatomic_set(&work->gate->stats.held, since_ns != 0);
+}
+
+/* False on the way to another thread. */
+static bool is_here(const IdletimeWork *work)
+{
+    return qatomic_load_acquire(&work->ctx) == qemu_get_current_aio_context();
+}
+
+void idletime_work_rest(IdletimeWork *work)
+{
+    set_held(work, 0);
+    if (is_here(work)) {
+        idletime_gate_rest(work->gate);
+    }
+}
+
+static IdletimeChunk *chunk_new(IdletimeWork *work, const IdletimeLease *lease)
+{
+    IdletimeChunk *chunk = g_new(IdletimeChunk, 1);
+
+    chunk->work = work;
+    chunk->lease = *lease;
+    chunk->refs = 1;
+    work->chunks++;
+    return chunk;
+}
+
+bool idletime_work_ask(IdletimeWork *work, uint64_t bytes,
+                       IdletimeChunk **chunk)
+{
+    int64_t now_ns = idletime_now_ns();
+    int64_t since_ns;
+    IdletimeLease lease;
+
+    *chunk = NULL;
+    if (qatomic_load_acquire(&work->leaving)) {
+        idletime_work_rest(work);
+        return true;
+    }
+    since_ns = work->held_since_ns ?: now_ns;
+    /* serve() kicks the gate when it has followed. */
+    if (!is_here(work) ||
+        !idletime_gate_ask(work->gate, since_ns, bytes, &lease)) {
+        set_held(work, since_ns);
+        return false;
+    }
+    idletime_gate_note_hold(work->gate, now_ns - since_ns);
+    idletime_work_rest(work);
+    *chunk = chunk_new(work, &lease);
+    return true;
+}
+
+/* Nothing begins in what leaves: what is idle there stays so. */
+static void leave(IdletimeWork *work)
+{
+    if (!work->chunks && !work->ops->waits(work)) {
+        idletime_work_rest(work);
+        qemu_bh_schedule(work->left_bh);
+    }
+}
+
+static void pump(void *opaque)
+{
+    IdletimeWork *work = opaque;
+
+    if (!is_here(work)) {
+        return;
+    }
+    if (work->ops->waits(work)) {
+        work->ops->wake(work);
+    } else {
+        idletime_work_rest(work);
+    }
+    if (unlikely(qatomic_load_acquire(&work->leaving))) {
+        leave(work);
+    }
+}
+
+/* ---- chunks */
+
+IdletimeChunk *idletime_chunk_ref_slow(IdletimeChunk *chunk)
+{
+    chunk->refs++;
+    return chunk;
+}
+
+void idletime_chunk_resize_slow(IdletimeChunk *chunk, uint64_t bytes)
+{
+    idletime_stat_add(&chunk->work->gate->stats.bg_bytes,
+                      (int64_t)bytes - chunk->lease.bytes);
+    chunk->lease.bytes = MIN(bytes, UINT32_MAX);
+}
+
+void idletime_chunk_unref_slow(IdletimeChunk *chunk)
+{
+    IdletimeWork *work = chunk->work;
+
+    if (--chunk->refs) {
+        return;
+    }
+    work->chunks--;
+    idletime_gate_done(work->gate, &chunk->lease, work->held_since_ns != 0);
+    g_free(chunk);
+    pump(work);
+}
+
+/* ---- life */
+
+static IdletimeResource *find_resource(const char *resource, const char *kind,
+                                       const char *id, Error **errp)
+{
+    IdletimeResource *res = idletime_resource_find(resource, "resource", errp);
+
+    if (res && replay_mode != REPLAY_MODE_NONE) {
+        error_setg(errp, "%s '%s' cannot be held while execution is recorded "
+                   "or replayed: use no 'rr' in -icount", kind, id);
+        return NULL;
+    }
+    return res && idletime_resource_join(res, IDLETIME_KIND_DISK, errp) ?
+           res : NULL;
+}
+
+/* next_ctx is another than the gate's. */
+static void serve(void *opaque)
+{
+    IdletimeWork *work = opaque;
+    AioContext *ctx = work->next_ctx;
+
+    GLOBAL_STATE_CODE();
+    idletime_gate_set_context(work->gate, ctx);
+    qatomic_store_release(&work->ctx, ctx);
+    idletime_gate_kick(work->gate);
+}
+
+void idletime_work_serve(IdletimeWork *work, AioContext *ctx)
+{
+    GLOBAL_STATE_CODE();
+    assert(!work->chunks);
+    qatomic_set(&work->ctx, NULL);
+    work->next_ctx = ctx;
+    qemu_bh_schedule(work->serve_bh);
+}
+
+IdletimeWork *idletime_work_new(const char *resource, const char *kind,
+                                const char *id, AioContext *ctx, void *owner,
+                                const IdletimeWorkOps *ops, Error **errp)
+{
+    IdletimeResource *res = find_resource(resource, kind, id, errp);
+    g_autofree char *label = g_strdup_printf("%s/%s %s",
+                                             qemu_get_vm_name() ?: "qemu",
+                                             kind, id);
+    AioContext *main_loop = iohandler_get_aio_context();
+    IdletimeWork *work;
+
+    GLOBAL_STATE_CODE();
+    if (!res) {
+        return NULL;
+    }
+    work = g_new0(IdletimeWork, 1);
+    work->ops = ops;
+    work->owner = owner;
+    work->id = g_strdup(id);
+    work->res = res;
+    work->ctx = work->next_ctx = ctx;
+    work->serve_bh = aio_bh_new(main_loop, serve, work);
+    work->left_bh = aio_bh_new(main_loop, work_left, work);
+    work->gate = idletime_gate_new(res, ctx, label);
+    work->gate->pump = pump;
+    work->gate->opaque = work;
+    QTAILQ_INSERT_TAIL(&works, work, next);
+    if (!idletime_gate_join(work->gate, false, true, errp)) {
+        work_free(work);
+        return NULL;
+    }
+    trace_idletime_work_attach(work->id, idletime_resource_id(res));
+    return work;
+}
+
+void idletime_work_foreach(const IdletimeResource *res,
+                           void (*fn)(IdletimeWork *work, void *opaque),
+                           void *opaque)
+{
+    IdletimeWork *work;
+
+    GLOBAL_STATE_CODE();
+    QTAILQ_FOREACH(work, &works, next) {
+        if (work->res == res) {
+            fn(work, opaque);
+        }
+    }
+}

@@ -1,0 +1,94 @@
+/*
+ * Idletime work: what the block layer does itself, as background.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ *
+ * A block job is a piece of work.  It goes on by chunks: some data are read
+ * and written elsewhere.  Before each chunk it asks the gate of its resource.
+ *
+ *   ask --no---> nothing is claimed, in flight or locked; wait, ask again
+ *    |
+ *   yes: a chunk is in service until the last reference to it is gone
+ *
+ *   attached --detach or its end--> leaving --> left, freed
+ *
+ * The pointer of the job to its work appears and goes under the BQL while the
+ * job runs.  Who sees it finds in it what to do, until the thread of the job
+ * is back in its event loop: there the gate waits for it before it is freed.
+ */
+#ifndef IDLETIME_WORK_H
+#define IDLETIME_WORK_H
+
+#include "idletime/gate/gate.h"
+#include "idletime/work/chunk.h"
+#include "qemu/coroutine.h"
+
+typedef struct IdletimeWorkOps {
+    /** waits: is there anybody to wake?  Context: the thread of ctx. */
+    bool (*waits)(const IdletimeWork *work);
+    /** wake: who waits asks again.  Context: as waits. */
+    void (*wake)(IdletimeWork *work);
+    /** left: clear the pointer to it.  Context: BQL. */
+    void (*left)(IdletimeWork *work);
+} IdletimeWorkOps;
+
+struct IdletimeWork {
+    const IdletimeWorkOps *ops;
+    void *owner;                /* BQL; NULL: it has ended */
+    char *id;                   /* of the job */
+    IdletimeResource *res;
+    IdletimeGate *gate;
+    bool detaching;             /* BQL; idletime-detach was given */
+    bool leaving;               /* qatomic: nothing is asked any more */
+    AioContext *ctx;            /* qatomic; NULL: on its way to another */
+    AioContext *next_ctx;       /* BQL */
+    QEMUBH *serve_bh;           /* main loop: next_ctx has changed */
+    QEMUBH *left_bh;            /* main loop: nothing is left of it */
+
+    /* The thread of ctx. */
+    int64_t held_since_ns;      /* of what waits; 0: nothing does */
+    unsigned chunks;            /* in service */
+    bool waiting;               /* a job, in idletime_job_wait() */
+    QemuCoSleep *sleeper;       /* the same in idletime_job_sleep() */
+    bool woken;                 /* by us */
+
+    QTAILQ_ENTRY(IdletimeWork) next;
+};
+
+/**
+ * idletime_work_new: background on @resource from now on.
+ * @kind, @id: of the job, for people and the monitor
+ * @ctx: where it runs
+ * Returns NULL with @errp set.  Context: BQL.
+ */
+IdletimeWork *idletime_work_new(const char *resource, const char *kind,
+                                const char *id, AioContext *ctx, void *owner,
+                                const IdletimeWorkOps *ops, Error **errp);
+
+/** idletime_work_detach: it leaves when nothing is in service.  BQL. */
+void idletime_work_detach(IdletimeWork *work);
+/** idletime_work_ended: nothing is in service, nor will be.  Context: BQL. */
+void idletime_work_ended(IdletimeWork *work);
+/**
+ * idletime_work_serve: it runs in @ctx from now on.  Nothing is in service;
+ * until its gate has followed, all is held.  Context: BQL.
+ */
+void idletime_work_serve(IdletimeWork *work, AioContext *ctx);
+
+/**
+ * idletime_work_ask: may a chunk of @bytes start?
+ * Returns true with @chunk set, which is NULL where nobody counts it (it is
+ * leaving).  Returns false: ops->wake() will be called.
+ * Context: the thread of ctx.
+ */
+bool idletime_work_ask(IdletimeWork *work, uint64_t bytes,
+                       IdletimeChunk **chunk);
+/** idletime_work_rest: nothing waits any more.  Context: as ask. */
+void idletime_work_rest(IdletimeWork *work);
+
+/** idletime_work_foreach: those of @res, in order of creation.  BQL. */
+void idletime_work_foreach(const IdletimeResource *res,
+                           void (*fn)(IdletimeWork *work, void *opaque),
+                           void *opaque);
+
+#endif
