@@ -15,8 +15,8 @@
 #define HELD        4
 #define WAIT_US     (15 * G_USEC_PER_SEC)
 #define LONG_US     (60 * 1000 * MS)
-/* Fewer than any QEMU has: it gets no more. */
-#define FEW_FILES   8
+/* Fewer than any QEMU has, so it gets no more; but all that it polls. */
+#define FEW_FILES   16
 
 static const char in_thread[] =
     "'idletime': 'r0', 'idletime-class': 'background', 'iothread': 'io0'";
@@ -238,6 +238,12 @@ static void test_no_notifiers(void)
     assert_held(bg, 0);
     machine_step_us(m, INTERVAL_US);
     live_a_little(fg, bg);
+
+    /* Stock virtio-scsi that fell back ends QEMU when it is reset. */
+    if (disks_are_scsi()) {
+        machine_free(m);
+        return;
+    }
 
     /* There are files again: back to the I/O thread, from a held list. */
     limit_files(m, old.rlim_cur);
