@@ -128,7 +128,7 @@ def test_saved_and_started_again(host: Libvirtd, bg: Domain) -> None:
         until(lambda: "stopped it" not in idletimed_says(host, "status"), "forgotten")
 
 
-@pytest.mark.xfail(run=False, reason="open defect: idletimed does not always see in time that a foreground VM waits in the hook")
+@pytest.mark.xfail(run=False, reason="open defect: the foreground VM did not have to wait in the hook though memory was short")
 def test_a_foreground_starts(host: Libvirtd, bg: Domain, shared_disk: Disk) -> None:
     """It waits until a background VM has given what it needs, and no longer."""
     fg = Domain(host, "fg", foreground(), [disk_xml(shared_disk, "fg")], wait_seconds=1500)
