@@ -209,6 +209,21 @@ def test_it_gives_down_to_its_minimum_and_has_it_back(play: Play, caplog: pytest
     assert [one.split(":")[0] for one in caplog.messages] == ["domain 'b'"]
 
 
+def test_short_at_one_look_only(play: Play) -> None:
+    """What was asked at the last look that was short comes back like the rest, though no look since has seen it."""
+    async def scene(world: World) -> None:
+        vm = world.vms["b"]
+        world.looked()
+        world.available = RESERVE - 16
+        await world.step()
+        assert vm.target == 184
+        world.available = 400
+        await world.step(61)
+        assert vm.target == 200 and not vm.records
+
+    play(scene)
+
+
 def test_a_restart_in_between(play: Play) -> None:
     """What the balloon had is read from the domain."""
     async def scene(world: World) -> None:

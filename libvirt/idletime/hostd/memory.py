@@ -172,7 +172,7 @@ class Memory:
             member = self.members.get(uuid)
             if member is None:
                 continue
-            member.recorded = has.was is not None
+            member.recorded = has.was is not None or member.busy
             if member.said is not None:
                 vms.append(self._vm(uuid, member, has, member.said))
             elif member.recorded and not member.busy:
@@ -233,6 +233,7 @@ class Memory:
             self._act(act.name, f"domain '{member.name}' is saved to disk: {act.why}", reclaim.save, act.name, act.why)
         elif act.how is How.BALLOON:
             self._act(act.name, words, reclaim.balloon, act.name, act.bytes_, loud=not member.recorded)
+            member.recorded = True
         else:
             self._act(act.name, words, reclaim.reclaim, f"{self._root}/sys/fs/cgroup{member.folder}", act.bytes_)
 
