@@ -235,7 +235,7 @@ def test_nobody_changes_and_delays_nothing(host: Libvirtd, daemon: Idletimed, pr
     meanwhile, the port is read, and he cannot take the socket away or be in its place."""
     fg, bg = idle_pair
     assert asked(unix(host), b"POST /metrics HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.1 405")
-    assert b"idletime_vm_in_force" in asked(unix(host), b"GET /metrics HTTP/1.1\r\n\r\n")
+    wait_until(lambda: b'idletime_vm_in_force{vm="bg"}' in asked(unix(host), b"GET /metrics HTTP/1.1\r\n\r\n"), "it is looked at")
     with subprocess.Popen([*as_nobody(NOBODY), str(unix(host))], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as crowd:
         assert crowd.stdin is not None and crowd.stdout is not None
         assert crowd.stdout.readline() == b"open\n"
