@@ -182,6 +182,12 @@ libvirt: venv prometheus ## Run the tests of the libvirt room: policy, plan, res
 
 # ---- Cockpit's page
 
+.PHONY: demo-live
+demo-live: deps qemu cockpit ## Show the demo's two VMs live in Cockpit's page, with an interval to move (as root).
+	@cockpit/deps test
+	$(heading) 'Live demo'
+	$(python) -m tests.bench.demo_live
+
 .PHONY: cockpit
 cockpit: ## Build Cockpit's page "Idle load": build/cockpit/dist.
 	@cockpit/deps
