@@ -203,7 +203,8 @@ def test_what_qemu_answered_since(run_dir: Path) -> None:
     ("PUT", CLASS, '{"class": "idle"}', 400), ("PUT", CLASS, '{"class": ["background"]}', 400),
     ("PUT", CLASS, "[" * 60000, 400),
     ("PUT", POLICY, "", 422), ("PUT", POLICY, "<a/>", 400), ("PUT", POLICY, "\udc80", 400), ("GET", CLASS, "", 405),
-    ("PUT", INTERVAL, "{}", 400), ("PUT", INTERVAL, '{"interval_us": true}', 400), ("PUT", INTERVAL, '{"interval_us": "5"}', 400),
+    ("PUT", INTERVAL, "{}", 400), ("PUT", INTERVAL, '{"interval_us": true}', 400),
+    ("PUT", INTERVAL, '{"interval_us": "5"}', 400),
     ("PUT", INTERVAL, '{"interval_us": 5000}', 409), ("PUT", INTERVAL, '{"auto": false}', 400), ("GET", INTERVAL, "", 405),
 ])
 def test_what_cannot_be_answered(run_dir: Path, method: str, path: str, body: str, status: int) -> None:
