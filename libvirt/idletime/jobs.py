@@ -57,6 +57,12 @@ class JobPlan:
     attachable: bool
 
 
+def disk_of(id_: str) -> str:
+    """Target of the disk of a job, by its id; "" is not known."""
+    match = _OF_LIBVIRT.fullmatch(id_)
+    return match.group(2) if match else ""
+
+
 def running(answer: Iterable[Mapping[str, Any]]) -> list[Running]:
     """The answer of query-block-jobs."""
     found = []
