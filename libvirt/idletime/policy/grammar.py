@@ -24,6 +24,7 @@ CHILDREN: Mapping[str, Mapping[str, Form]] = {
     "guest": {"control": units.one_of("none", "demote")},
     "cpu": {"class": units.one_of("idle", "minimal")},
     "memory": {"low": units.MEMORY, "high": units.MEMORY},
+    "job": {"class": units.one_of("background", "foreground")},
 }
 
 # Attributes without which an element says nothing: one of each tuple must be there.
@@ -37,6 +38,7 @@ REQUIRED: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "guest": (("control",),),
     "cpu": (("class",),),
     "memory": (("low",),),
+    "job": (("class",),),
 }
 
 # Attributes of earlier versions: what to write instead.
