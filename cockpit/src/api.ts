@@ -70,6 +70,20 @@ export interface Bins {
     interval_us: number | null;
 }
 
+export interface Job {
+    domain: string;
+    disk: string;
+    type: string;
+    done_percent: number | null;
+    /** Bytes a second. */
+    rate: number | null;
+    class_: "foreground" | "background" | null;
+    resource: string | null;
+    held: boolean | null;
+    waited_percent: number | null;
+    left_seconds: number | null;
+}
+
 export interface Finding {
     severity: "error" | "warning" | "note";
     line: number | null;
@@ -119,6 +133,7 @@ function failure(error: CockpitError, data?: string): ApiError {
 const own = (uuid: string, what: string) => `/v1/vms/${encodeURIComponent(uuid)}/${what}`;
 
 export const host = () => ask<Host>(reader, "GET", "/v1/host");
+export const jobs = () => ask<{ jobs: Job[] }>(reader, "GET", "/v1/jobs");
 export const timeline = (name: string, since: number) =>
     ask<Bins>(reader, "GET", `/v1/timeline/${encodeURIComponent(name)}?since=${since}`);
 export const policy = (uuid: string) => ask<{ name: string; policy: string | null }>(writer, "GET", own(uuid, "policy"));

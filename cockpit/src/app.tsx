@@ -12,6 +12,7 @@ import { Stack, StackItem } from "@patternfly/react-core/dist/esm/layouts/Stack/
 import * as api from "./api";
 import type { Class, Host, Vm } from "./api";
 import { Interval } from "./interval";
+import { Jobs } from "./jobs";
 import { heldBack, looked, settled } from "./model";
 import { PolicyEditor } from "./policy";
 import { Resources } from "./resources";
@@ -107,6 +108,12 @@ export const App = () => {
                             </CardBody>}
                         </Card>
                     </StackItem>}
+                    <StackItem>
+                        <Card id="jobs">
+                            <CardHeader><CardTitle component="h2">{_("Block jobs")}</CardTitle></CardHeader>
+                            <CardBody><Jobs /></CardBody>
+                        </Card>
+                    </StackItem>
                     <StackItem>
                         <Card>
                             <CardHeader><CardTitle component="h2">{_("Virtual machines")}</CardTitle></CardHeader>

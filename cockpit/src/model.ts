@@ -113,6 +113,9 @@ export function looked(host: Host, chosen: string | null): string | null {
 /** Microseconds; for disks and uplinks. */
 export const STEPS_US = [0, 500, 1000, 2000, 5000, 10000, 20000, 50000, 100000];
 
+/** Bytes a second; null is not known. */
+export const rate = (bytes: number | null) => bytes === null ? "–" : `${Math.round(bytes / 1e5) / 10} MB/s`;
+
 export const percent = (share: number) => `${Math.round(share * 100)} %`;
 export const milliseconds = (us: number | null) => us === null ? "–" : `${Math.round(us / 10) / 100} ms`;
 export const known = (value: number | null | undefined) => value ?? "–";

@@ -16,7 +16,7 @@ from typing import Any
 import libvirt
 import pytest
 
-from idletime import arena, state
+from idletime import arena, jobview, state
 from idletime.conf import resources, rules
 from idletime.hostd import api_host, metrics_look, metrics_server
 from idletime.hostd.api import LEFT_SECONDS, MOST_TIMELINES, Api
@@ -250,6 +250,21 @@ def test_without_libvirt(run_dir: Path) -> None:
 
 
 # ---- timelines
+
+def test_jobs(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rate is known from the second look on; who asks twice in a second is told the same, and libvirtd not asked."""
+    looks = [jobview.Look(time.monotonic() - 5, (jobview.Seen("ci", "vda", "backup", 20, 100),)),
+             jobview.Look(time.monotonic(), (jobview.Seen("ci", "vda", "backup", 60, 100),))]
+    monkeypatch.setattr(jobview, "look", lambda *_: looks.pop(0))
+
+    async def work(_api: Api, _connection: Connection, ask: Ask) -> None:
+        status, found = await ask("GET", "/v1/jobs", uid=1000)
+        assert status == 200 and (found["jobs"][0]["done"], found["jobs"][0]["rate"]) == (20, None)
+        for _ in range(2):
+            _, found = await ask("GET", "/v1/jobs", uid=1000)
+            assert found["jobs"][0]["rate"] == pytest.approx(8, rel=0.1) and found["jobs"][0]["done_percent"] == 60
+    with_api(run_dir, work)
+
 
 def test_timeline(run_dir: Path) -> None:
     """It is kept while somebody asks, and not longer; of so many resources at a time."""

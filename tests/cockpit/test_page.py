@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Callable
 
+import libvirt
 import pytest
 from selenium.common.exceptions import NoSuchElementException, StaleElementReferenceException
 from selenium.webdriver.common.by import By
@@ -170,6 +171,22 @@ def test_mark_held_unmark(page: Page, pair: tuple[Domain, Domain]) -> None:
     origins = page.browser.execute_script(
         "return [...new Set(performance.getEntriesByType('resource').map(each => new URL(each.name).origin))]")
     assert origins == [page.cockpit.url], "nothing of other hosts"
+
+
+def test_jobs(page: Page, host: Libvirtd, pair: tuple[Domain, Domain]) -> None:
+    """A copy that runs is shown with its progress, and is gone when it is cancelled."""
+    _, bg = pair
+    page.wait(lambda: "None runs." in page.text("#jobs"), "there is none")
+    host.call("install", "-d", "-o", "libvirt-qemu", "/run/copies")
+    bg.dom.blockCopy("vda", "<disk type='file'><source file='/run/copies/vda'/><driver type='raw'/></disk>",
+                     {libvirt.VIR_DOMAIN_BLOCK_COPY_BANDWIDTH: 4 << 20}, libvirt.VIR_DOMAIN_BLOCK_COPY_TRANSIENT_JOB)
+    job = "[data-job='backup vda']"
+    page.wait(lambda: "Copy of backup, vda" in page.text(job), "it is shown")
+    page.wait(lambda: "MB/s" in page.text(job) and "in " in page.text(job), "its rate and its end are known")
+    assert page.axe() == []
+    page.shot("page-jobs")
+    bg.dom.blockJobAbort("vda")
+    page.wait(lambda: "None runs." in page.text("#jobs"), "it is gone")
 
 
 def test_in_the_menu(page: Page) -> None:

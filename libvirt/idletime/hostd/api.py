@@ -2,6 +2,7 @@
 """The API, version 1: what Cockpit's page asks and changes, by HTTP and JSON on RUN_DIR/.api.sock. See idletime-api(7).
 
     GET    /v1/host                  VMs and resources
+    GET    /v1/jobs                  block jobs that run: progress, rate, what holds them, expected end
     GET    /v1/timeline/RESOURCE     what it did in the last ten seconds
     GET    /v1/vms/UUID/policy       root: its own policy
     PUT    /v1/vms/UUID/policy       root: gives it one; with ?check only says what it would come to
@@ -23,12 +24,13 @@ import logging
 import re
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
 import libvirt
 
-from .. import arena, change, domains, observed, resolve
+from .. import arena, change, domains, jobview, observed, resolve
 from ..conf.resources import Resources
 from ..conf.rules import Rules, decide_xml
 from ..domains import HostError
@@ -45,6 +47,9 @@ from .timeline import BIN_MS, Timeline
 OFF_SECONDS = 10.0
 """How old the list of VMs that do not run may be; it costs libvirtd their XML."""
 
+JOBS_SECONDS = 1.0
+"""How old an answer about jobs may be: each asks libvirtd about every disk."""
+
 LEFT_SECONDS = 3.0
 """A timeline that nobody has asked for so long is not kept."""
 MOST_TIMELINES = 8
@@ -52,12 +57,13 @@ MOST_TIMELINES = 8
 _UUID = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _PATHS = {
     re.compile(r"/v1/host"): {"GET": "host"},
+    re.compile(r"/v1/jobs"): {"GET": "jobs"},
     re.compile(r"/v1/timeline/([A-Za-z0-9][A-Za-z0-9._-]*)"): {"GET": "timeline"},
     re.compile(rf"/v1/vms/({_UUID})/policy"): {"GET": "policy", "PUT": "put_policy", "DELETE": "delete_policy"},
     re.compile(rf"/v1/vms/({_UUID})/class"): {"PUT": "put_class"},
     re.compile(rf"/v1/vms/({_UUID})/interval"): {"PUT": "put_interval"},
 }
-_FOR_ALL = ("host", "timeline")
+_FOR_ALL = ("host", "jobs", "timeline")
 _CLASSES = [one.value for one in Class]
 
 log = logging.getLogger("idletimed")
@@ -91,6 +97,8 @@ class Api:
         self._loop = asyncio.get_running_loop()
         self.looks: Looks | None = None
         self._off: tuple[float, list[dict[str, Any]]] = (-OFF_SECONDS, [])
+        self._jobs_look: jobview.Look | None = None
+        self._jobs_said: list[dict[str, Any]] = []
         self._timelines: dict[str, _Followed] = {}
 
     async def respond(self, request: Request) -> Response:
@@ -150,6 +158,15 @@ class Api:
         running = {one.uuid for one in found}
         off = [one for one in self._off[1] if one["uuid"] not in running]
         return api_host.host(found, off, self._run_dir, self._known()[1], observers)
+
+    async def _jobs(self, _request: Request) -> dict[str, Any]:
+        """Rates are those since the last look, whoever asked for it; without one they are not known."""
+        before = self._jobs_look
+        if before is None or time.monotonic() - before.seconds >= JOBS_SECONDS:
+            look: jobview.Look = await self._work(_jobs_now, self._run_dir)
+            self._jobs_look = look
+            self._jobs_said = [asdict(one) for one in jobview.build(before or look, look, time.time())]
+        return {"jobs": self._jobs_said}
 
     async def _timeline(self, request: Request, name: str) -> dict[str, Any]:
         since = next((int(word[6:]) for word in request.words if re.fullmatch(r"since=[0-9]{1,18}", word)), 0)
@@ -275,6 +292,10 @@ def _off(connection: Any, rules: Rules) -> list[dict[str, Any]]:
         found.append({"name": domain.name(), "uuid": domain.UUIDString(), "state": "shut off", "class": class_, "by": by,
                       "libvirt": True, "problems": problems, "devices": [], "resources": []})
     return found
+
+
+def _jobs_now(connection: Any, run_dir: str) -> jobview.Look:
+    return jobview.look(connection, True, run_dir)
 
 
 def _shown(connection: Any, uuid: str) -> dict[str, Any]:

@@ -17,8 +17,8 @@ _COLOURS = {COLLISION: "terrible", "held": "thread_state_runnable", "held, promo
 """Names that Chrome's viewer has; Perfetto chooses by the slice's name."""
 
 _LANES = 1000
-"""Numbers of lanes begin at so many for each process: where one is the process's own number, Perfetto calls it the main thread and
-puts it first."""
+"""Numbers of lanes begin at so many for each process: where one is the process's own number, Perfetto calls it the main thread
+and puts it first."""
 
 
 def document(logs: Mapping[str, Sequence[Slice]]) -> dict[str, Any]:
