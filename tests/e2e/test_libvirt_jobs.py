@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import time
 from contextlib import ExitStack
@@ -228,3 +229,19 @@ def test_a_policy_that_goes_lets_the_job_go(loaded: Pair, host: Libvirtd, shared
     loaded.copied.dom.blockJobAbort("vda", 0)
     loaded.await_ended()
     loaded.equal(shared_folder / "copy")
+
+
+def test_idletimed_comes_while_a_job_runs(loaded: Pair, idletimed: Idletimed, shared_folder: Path) -> None:  # noqa: F811
+    """A job whose start nobody heard of is attached by the first look, and stays so when idletimed is killed."""
+    idletimed.stop()
+    try:
+        loaded.copy(shared_folder / "copy", SLOW)
+        assert loaded.attached() == {}
+        idletimed.start()
+        loaded.await_attached("copy")
+        idletimed.stop(signal.SIGKILL)
+        assert list(loaded.attached()) != []
+    finally:
+        idletimed.stop()
+        idletimed.start()
+    loaded.await_held()
