@@ -123,7 +123,7 @@ def _used(said: Mapping[str, Any], was: Mapping[str, Any] | None, resource: Mapp
     if was is None or was["id"] != said["id"] or not idle or not service_us or seconds <= 0:
         return None
     starts = said["background"]["requests"] - was["background"]["requests"]
-    return min(100.0, max(0.0, 100 * starts * service_us / 1e6 / seconds / idle))
+    return min(100.0, max(0.0, 100 * float(starts * service_us / 1e6 / seconds / idle)))
 
 
 # ---- looking

@@ -41,6 +41,8 @@ def test_set():
 
 
 def test_set_guest_processor_and_memory():
+    own = edit.with_settings(BACKGROUND, {"jobs": "background"})
+    assert policy.parse(own).jobs and not policy.parse(edit.with_settings(own, {"jobs": "foreground"})).jobs
     found = policy.parse(edit.with_settings(BACKGROUND, {"control": "demote", "cpu": "idle", "memory-low": "512MiB"}))
     assert (found.control, found.cpu, found.memory) == ("demote", "idle", policy.Memory(512 << 20))
 
