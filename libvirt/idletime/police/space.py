@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Disk space of background VMs' scratch disks (<idletime:space reclaim='yes'/>): the foreground never meets ENOSPC. Pure.
+"""Disk space of background VMs' scratch disks (<idletime:space target='vda' reclaim='yes'/>): no ENOSPC for others. Pure.
 
     free space          act
     above low water     none
@@ -28,25 +28,28 @@ AGAIN_S = 300.0
 
 @dataclass(frozen=True)
 class Scratch:
-    """A background VM's thin overlay on this file system. allocated: its blocks. agent: its guest can trim it."""
+    """A background VM's thin overlays on this file system. allocated: their blocks. agent: its guest can trim them. can_drop:
+    nothing was found against it."""
 
     name: str
     allocated: int
     agent: bool = False
     trimmed_s: float | None = None
+    can_drop: bool = True
 
 
 @dataclass(frozen=True)
 class Filesystem:
-    """fill_rate: bytes a second by which free space falls, 0 where it does not."""
+    """fill_rate: bytes a second by which free space falls, 0 where it does not. low: low-water mark, a share of size."""
 
     free: int
     size: int
     fill_rate: float = 0.0
+    low: float = LOW_WATER
 
     @property
     def low_water(self) -> int:
-        return int(self.size * LOW_WATER)
+        return int(self.size * self.low)
 
 
 class How(str, enum.Enum):
@@ -89,7 +92,7 @@ def decide(state: State, there: Filesystem, disks: Sequence[Scratch], now_s: flo
     # Trimming is given its time only where the space lasts that long.
     if waits and now_s - since < TRIM_S and _lasts(there, since + TRIM_S - now_s):
         return Decision(state, tuple(_trim(disk, there) for disk in waits if _due(disk, now_s)))
-    goes = max(disks, key=lambda disk: (disk.allocated, disk.name), default=None)
+    goes = max((disk for disk in disks if disk.can_drop), key=lambda disk: (disk.allocated, disk.name), default=None)
     if goes is None or goes.allocated <= 0 or leaving:
         return Decision(state)
     return Decision(replace(state, leaving=leaving | {goes.name}), (Act(goes.name, How.DROP, _words(there)),))

@@ -24,6 +24,7 @@ CHILDREN: Mapping[str, Mapping[str, Form]] = {
     "guest": {"control": units.one_of("none", "demote")},
     "cpu": {"class": units.one_of("idle", "minimal")},
     "memory": {"low": units.MEMORY, "high": units.MEMORY},
+    "space": {"target": units.TARGET, "reclaim": units.one_of("yes", "no")},
 }
 
 # Attributes without which an element says nothing: one of each tuple must be there.
@@ -37,6 +38,7 @@ REQUIRED: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "guest": (("control",),),
     "cpu": (("class",),),
     "memory": (("low",),),
+    "space": (("target",), ("reclaim",)),
 }
 
 # Attributes of earlier versions: what to write instead.
@@ -47,7 +49,7 @@ GONE: Mapping[tuple[str, str], str] = {
 
 # What tells several elements of one name apart; an element that is not here may stand once.
 KEYS: Mapping[str, str] = {"interval": "resource", "hold": "resource", "limit": "resource", "share": "resource",
-                           "uplink": "resource", "disk": "target", "interface": "target"}
+                           "uplink": "resource", "disk": "target", "interface": "target", "space": "target"}
 
 # Attribute -> property of idletime-resource.
 SETTINGS: Mapping[tuple[str, str], str] = {
