@@ -71,11 +71,12 @@ class Follower:
         self._said.pop("", None)
         return found
 
-    def _beside(self, work: Coroutine[Any, Any, None]) -> None:
+    def _beside(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Carry out an act while looks go on."""
         task = asyncio.create_task(work)
         self._acts.add(task)  # the loop itself keeps only weak references
         task.add_done_callback(self._acts.discard)
+        return task
 
     def _complain(self, uuid: str, text: str) -> None:
         """Once, until it is well again."""

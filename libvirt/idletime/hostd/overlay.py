@@ -178,9 +178,9 @@ def _agent(connection: Any, uuid: str) -> bool:
         domain = connection.lookupByUUIDString(uuid)
         return domain.state()[0] in _RUNS and scratch.can_trim(read(domain.XMLDesc(0)))
     except libvirt.libvirtError as error:
-        if error.get_error_code() != libvirt.VIR_ERR_NO_DOMAIN:
+        if error.get_error_code() not in (libvirt.VIR_ERR_NO_DOMAIN, libvirt.VIR_ERR_OPERATION_INVALID):
             raise
-        return False
+        return False  # it has ended meanwhile
 
 
 # ---- acts

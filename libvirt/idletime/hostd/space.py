@@ -36,6 +36,9 @@ TRIMS_SIZE, TRIMS_MOST = 1, 4
 DROP_SECONDS = 60.0
 """libvirt gives a QEMU 15 s to end. Whose has not ended by then does not keep others from being dropped."""
 
+CLOSE_SECONDS = 20.0
+"""So long an ending idletimed waits for what it is about to empty. Its unit gives it 90 s."""
+
 RATE_LOOKS = 6
 """How many looks back the rate is taken at which free space falls."""
 
@@ -44,15 +47,15 @@ log = logging.getLogger("idletimed")
 
 @dataclass
 class Member:
-    """A background VM with scratch disks. trimmed_s: when it was asked to trim. deaf: its agent has failed at that. refused: it
-    must not be dropped."""
+    """A background VM with scratch disks. trimmed_s: when it was asked to trim. deaf: its agent has failed at that.
+    refused_s: when it was found that it must not be dropped."""
 
     name: str
     disks: tuple[Scratch, ...]
     trimmed_s: float | None = None
     busy: bool = False
     deaf: bool = False
-    refused: bool = False
+    refused_s: float | None = None
 
 
 class Space(Follower):
@@ -68,6 +71,7 @@ class Space(Follower):
         self._free: dict[int, deque[tuple[float, int]]] = {}
         self._finished: set[str] = set()
         self._trims: Hands | None = None
+        self._drops: set[asyncio.Task[None]] = set()
 
     # ---- who is meant
 
@@ -82,7 +86,7 @@ class Space(Follower):
     def _see(self, uuid: str, looked: Looked) -> None:
         member = self.members.get(uuid)
         if looked.dropped is not None and not (member and member.busy):
-            self._start(uuid, f"domain '{looked.name}' runs: its scratch disk was not dropped", overlay.forget, uuid)
+            self._start(uuid, f"domain '{looked.name}' runs: its scratch disk was not dropped", "", overlay.forget, uuid)
         self._finished.discard(uuid)
         if not looked.scratch or not self._low:
             self.members.pop(uuid, None)
@@ -97,7 +101,7 @@ class Space(Follower):
         self.members.pop(uuid, None)
         if looked.dropped is not None and not looked.dropped.done and uuid not in self._finished:
             self._finished.add(uuid)
-            self._start(uuid, f"domain '{looked.name}': {looked.dropped}", overlay.finish, uuid, self._folder)
+            self._start(uuid, f"domain '{looked.name}': {looked.dropped}", "", overlay.finish, uuid, self._folder)
 
     def forget(self, uuid: str) -> None:
         """A domain is gone."""
@@ -113,7 +117,11 @@ class Space(Follower):
         self._free.clear()
 
     async def close(self) -> None:
-        """A drop that is under way goes on in its thread; where it does not, the next idletimed finishes it."""
+        """A drop that is under way comes to its end; one that hangs the next idletimed finishes."""
+        if self._task is not None:
+            self._task.cancel()
+        if self._drops:
+            await asyncio.wait(self._drops, timeout=CLOSE_SECONDS)
         self._stop_looks()
         self.members.clear()
         if self._trims is not None:
@@ -131,16 +139,18 @@ class Space(Follower):
         self._free = {number: past for number, past in self._free.items() if number in seen.places}
         for number, place in seen.places.items():
             there = Filesystem(place.free, place.size, self._rate(number, place.free, now), self._low)
-            subjects = [self._subject(uuid, has) for (where, uuid), has in seen.disks.items()
+            subjects = [self._subject(uuid, has, now) for (where, uuid), has in seen.disks.items()
                         if where == number and uuid in self.members]
             decision = space.decide(self._states.get(number, State()), there, subjects, now)
             self._states[number] = decision.state
             for act in decision.acts:
                 self._begin(number, act)
 
-    def _subject(self, uuid: str, has: overlay.Has) -> Subject:
+    def _subject(self, uuid: str, has: overlay.Has, now: float) -> Subject:
+        """What hinders a drop may end, such as a migration."""
         member = self.members[uuid]
-        return Subject(uuid, has.allocated, has.agent and not member.deaf, member.trimmed_s, not member.refused)
+        can = member.refused_s is None or now - member.refused_s >= space.AGAIN_S
+        return Subject(uuid, has.allocated, has.agent and not member.deaf, member.trimmed_s, can)
 
     def _rate(self, number: int, free: int, now: float) -> float:
         """Bytes a second by which free space falls."""
@@ -156,35 +166,45 @@ class Space(Follower):
         if act.how is How.TRIM:
             if not member.busy:
                 member.trimmed_s = time.monotonic()
-                self._start(act.name, f"domain '{member.name}' trims its disks: {act.why}", overlay.trim, act.name)
+                self._start(act.name, f"domain '{member.name}' trims its disks", act.why, overlay.trim, act.name)
             return
         disks = ", ".join(one.target for one in member.disks)
-        self._start(act.name, f"domain '{member.name}' is stopped, and its scratch disk dropped ({disks}): {act.why}",
+        self._start(act.name, f"domain '{member.name}' is stopped, and its scratch disk dropped ({disks})", act.why,
                     overlay.drop, act.name, number, self._low, act.why, self._folder)
 
-    def _start(self, uuid: str, words: str, work: Callable[..., bool], *arguments: Any) -> None:
-        log.info("%s", words)
+    def _start(self, uuid: str, words: str, why: str, work: Callable[..., bool], *arguments: Any) -> None:
+        log.info("%s%s", words, f": {why}" if why else "")
         if uuid in self.members:
             self.members[uuid].busy = True
-        self._beside(self._carry_out(uuid, words, work, arguments))
+        task = self._beside(self._carry_out(uuid, words, work, arguments))
+        if work is not overlay.trim:
+            self._drops.add(task)
+            task.add_done_callback(self._drops.discard)
 
     async def _carry_out(self, uuid: str, words: str, work: Callable[..., bool], arguments: tuple[Any, ...]) -> None:
-        member = self.members.get(uuid)
-        hands = self._hands_for(work)
+        hands, failed = self._hands_for(work), False
         hands.watch(time.monotonic())
         try:
             await asyncio.wait_for(hands.do(work, *arguments), space.TRIM_S if work is overlay.trim else DROP_SECONDS)
             self._said.pop(uuid, None)
         except Exception as error:
             self._complain(uuid, f"{words}: it did not come through: {str(error) or 'no answer'}")
-            if member is not None:
-                member.deaf = member.deaf or work is overlay.trim
-                member.refused = member.refused or work is overlay.drop
+            failed = True
+        member = self.members.get(uuid)
         if member is not None:
             member.busy = False
+            member.deaf = member.deaf or (failed and work is overlay.trim)
+            member.refused_s = time.monotonic() if failed and work is overlay.drop else member.refused_s
         if work is not overlay.trim:
-            self._states = {number: replace(state, leaving=state.leaving - {uuid}) for number, state in self._states.items()}
+            self._states = {number: self._without(state, uuid, failed) for number, state in self._states.items()}
             self._touch(uuid)
+
+    @staticmethod
+    def _without(state: State, uuid: str, failed: bool) -> State:
+        """A VM has gone, or cannot: then nothing is to be waited for."""
+        if uuid not in state.leaving:
+            return state
+        return replace(state, leaving=state.leaving - {uuid}, dropped_s=None if failed else state.dropped_s)
 
     def _hands_for(self, work: Callable[..., bool]) -> Hands:
         if work is overlay.trim:
