@@ -516,6 +516,30 @@ def test_killed_before_the_file_was_emptied(play: Play) -> None:
     play(scene)
 
 
+@pytest.mark.parametrize("left", [b"", b"\0" * 4096 + b"z" * 4096], ids=["cut", "no header"])
+def test_killed_while_it_was_written(play: Play, monkeypatch: pytest.MonkeyPatch, left: bytes) -> None:
+    """What kind of image it was is in the record."""
+    asked: list[qcow2.Image] = []
+    monkeypatch.setattr(overlay, "fresh", lambda one, _folder: (asked.append(one), image())[1])
+
+    async def scene(world: World) -> None:
+        vm = world.vms["b"]
+
+        def killed() -> None:
+            vm.file.write_bytes(left)
+            raise KeyboardInterrupt
+
+        vm.after_destroy, world.others = killed, 67
+        with pytest.raises(KeyboardInterrupt):
+            overlay.drop(world, "b", os.stat(vm.file).st_dev, 0.05, "short", str(world.root))
+        world.looked()
+        await world.acts()
+        assert vm.empty and 'done="yes"' in vm.records[0]
+
+    play(scene)
+    assert asked == [qcow2.Image(3, 1 << 30, 1 << 16, "/base", "raw")] * 2
+
+
 @pytest.mark.parametrize("change", [_swapped, _linked, _another, _below, _persistent("")],
                          ids=["swapped", "symlink", "another", "backing", "unmarked"])
 def test_killed_and_changed_meanwhile(play: Play, caplog: pytest.LogCaptureFixture, change: Callable[[World], None]) -> None:
@@ -548,6 +572,19 @@ def test_killed_before_the_vm_was_stopped(play: Play) -> None:
             assert not vm.records and vm.isActive() and not vm.empty
 
     play(scene)
+
+
+def test_what_stands_in_a_record() -> None:
+    """Whatever it is, it is read; and what we write is read as it was."""
+    for text in ("<space/>", "<space run='x' done='maybe'><disk/><disk target='vda' size='-1' zstd='٣'/></space>"):
+        record = overlay._record(read(text))
+        assert (record.run, record.done) == (0, False)
+    kept: list[str] = []
+    domain = SimpleNamespace(setMetadata=lambda _kind, text, *_rest: kept.append(text))
+    image_ = qcow2.Image(3, 5, 512, "a & b", "raw", 1, 16, 1, False, 0, True)
+    record = overlay.Record(7, {"vda": "1:2", "vdb": "1:3"}, "it is 'short'", True, {"vda": image_, "vdb": image_})
+    overlay._keep(domain, record)
+    assert overlay._record(read(kept[0])) == record
 
 
 def test_the_header_comes_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -620,7 +657,8 @@ FINDINGS = {
     "no disk": (xml("{}", "b", "<space target='vdz' reclaim='yes'/>"),
                 "error: line 1: space target='vdz': never dropped: the domain has no such disk; remedy: use one of its "
                 "targets (vda), or remove the element"),
-    "foreground": (xml("{}", "b", class_="foreground"), f"error: {NEVER}class='foreground': only disks of a background domain are; "
+    "foreground": (xml("{}", "b", class_="foreground"),
+                   f"error: {NEVER}class='foreground': only disks of a background domain are; "
                    "remedy: write class='background', or remove the element"),
     "guest": (xml("{}", "b", class_="guest"), f"{NEVER}class='guest': only disks of a background domain are"),
     "read-only": (xml("{}", "b", disk="<readonly/>"), f"{NEVER}it is <readonly/>; remedy: mark a writable disk"),
@@ -629,7 +667,8 @@ FINDINGS = {
     "block device": (xml("{}", "b").replace("type='file'", "type='block'"), f"{NEVER}type='block': its source is no file"),
     "CD-ROM": (xml("{}", "b").replace("device='disk'", "device='cdrom'"), f"{NEVER}device='cdrom'"),
     "no file": (xml("{}.gone", "b"), f"warning: {NEVER}'{{}}.gone' cannot be looked at: No such file"),
-    "no discard": (xml("{}", "b", more=AGENT).replace(" discard='unmap'", ""), f"{NOTE}dropped at once: it has no discard='unmap'"),
+    "no discard": (xml("{}", "b", more=AGENT).replace(" discard='unmap'", ""),
+                   f"{NOTE}dropped at once: it has no discard='unmap'"),
     "no agent": (xml("{}", "b"), f"{NOTE}dropped at once: there is no channel '{scratch.AGENT}'"),
 }
 

@@ -23,7 +23,7 @@ import struct
 import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 import libvirt
@@ -50,6 +50,7 @@ _BLOCK = 4096
 
 _ELEMENT, _CONFIG = libvirt.VIR_DOMAIN_METADATA_ELEMENT, libvirt.VIR_DOMAIN_AFFECT_CONFIG
 _RUNS = (libvirt.VIR_DOMAIN_RUNNING, libvirt.VIR_DOMAIN_BLOCKED)
+_TEXTS, _SWITCHES = ("backing", "backing_format"), ("encrypted", "zstd")
 _LOCK = struct.Struct("@hhqqi4x")  # struct flock
 
 
@@ -57,12 +58,14 @@ _LOCK = struct.Struct("@hhqqi4x")  # struct flock
 
 @dataclass(frozen=True)
 class Record:
-    """run: libvirt's id of the run that was ended. files: "device:inode" of each overlay by target. done: they are empty."""
+    """run: libvirt's id of the run that was ended. files: "device:inode" of each overlay by target; images: what they are,
+    needed where an idletimed ended while it wrote. done: they are empty."""
 
     run: int
     files: Mapping[str, str]
     why: str
     done: bool = False
+    images: Mapping[str, Image] = field(default_factory=dict)
 
     def __str__(self) -> str:
         disks = ", ".join(self.files)
@@ -76,10 +79,20 @@ def of_domain(root: Element) -> Record | None:
 
 
 def _record(element: Element) -> Record:
-    run = element.get("run", "")
-    files = dict(part.split("=", 1) for part in element.get("files", "").split() if "=" in part)
-    return Record(int(run) if run.isascii() and run.isdecimal() and len(run) < 20 else 0, files, element.get("why", ""),
-                  element.get("done") == "yes")
+    disks = {one.get("target", ""): one for one in element.iter("{*}disk")}
+    return Record(_number(element.get("run", "")), {target: one.get("file", "") for target, one in disks.items()},
+                  element.get("why", ""), element.get("done") == "yes", {target: _image(one) for target, one in disks.items()})
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 20 else 0
+
+
+def _image(element: Element) -> Image:
+    """Kept by the names of its fields."""
+    values = {one.name: element.get(one.name, "") for one in fields(Image)}
+    return Image(**{name: text if name in _TEXTS else bool(_number(text)) if name in _SWITCHES else _number(text)
+                    for name, text in values.items()})  # type: ignore[arg-type]
 
 
 def record_of(domain: Any) -> Record | None:
@@ -105,9 +118,12 @@ def dropped_of(domain: Any) -> Record | None:
 def _keep(domain: Any, record: Record | None) -> None:
     text = None
     if record is not None:
-        files = " ".join(f"{target}={file}" for target, file in record.files.items())
-        values = {"run": str(record.run), "files": files, "why": record.why, "done": "yes" if record.done else "no"}
-        text = str(etree.tostring(etree.Element("space", values), encoding="unicode"))
+        element = etree.Element("space", {"run": str(record.run), "why": record.why, "done": "yes" if record.done else "no"})
+        for target, file in record.files.items():
+            image = asdict(record.images[target]) if target in record.images else {}
+            etree.SubElement(element, "disk", {"target": target, "file": file} | {
+                name: value if isinstance(value, str) else str(int(value)) for name, value in image.items()})
+        text = str(etree.tostring(element, encoding="unicode"))
     domain.setMetadata(_ELEMENT, text, PREFIX if text else None, NAMESPACE, _CONFIG)
 
 
@@ -197,12 +213,9 @@ class _Open:
 
     disk: Scratch
     descriptor: int
+    id: str
+    image: Image
     fresh: bytes
-
-    @property
-    def id(self) -> str:
-        status = os.fstat(self.descriptor)
-        return f"{status.st_dev}:{status.st_ino}"
 
 
 def drop(connection: Any, uuid: str, place: int, low: float, why: str, folder: str) -> bool:
@@ -220,7 +233,8 @@ def drop(connection: Any, uuid: str, place: int, low: float, why: str, folder: s
         there = _of(os.fstatvfs(files[0].descriptor))
         if there.free >= int(there.size * low):
             return False  # it took until now, and is not short any more
-        record = Record(domain.ID(), {one.disk.target: one.id for one in files}, why)
+        record = Record(domain.ID(), {one.disk.target: one.id for one in files}, why,
+                        images={one.disk.target: one.image for one in files})
         _keep(domain, record)
         try:
             domain.destroy()
@@ -238,7 +252,8 @@ def finish(connection: Any, uuid: str, folder: str) -> bool:
     if record is None or record.done:
         return False
     with contextlib.ExitStack() as stack:
-        files = [one for one in _ready(connection, domain, None, stack, folder) if record.files.get(one.disk.target) == one.id]
+        files = [one for one in _ready(connection, domain, None, stack, folder, record)
+                 if record.files.get(one.disk.target) == one.id]
         if len(files) != len(record.files):
             raise Unfit("its scratch disks are other files by now", "look at them, and remove what is not needed")
         _empty(domain, files, record)
@@ -252,11 +267,13 @@ def _empty(domain: Any, files: Iterable[_Open], record: Record) -> None:
             raise Unfit("it was started or saved meanwhile", "nothing: it is left alone")
     for one in files:
         write(one.descriptor, one.fresh)
-    _keep(domain, Record(record.run, record.files, record.why, True))
+    _keep(domain, replace(record, done=True))
 
 
-def _ready(connection: Any, domain: Any, place: int | None, stack: contextlib.ExitStack, folder: str) -> list[_Open]:
-    """The overlays that may be dropped, open, with what is to be written. place None: all. Raises Unfit."""
+def _ready(connection: Any, domain: Any, place: int | None, stack: contextlib.ExitStack, folder: str,
+           record: Record | None = None) -> list[_Open]:
+    """The overlays that may be dropped, open, with what is to be written. place None: all. record: of a drop that was begun.
+    Raises Unfit."""
     disks = _allowed(domain)
     tree = Tree("/")
     found = []
@@ -267,12 +284,21 @@ def _ready(connection: Any, domain: Any, place: int | None, stack: contextlib.Ex
         if place is not None and status.st_dev != place:
             continue
         scratch.check_file(tree, disk.file, status)
-        image = scratch.check_image(disk.file, functools.partial(os.pread, descriptor))
-        found.append(_Open(disk, descriptor, fresh(image, folder)))
+        id_ = f"{status.st_dev}:{status.st_ino}"
+        image = _half_written(record, disk, descriptor, id_) or \
+            scratch.check_image(disk.file, functools.partial(os.pread, descriptor))
+        found.append(_Open(disk, descriptor, id_, image, fresh(image, folder)))
     if not found:
         raise Unfit("it has no scratch disk there any more", "nothing: it is looked at anew")
     _used(connection, domain, {one.id: one.disk for one in found}, tree)
     return found
+
+
+def _half_written(record: Record | None, disk: Scratch, descriptor: int, id_: str) -> Image | None:
+    """What an overlay is to be that has no header yet, because an idletimed ended while it wrote it."""
+    if record is None or record.files.get(disk.target) != id_ or os.pread(descriptor, _BLOCK, 0).strip(b"\0"):
+        return None
+    return record.images.get(disk.target)
 
 
 def _allowed(domain: Any) -> list[Scratch]:
@@ -293,7 +319,7 @@ def _allowed(domain: Any) -> list[Scratch]:
         disks = {target: one for target, one in now.items() if target in disks and disks[target].file == one.file}
     if not disks:
         raise Unfit("its persistent XML does not mark the same disks, with the same files, as the live one",
-                    "virt-idletime set, or virsh metadata, with --live --config")
+                    "write the mark and the disk into both: virsh metadata and attach-disk have --live and --config")
     return list(disks.values())
 
 
