@@ -91,6 +91,7 @@ def test_dropped_for_the_foreground(host: Libvirtd, pair: tuple[Domain, Domain],
         fill(bg, 17, 14)
         until(lambda: not bg.dom.isActive() and 'done="yes"' in bg.dom.XMLDesc(0), "dropped")
         bg.detach()
+        assert 'backing_format="raw"' in bg.dom.XMLDesc(0), "what was needed had the act been cut off"
         assert taken(host, "bg") < 1024 and inode(host, "bg").split(":")[:2] == before.split(":")[:2]
         assert "scratch disk vda was dropped: 2" in virt_idletime(host, "status", "bg")
         assert "domain 'bg' is stopped, and its scratch disk dropped (vda)" in idletimed.log()
