@@ -45,8 +45,12 @@ class Follower:
 
     def _begin_looks(self) -> None:
         if self._task is None and self._wanted():
-            self._hands = self._hands or Hands(self._connect, SIZE, MOST)
+            self._own_hands()
             self._task = asyncio.create_task(self._follow())
+
+    def _own_hands(self) -> Hands:
+        self._hands = self._hands or Hands(self._connect, SIZE, MOST)
+        return self._hands
 
     async def _follow(self) -> None:
         while self._wanted():

@@ -47,13 +47,13 @@ log = logging.getLogger("idletimed")
 
 @dataclass
 class Member:
-    """A background VM with scratch disks. trimmed_s: when it was asked to trim. deaf: its agent has failed at that.
-    refused_s: when it was found that it must not be dropped."""
+    """A background VM with scratch disks. trimmed_s: when it was asked to trim; trims: it is at it. deaf: its agent has failed
+    at that. refused_s: when it was found that it must not be dropped."""
 
     name: str
     disks: tuple[Scratch, ...]
     trimmed_s: float | None = None
-    busy: bool = False
+    trims: bool = False
     deaf: bool = False
     refused_s: float | None = None
 
@@ -71,7 +71,7 @@ class Space(Follower):
         self._free: dict[int, deque[tuple[float, int]]] = {}
         self._finished: set[str] = set()
         self._trims: Hands | None = None
-        self._drops: set[asyncio.Task[None]] = set()
+        self._drops: dict[str, asyncio.Task[None]] = {}  # and the end of one
 
     # ---- who is meant
 
@@ -85,19 +85,18 @@ class Space(Follower):
 
     def _see(self, uuid: str, looked: Looked) -> None:
         member = self.members.get(uuid)
-        if looked.dropped is not None and not (member and member.busy):
+        if looked.dropped is not None and uuid not in self._drops:
             self._start(uuid, f"domain '{looked.name}' runs: its scratch disk was not dropped", "", overlay.forget, uuid)
         self._finished.discard(uuid)
         if not looked.scratch or not self._low:
             self.members.pop(uuid, None)
         elif member is None or member.disks != looked.scratch:
-            self.members[uuid] = Member(looked.name, looked.scratch, busy=member.busy if member else False)
+            self.members[uuid] = Member(looked.name, looked.scratch)
 
     def _gone(self, uuid: str, looked: Looked) -> None:
         """What an idletimed began that was killed in the middle is finished once; what comes of it is told."""
-        member = self.members.get(uuid)
-        if member is not None and member.busy:
-            return  # it is being dropped
+        if uuid in self._drops:
+            return  # it is looked at again when that is done
         self.members.pop(uuid, None)
         if looked.dropped is not None and not looked.dropped.done and uuid not in self._finished:
             self._finished.add(uuid)
@@ -121,7 +120,7 @@ class Space(Follower):
         if self._task is not None:
             self._task.cancel()
         if self._drops:
-            await asyncio.wait(self._drops, timeout=CLOSE_SECONDS)
+            await asyncio.wait(list(self._drops.values()), timeout=CLOSE_SECONDS)
         self._stop_looks()
         self.members.clear()
         if self._trims is not None:
@@ -164,9 +163,11 @@ class Space(Follower):
     def _begin(self, number: int, act: Act) -> None:
         member = self.members[act.name]
         if act.how is How.TRIM:
-            if not member.busy:
-                member.trimmed_s = time.monotonic()
+            if not member.trims:
+                member.trimmed_s, member.trims = time.monotonic(), True
                 self._start(act.name, f"domain '{member.name}' trims its disks", act.why, overlay.trim, act.name)
+            return
+        if act.name in self._drops:
             return
         disks = ", ".join(one.target for one in member.disks)
         self._start(act.name, f"domain '{member.name}' is stopped, and its scratch disk dropped ({disks})", act.why,
@@ -174,12 +175,9 @@ class Space(Follower):
 
     def _start(self, uuid: str, words: str, why: str, work: Callable[..., bool], *arguments: Any) -> None:
         log.info("%s%s", words, f": {why}" if why else "")
-        if uuid in self.members:
-            self.members[uuid].busy = True
         task = self._beside(self._carry_out(uuid, words, work, arguments))
         if work is not overlay.trim:
-            self._drops.add(task)
-            task.add_done_callback(self._drops.discard)
+            self._drops[uuid] = task
 
     async def _carry_out(self, uuid: str, words: str, work: Callable[..., bool], arguments: tuple[Any, ...]) -> None:
         hands, failed = self._hands_for(work), False
@@ -192,10 +190,11 @@ class Space(Follower):
             failed = True
         member = self.members.get(uuid)
         if member is not None:
-            member.busy = False
+            member.trims = member.trims and work is not overlay.trim
             member.deaf = member.deaf or (failed and work is overlay.trim)
             member.refused_s = time.monotonic() if failed and work is overlay.drop else member.refused_s
         if work is not overlay.trim:
+            self._drops.pop(uuid, None)
             self._states = {number: self._without(state, uuid, failed) for number, state in self._states.items()}
             self._touch(uuid)
 
@@ -210,5 +209,4 @@ class Space(Follower):
         if work is overlay.trim:
             self._trims = self._trims or Hands(self._connect, TRIMS_SIZE, TRIMS_MOST)
             return self._trims
-        self._hands = self._hands or Hands(self._connect)
-        return self._hands
+        return self._own_hands()
