@@ -46,18 +46,22 @@ help: ## List the targets.
 deps: ## Install the Debian packages that building and testing need (as root).
 	@$(scripts)/deps
 
+# $(call environment,FOLDER[,OPTIONS]): make a Python environment anew, with the requirements of this rule.
+define environment
+rm -rf $(1)
+mkdir -p $(dir $(1))
+/usr/bin/python3 -m venv $(2) $(1) || { echo "error: /usr/bin/python3 cannot make a venv: run 'make deps' first" >&2; exit 1; }
+$(1)/bin/python3 -m pip install --quiet --disable-pip-version-check --ignore-installed --requirement $< ||
+    { echo "error: pip could not install $<, see above: is the network up?" >&2; exit 1; }
+touch $@
+endef
+
 .PHONY: venv
 venv: $(venv_stamp) ## Make build/venv, the Python environment of build and tests.
 
 $(venv_stamp): tests/requirements.txt
 	@echo '== Making the Python environment (about 20 seconds)'
-	rm -rf $(build)/venv
-	mkdir -p $(build)
-	/usr/bin/python3 -m venv --system-site-packages $(build)/venv ||
-	    { echo "error: /usr/bin/python3 cannot make a venv: run 'make deps' first" >&2; exit 1; }
-	$(python) -m pip install --quiet --disable-pip-version-check --ignore-installed --requirement tests/requirements.txt ||
-	    { echo "error: pip could not install tests/requirements.txt, see above: is the network up?" >&2; exit 1; }
-	touch $@
+	$(call environment,$(build)/venv,--system-site-packages)
 
 # ---- QEMU
 
@@ -178,6 +182,12 @@ libvirt: venv prometheus ## Run the tests of the libvirt room: policy, plan, res
 
 # ---- Cockpit's page
 
+.PHONY: demo-live
+demo-live: deps qemu cockpit ## Show the demo's two VMs live in Cockpit's page, with an interval to move (as root).
+	@cockpit/deps test
+	$(heading) 'Live demo'
+	$(python) -m tests.bench.demo_live
+
 .PHONY: cockpit
 cockpit: ## Build Cockpit's page "Idle load": build/cockpit/dist.
 	@cockpit/deps
@@ -203,12 +213,7 @@ engine_stamp := $(engine_tools)/.made-for-$(notdir $(realpath /usr/bin/python3))
 
 $(engine_stamp): engine/requirements.txt
 	@echo '== Making the environment of the cluster engine: Placement (half a minute)'
-	rm -rf $(engine_tools)
-	mkdir -p $(build)/engine
-	/usr/bin/python3 -m venv $(engine_tools)
-	$(engine_tools)/bin/pip install --quiet --disable-pip-version-check --requirement engine/requirements.txt ||
-	    { echo "error: pip could not install engine/requirements.txt, see above: is the network up?" >&2; exit 1; }
-	touch $@
+	$(call environment,$(engine_tools))
 
 .PHONY: engine
 engine: $(engine_stamp) ## Run the tests of OpenStack's agent, with a real Placement, of eviction and of the fleet's simulation.
@@ -278,12 +283,7 @@ ansible_stamp := $(ansible_tools)/.made-for-$(notdir $(realpath /usr/bin/python3
 
 $(ansible_stamp): ansible/requirements.txt
 	@echo '== Making the Ansible environment (1 to 2 minutes, 600 MB)'
-	rm -rf $(ansible_tools)
-	mkdir -p $(build)/ansible
-	/usr/bin/python3 -m venv $(ansible_tools)
-	$(ansible_tools)/bin/pip install --quiet --disable-pip-version-check --requirement ansible/requirements.txt ||
-	    { echo "error: pip could not install ansible/requirements.txt, see above: is the network up?" >&2; exit 1; }
-	touch $@
+	$(call environment,$(ansible_tools))
 
 cluster := $(ansible_tools)/bin/python -m tests.cluster
 

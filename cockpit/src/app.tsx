@@ -11,7 +11,8 @@ import { Stack, StackItem } from "@patternfly/react-core/dist/esm/layouts/Stack/
 
 import * as api from "./api";
 import type { Class, Host, Vm } from "./api";
-import { looked, settled } from "./model";
+import { Interval } from "./interval";
+import { heldBack, looked, settled } from "./model";
 import { PolicyEditor } from "./policy";
 import { Resources } from "./resources";
 import { Timeline } from "./timeline";
@@ -35,16 +36,29 @@ export const App = () => {
             setPending(Object.fromEntries(left));
     }, [host, pending]);
 
+    async function setInterval(vms: Vm[], us: number | null) {
+        setRefused(null);
+        let written = true;
+        for (const vm of vms) {
+            try {
+                await api.setInterval(vm.uuid, us);
+            } catch (error) {
+                written = false;
+                setRefused(refusal(cockpit.format(_("The interval of $0 was not changed"), vm.name), error as api.ApiError));
+            }
+        }
+        again();
+        return written;
+    }
+
     async function setClass(vm: Vm, class_: Class | "") {
         setRefused(null);
         setPending(before => ({ ...before, [vm.uuid]: class_ }));
         try {
             await (class_ ? api.setClass(vm.uuid, class_) : api.removePolicy(vm.uuid));
         } catch (error) {
-            const said = error as api.ApiError;
             setPending(before => Object.fromEntries(Object.entries(before).filter(([uuid]) => uuid !== vm.uuid)));
-            setRefused({ title: cockpit.format(_("The class of $0 was not changed: $1"), vm.name, said.message),
-                         says: said.findings.map(each => `${each.message}; ${each.remedy}`).join(" ") || said.remedy });
+            setRefused(refusal(cockpit.format(_("The class of $0 was not changed"), vm.name), error as api.ApiError));
         }
         again();
     }
@@ -53,6 +67,8 @@ export const App = () => {
         return <Nothing failure={failure} />;
 
     const resource = looked(host, chosen);
+    const shown = host.resources.find(each => each.name === resource);
+    const heldVms = resource ? heldBack(host, resource) : [];
     return (
         <Page isContentFilled className="no-masthead-sidebar">
             <PageSection hasBodyWrapper={false} aria-label={_("Idle load")}>
@@ -86,6 +102,9 @@ export const App = () => {
                                 <CardTitle component="h2">{cockpit.format(_("The last ten seconds of $0"), resource)}</CardTitle>
                             </CardHeader>
                             <CardBody><Timeline resource={resource} /></CardBody>
+                            {shown && admin && heldVms.length > 0 && <CardBody>
+                                <Interval key={resource} resource={shown} set={us => setInterval(heldVms, us)} />
+                            </CardBody>}
                         </Card>
                     </StackItem>}
                     <StackItem>
@@ -108,6 +127,11 @@ export const App = () => {
         </Page>
     );
 };
+
+const refusal = (title: string, error: api.ApiError) => ({
+    title: `${title}: ${error.message}`,
+    says: error.findings.map(each => `${each.message}; ${each.remedy}`).join(" ") || error.remedy,
+});
 
 const Nothing = ({ failure }: { failure: api.ApiError | null }) => (
     <Page isContentFilled className="no-masthead-sidebar">

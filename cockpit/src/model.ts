@@ -82,6 +82,16 @@ export function sum(vm: Vm, of: "held" | "in_service"): number | null {
     return known.length ? known.reduce((all, each) => all + each, 0) : null;
 }
 
+/** Background VMs on a resource whose interval is their own policy's. */
+export const heldBack = (host: Host, resource: string) => host.vms.filter(vm =>
+    vm.libvirt && vm.class === "background" && ownClass(vm) && vm.resources.some(each => each.name === resource));
+
+/** Where the slider stands for an interval: of the steps that are not beyond it, the last. */
+export function stepOf(us: number | null): number {
+    const beyond = STEPS_US.findIndex(each => each > (us ?? 0));
+    return (beyond < 0 ? STEPS_US.length : beyond) - 1;
+}
+
 /** What is meant by a VM's class switch: its own class, or none. */
 export const ownClass = (vm: Vm) => vm.by === "domain" || vm.by === undefined ? vm.class ?? "" : "";
 
@@ -99,6 +109,9 @@ export function looked(host: Host, chosen: string | null): string | null {
     const used = host.resources.filter(each => each.vms.length);
     return used.find(each => each.name === chosen)?.name ?? used[0]?.name ?? null;
 }
+
+/** Microseconds; for disks and uplinks. */
+export const STEPS_US = [0, 500, 1000, 2000, 5000, 10000, 20000, 50000, 100000];
 
 export const percent = (share: number) => `${Math.round(share * 100)} %`;
 export const milliseconds = (us: number | null) => us === null ? "–" : `${Math.round(us / 10) / 100} ms`;

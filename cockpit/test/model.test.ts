@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Bins, Host, Vm } from "../src/api";
-import { extended, looked, outline, ownClass, settled, shares } from "../src/model";
+import { extended, heldBack, looked, outline, ownClass, settled, shares, STEPS_US, stepOf } from "../src/model";
 
 const bins = (first: number, count: number, of: Partial<Bins> = {}): Bins => {
     const fill = (value: number) => Array<number>(count).fill(value);
@@ -64,4 +64,18 @@ test("the chosen resource is looked at while somebody uses it", () => {
     assert.equal(looked(host, "c"), "c");
     assert.equal(looked(host, "a"), "b");
     assert.equal(looked({ resources: [] } as unknown as Host, "c"), null);
+});
+
+test("a slider stands at an interval, or below it", () => {
+    STEPS_US.forEach((us, step) => assert.equal(stepOf(us), step));
+    assert.equal(stepOf(null), 0);
+    assert.equal(stepOf(4999), stepOf(2000));
+    assert.equal(stepOf(3600000000), STEPS_US.length - 1);
+});
+
+test("an interval is set where a background VM's own policy says it", () => {
+    const on = { resources: [{ id: "idletime-sda", name: "sda" }] };
+    const host = { vms: [vm({ ...on, name: "own" }), vm({ ...on, by: "rule" }), vm({ ...on, class: "foreground" }), vm({}),
+                         vm({ ...on, libvirt: false })] } as Host;
+    assert.deepEqual(heldBack(host, "sda").map(each => each.name), ["own"]);
 });

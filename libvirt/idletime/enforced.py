@@ -36,9 +36,12 @@ def choice_of(policy: Policy | None, devices: Iterable[DeviceFacts], plan: Plan,
 
 
 def carried_out(choice: Choice, plan: Plan) -> Plan:
-    """What QEMU shall have of a plan: nothing where the VM is stopped or limited instead. Attached as foreground it would hold
-    itself back."""
-    return replace(plan, resources=(), devices=()) if (choice.suspend or choice.rate) and not choice.interval else plan
+    """What QEMU shall have of a plan: its block jobs alone where the VM is stopped or limited instead. Attached as foreground
+    it would hold itself back; jobs go on while it is stopped."""
+    if choice.interval or not (choice.suspend or choice.rate):
+        return plan
+    of_jobs = {disk.resource for disk in plan.jobs}
+    return replace(plan, resources=tuple(one for one in plan.resources if one.id in of_jobs), devices=())
 
 
 def shared(policy: Policy, devices: Iterable[DeviceFacts], plan: Plan) -> Sequence[Device]:

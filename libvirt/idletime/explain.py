@@ -96,7 +96,8 @@ def as_dict(status: DomainStatus, decision: Decision | None, found: list[Explana
     held = {"why": status.enforced, "remedy": status.better, "suspends": status.suspends,
             "stopped": status.stopped, "memory_given": status.memory_given,
             "memory_low": status.memory_low, "limited": status.limited, "scratch": status.scratch} if status.enforced else None
-    return {"policy": who, "held": held, "devices": [asdict(one) for one in found]}
+    return {"policy": who, "held": held, "jobs": [asdict(one) for one in status.jobs],
+            "devices": [asdict(one) for one in found]}
 
 
 def lines(status: DomainStatus, decision: Decision | None, found: list[Explanation]) -> list[str]:
@@ -116,7 +117,10 @@ def lines(status: DomainStatus, decision: Decision | None, found: list[Explanati
     if status.scratch:
         result.append(f"{status.name}: its scratch disk {', '.join(status.scratch)} is trimmed, then dropped with the VM "
                       "stopped, while its file system is short of space")
-    if not found and (status.suspends or status.limited is not None):
+    names = {one.id: one.name for one in status.resources}
+    result += [f"{status.name}: block jobs of disk {one.target} are background on {names.get(one.resource, one.resource)}: "
+               "each copies while that is idle ('virt-idletime jobs' shows those that run)" for one in status.jobs]
+    if not found and (status.suspends or status.limited is not None or status.jobs):
         return [*result, *(f"{status.name}: {one}" for one in status.problems)]
     if not found:
         return [*result, f"{status.name}: " + ("; ".join(status.problems) or "no policy, so nothing of it is ever held")]

@@ -136,9 +136,19 @@ class Unresolved:
 
 
 @dataclass(frozen=True)
+class DiskJobs:
+    """A disk whose block jobs are background, and the resource that they are to be attached to."""
+
+    target: str
+    resource: str  # ResourcePlan.id
+
+
+@dataclass(frozen=True)
 class Plan:
-    """All that the QEMU of one VM shall have."""
+    """All that the QEMU of one VM shall have. jobs: of which disks the block jobs are background; which of them run, the plan
+    does not know (jobs.py)."""
 
     resources: tuple[ResourcePlan, ...] = ()
     devices: tuple[DevicePlan, ...] = ()
     unresolved: tuple[Unresolved, ...] = ()
+    jobs: tuple[DiskJobs, ...] = ()

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from .errors import Finding, Kind, Severity
-from .facts import DISK, INTERFACE, DeviceFacts, DevicePlan, HostFacts, Plan, Resolution, ResourcePlan, Unresolved
-from .police.enforce import Enforce
+from .facts import DISK, INTERFACE, DeviceFacts, DevicePlan, DiskJobs, HostFacts, Plan, Resolution, ResourcePlan, Unresolved
+from .police.enforce import Enforce, Through
 from .policy.grammar import SETTINGS, SWITCHES
 from .policy.model import AUTO, NONE, Class, DevicePolicy, Policy
 
@@ -31,6 +31,7 @@ class _Chooser:
     resources: dict[str, Resolution] = field(default_factory=dict)
     devices: list[DevicePlan] = field(default_factory=list)
     unresolved: list[Unresolved] = field(default_factory=list)
+    jobs: list[DiskJobs] = field(default_factory=list)
 
     @property
     def misfit(self) -> Severity:
@@ -50,7 +51,8 @@ def choose(policy: Policy, devices: Sequence[DeviceFacts], host: HostFacts,
     for device in devices:
         _device(chooser, device)
     resources = tuple(_resource(chooser, name) for name in sorted(chooser.resources))
-    return Plan(resources, tuple(chooser.devices), tuple(chooser.unresolved)), tuple(chooser.findings)
+    plan = Plan(resources, tuple(chooser.devices), tuple(chooser.unresolved), tuple(chooser.jobs))
+    return plan, tuple(chooser.findings)
 
 
 def _check_targets(chooser: _Chooser, devices: Sequence[DeviceFacts]) -> None:
@@ -83,9 +85,14 @@ def _device(chooser: _Chooser, device: DeviceFacts) -> None:
         chooser.say(Severity.NOTE, said, device.label, f"cache='{device.cached}': it takes the place of the foreground's "
                     "pages in the host's page cache, and its writes come from the host, which nothing holds",
                     "<driver cache='none'/>")
+    jobs = chooser.policy.jobs and device.kind == DISK
+    if jobs and said.resource == NONE:
+        chooser.say(Severity.NOTE, said, device.label, "its block jobs are not held: resource='none'", "")
     if said.resource == NONE or not _has_queues(chooser, device, said):
         return
     name = _name(chooser, device, said, named or class_ is not Class.FOREGROUND)
+    if jobs and (of_jobs := name or _of_unserved(chooser, device, said)):
+        chooser.jobs.append(DiskJobs(device.target, ID_PREFIX + of_jobs))
     if name is not None:
         chooser.devices.append(DevicePlan(device.kind, device.target, device.alias, ID_PREFIX + name, class_,
                                           said.queues or "", said.dscp))
@@ -120,6 +127,21 @@ def _name(chooser: _Chooser, device: DeviceFacts, said: DevicePolicy, matters: b
         chooser.say(Severity.NOTE, said, device.label, note, "")
     chooser.resources.setdefault(resolution.name, resolution)
     return resolution.name
+
+
+def _of_unserved(chooser: _Chooser, device: DeviceFacts, said: DevicePolicy) -> str | None:
+    """The resource for block jobs of a disk that QEMU cannot schedule: jobs do not pass its bus."""
+    if not device.unserved or device.through is not Through.OTHER:
+        return None
+    found = Resolution(said.resource)
+    if said.resource == AUTO:
+        found = chooser.host.resolutions.get(device.source, Resolution(None))
+    if found.name is None:
+        chooser.say(Severity.NOTE if found.none else Severity.WARNING, said, device.label, "its block jobs are not held: "
+                    f"{found.none or found.problem or 'its source was not resolved'}", found.remedy)
+        return None
+    chooser.resources.setdefault(found.name, found)
+    return found.name
 
 
 def _unresolved(chooser: _Chooser, device: DeviceFacts, said: DevicePolicy, resolution: Resolution) -> None:

@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 from lxml import etree
 
 from .conf.rules import Decision
-from .facts import DevicePlan, Plan, ResourcePlan, Unresolved
+from .facts import DevicePlan, DiskJobs, Plan, ResourcePlan, Unresolved
 from .policy.model import Class
 from .steps import Have, steps
 
@@ -51,7 +51,7 @@ class DomainState:
     """One running domain.
 
     run: libvirt's id of this run. policy: digest() of its own policy as it was carried out, "" if it has none. class_, by,
-    place, why: the decision (conf.rules.Decision). resources, devices, unresolved: what it should have, each as a table
+    place, why: the decision (conf.rules.Decision). resources, devices, unresolved, jobs: what it should have, each as a table
     with the plan's fields ("class" for class_). in_force: whether QEMU has that; problems say why not. query: what
     query-idletime returned then, None if QEMU does not know it. looked: when, in seconds since 1970. asked: what its guest
     asks for and is granted. enforced, better: which policy holds it and why, and what would be better, in words; "" is not
@@ -85,6 +85,7 @@ class DomainState:
     memory_given: int | None = None
     memory_low: int | None = None
     limited: tuple[str, ...] | None = None
+    jobs: tuple[Mapping[str, Any], ...] = ()
     scratch: tuple[str, ...] = ()
 
 
@@ -122,10 +123,10 @@ def described(subject: Subject, decision: Decision, plan: Plan, query: Have | No
         subject.uuid, subject.name, subject.run, subject.policy, decision.class_, decision.by, decision.why, decision.place,
         reached and not problems, now, tuple(problems), _tables(plan.resources), _tables(plan.devices),
         _tables(plan.unresolved),
-        None if query is None else tuple(query), asked)
+        None if query is None else tuple(query), asked, jobs=_tables(plan.jobs))
 
 
-def _tables(found: Sequence[ResourcePlan | DevicePlan | Unresolved]) -> tuple[dict[str, Any], ...]:
+def _tables(found: Sequence[ResourcePlan | DevicePlan | Unresolved | DiskJobs]) -> tuple[dict[str, Any], ...]:
     return tuple({key.rstrip("_"): value for key, value in asdict(one).items()} for one in found)
 
 
@@ -135,7 +136,8 @@ def plan_of(said: DomainState) -> Plan:
         tuple(ResourcePlan(**{**one, "trail": tuple(one["trail"])}) for one in said.resources),
         tuple(DevicePlan(**{**{key: value for key, value in one.items() if key != "class"}, "class_": Class(one["class"])})
               for one in said.devices),
-        tuple(Unresolved(**one) for one in said.unresolved))
+        tuple(Unresolved(**one) for one in said.unresolved),
+        tuple(DiskJobs(**one) for one in said.jobs))
 
 
 # ---- writing: idletimed

@@ -11,7 +11,7 @@ from . import observed, resolve, verdict
 from .conf.rules import Decision, Rules, decide_xml
 from .enforced import carried_out, choice_of
 from .errors import MonitorError, PolicyError, Severity
-from .facts import RUN_DIR, DevicePlan, Plan, ResourcePlan
+from .facts import RUN_DIR, DevicePlan, DiskJobs, Plan, ResourcePlan
 from .hostd import overlay, reclaim, stopped
 from .hostd.act import STOCK, STOCK_SEEN
 from .observed import ObserverState
@@ -83,8 +83,8 @@ class DomainStatus:
     holds it and why, as the end of a sentence about it; better: what would let a better one hold. suspends: whether it is
     stopped while the foreground needs what it uses. stopped: why idletimed has stopped or saved it, as its XML says.
     memory_given: bytes of its memory that the foreground has now; memory_low: what it keeps at least; None: it never gives.
-    limited: its devices that have a limit for the foreground now; None: it never has one. scratch: disks that may be
-    dropped."""
+    limited: its devices that have a limit for the foreground now; None: it never has one. jobs: of which disks block jobs
+    are background, and on which resource. scratch: disks that may be dropped."""
 
     name: str
     uuid: str
@@ -107,6 +107,7 @@ class DomainStatus:
     memory_given: int | None = None
     memory_low: int | None = None
     limited: tuple[str, ...] | None = None
+    jobs: tuple[DiskJobs, ...] = ()
     scratch: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
@@ -145,7 +146,7 @@ def build(name: str, uuid: str, state: str, persistent: bool, facts: Told) -> Do
     return DomainStatus(name, uuid, state, persistent, policy.class_.value, policy.control.value, by, why,
                         _in_force(facts, todo), devices, resources, tuple(dict.fromkeys(problems)),
                         facts.said.asked if facts.said else "", facts.said.looked if facts.said and facts.old else None,
-                        *facts.enforced)
+                        *facts.enforced, jobs=facts.plan.jobs)
 
 
 def _in_force(facts: Told, todo: Steps | None) -> bool | None:
@@ -223,7 +224,7 @@ def facts_of(xml: str, host: resolve.Host, monitor: Monitor | None, run_dir: str
     facts.decision, facts.plan = found.decision, found.plan
     wrong = [finding for finding in found.findings if finding.severity is not Severity.NOTE]
     facts.problems, facts.left_out = [str(finding) for finding in wrong], bool(wrong)
-    if monitor is not None and found.plan.devices:
+    if monitor is not None and (found.plan.devices or found.plan.jobs):
         ask(monitor, facts)
     if found.policy is not None:
         choice = choice_of(found.policy, found.devices, found.plan, not facts.stock)
@@ -251,7 +252,7 @@ def sample(domain: Any, state: str, xml: str, host: resolve.Host, numbers: bool,
     monitor = DomainMonitor(domain) if numbers and running else None
     if facts is None:
         facts = facts_of(xml, host, monitor, run_dir, known)
-    elif monitor is not None and facts.plan.devices:
+    elif monitor is not None and (facts.plan.devices or facts.plan.jobs):
         ask(monitor, facts)
     facts.observers = observed.read(run_dir) if running else {}
     found = build(domain.name(), domain.UUIDString(), state, bool(domain.isPersistent()), facts)

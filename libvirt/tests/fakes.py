@@ -35,6 +35,26 @@ def device(name: str, class_: str = "background", queues: str = "", held: int = 
     }
 
 
+def job(name: str, requests: int = 10, held: int = 0, detaching: bool = False) -> dict[str, Any]:
+    """A block job that is attached; half of its chunks waited."""
+    return {
+        "id": name,
+        "detaching": detaching,
+        "background": {"requests": requests, "bytes": requests << 20},
+        "held": held,
+        "in-service": 0,
+        "promotions": {"deadline": 1},
+        "waits": {},
+        "hold": {"boundaries-us": [1000], "bins": [requests // 2, 0], "max-us": 900, "drained-us": 0},
+    }
+
+
+def running_job(name: str, type_: str = "backup", status: str = "running", done: int = 0, total: int = 100) -> dict[str, Any]:
+    """As query-block-jobs tells of one."""
+    return {"device": name, "type": type_, "status": status, "offset": done, "len": total, "speed": 0, "busy": True,
+            "paused": False, "ready": False, "io-status": "ok", "auto-finalize": True, "auto-dismiss": True}
+
+
 def resource(name: str, devices: list[dict[str, Any]], state: str = "idle", **settings: int) -> dict[str, Any]:
     return {
         "id": f"idletime-{name}",
@@ -48,6 +68,7 @@ def resource(name: str, devices: list[dict[str, Any]], state: str = "idle", **se
         "collisions": 3,
         "collision-cost-us": 900,
         "devices": devices,
+        "jobs": [],
     }
 
 
@@ -61,6 +82,7 @@ class FakeQemu:
         self.there, self.busy, self.refused, self.unknown = set(there), set(busy), set(refused), set(unknown)
         self.there |= {one["device"] for each in self.resources.values() for one in each["devices"]}
         self.sent: list[str] = []
+        self.jobs: list[dict[str, Any]] = []  # that run
 
     @property
     def changes(self) -> list[str]:
@@ -76,16 +98,28 @@ class FakeQemu:
 
     def execute(self, name: str, arguments: dict[str, Any] | None = None) -> Any:
         arguments = arguments or {}
-        subject = arguments.get("device") or arguments.get("id") or arguments.get("resource")
+        subject = arguments.get("job") or arguments.get("device") or arguments.get("id") or arguments.get("resource")
         self.sent.append(f"{name} {subject}" if subject else name)
         if name in self.unknown:
             raise MonitorError(f"QEMU refused {name}: The command {name} has not been found", UNKNOWN_COMMAND)
         return getattr(self, "do_" + name.replace("-", "_"))(arguments) or {}
 
+    @property
+    def attached_jobs(self) -> dict[str, str]:
+        """Of each job that is attached: its resource."""
+        return {one["id"]: id_.removeprefix("idletime-") for id_, each in self.resources.items() for one in each["jobs"]}
+
+    def ended(self, name: str) -> None:
+        """A job has ended."""
+        self.jobs = [one for one in self.jobs if one["device"] != name]
+        for each in self.resources.values():
+            each["jobs"] = [one for one in each["jobs"] if one["id"] != name]
+
     def left(self) -> None:
-        """What was held has left: devices that were detaching are detached."""
+        """What was held has left: devices and jobs that were detaching are detached."""
         self.busy = set()
         for each in self.resources.values():
+            each["jobs"] = [one for one in each["jobs"] if not one["detaching"]]
             each["devices"] = [one for one in each["devices"] if not one["detaching"]]
 
     def do_query_idletime(self, _arguments: dict[str, Any]) -> list[dict[str, Any]]:
@@ -99,11 +133,14 @@ class FakeQemu:
         self.resources[arguments["id"]] = {**resource("", []), "id": arguments["id"], "path": arguments["path"], **settings}
 
     def do_object_del(self, arguments: dict[str, Any]) -> None:
-        if self.resources[arguments["id"]]["devices"]:
+        if self.resources[arguments["id"]]["devices"] or self.resources[arguments["id"]]["jobs"]:
             raise MonitorError("QEMU refused object-del: it is in use")
         del self.resources[arguments["id"]]
 
     def do_idletime_attach(self, arguments: dict[str, Any]) -> None:
+        if "job" in arguments:
+            self._attach_job(arguments["job"], arguments)
+            return
         name = arguments["device"]
         if name not in self.there or name in self.state or name in self.refused:
             raise MonitorError(f"QEMU refused idletime-attach: '{name}' is not there, attached, or cannot be")
@@ -111,7 +148,24 @@ class FakeQemu:
             device(name, arguments.get("class", "foreground"), arguments.get("background-queues", ""),
                    dscp=arguments.get("dscp", "1") if name.startswith("net") else None))
 
+    def _attach_job(self, name: str, arguments: dict[str, Any]) -> None:
+        there = [one["device"] for one in self.jobs if one["status"] in ("running", "paused", "ready", "standby")]
+        if name not in there or name in self.attached_jobs or name in self.refused or arguments["class"] != "background":
+            raise MonitorError(f"QEMU refused idletime-attach: no job has the id '{name}'")
+        self.resources[arguments["resource"]]["jobs"].append(job(name))
+
+    def do_query_block_jobs(self, _arguments: dict[str, Any]) -> list[dict[str, Any]]:
+        return copy.deepcopy(self.jobs)
+
     def do_idletime_detach(self, arguments: dict[str, Any]) -> None:
+        if "job" in arguments:
+            (one,) = [one for each in self.resources.values() for one in each["jobs"] if one["id"] == arguments["job"]]
+            one["detaching"] = True
+            if arguments["job"] not in self.busy:
+                busy, self.busy = self.busy, set()
+                self.left()
+                self.busy = busy
+            return
         self._device(arguments["device"])["detaching"] = True
         if arguments["device"] not in self.busy:
             busy, self.busy = self.busy, set()

@@ -25,12 +25,12 @@ from idletime.hostd.metrics_look import Counts, Looks
 from idletime.hostd.metrics_server import Request
 from idletime.hostd.settings import Metrics, Settings
 from test_arena import write_arena
-from test_change import BACKGROUND, BARE, UUID, FakeDomain
+from test_change import BACKGROUND, BARE, UUID, FakeDomain, marked
 from test_metrics import resource, said
 
 WAIT_SECONDS = 60.0
 OTHER = "99999999-2222-3333-4444-555555555555"
-POLICY, CLASS = f"/v1/vms/{UUID}/policy", f"/v1/vms/{UUID}/class"
+POLICY, CLASS, INTERVAL = (f"/v1/vms/{UUID}/{what}" for what in ("policy", "class", "interval"))
 
 
 class Connection:
@@ -98,7 +98,7 @@ def run_dir(tmp_path: Path) -> Path:
 # ---- who may what
 
 @pytest.mark.parametrize("method, path", [
-    ("GET", POLICY), ("PUT", POLICY), ("PUT", f"{POLICY}?check"), ("DELETE", POLICY), ("PUT", CLASS)])
+    ("GET", POLICY), ("PUT", POLICY), ("PUT", f"{POLICY}?check"), ("DELETE", POLICY), ("PUT", CLASS), ("PUT", INTERVAL)])
 @pytest.mark.parametrize("uid", [1000, None])
 def test_only_root(run_dir: Path, method: str, path: str, uid: int | None) -> None:
     """Nobody else reads a policy, has one checked, or changes anything."""
@@ -203,6 +203,9 @@ def test_what_qemu_answered_since(run_dir: Path) -> None:
     ("PUT", CLASS, '{"class": "idle"}', 400), ("PUT", CLASS, '{"class": ["background"]}', 400),
     ("PUT", CLASS, "[" * 60000, 400),
     ("PUT", POLICY, "", 422), ("PUT", POLICY, "<a/>", 400), ("PUT", POLICY, "\udc80", 400), ("GET", CLASS, "", 405),
+    ("PUT", INTERVAL, "{}", 400), ("PUT", INTERVAL, '{"interval_us": true}', 400),
+    ("PUT", INTERVAL, '{"interval_us": "5"}', 400),
+    ("PUT", INTERVAL, '{"interval_us": 5000}', 409), ("PUT", INTERVAL, '{"auto": false}', 400), ("GET", INTERVAL, "", 405),
 ])
 def test_what_cannot_be_answered(run_dir: Path, method: str, path: str, body: str, status: int) -> None:
     async def work(api: Api, connection: Connection, _ask: Ask) -> None:
@@ -229,6 +232,12 @@ def test_changes(run_dir: Path) -> None:
         assert status == 422 and "class='slow'" in found["findings"][0]["message"] and found["findings"][0]["remedy"]
         assert len(connection.domain.written) == 1
         assert (await ask("PUT", POLICY, BACKGROUND))[0] == 200
+        connection.domain.xml[True] = marked()
+        status, found = await ask("PUT", INTERVAL, '{"interval_us": 7000}')
+        assert status == 200 and '<idletime:interval us="7000" auto="no"/>' in found["policy"]
+        assert (await ask("PUT", INTERVAL, '{"interval_us": -1}'))[0] == 422
+        status, found = await ask("PUT", INTERVAL, '{"auto": true}')
+        assert status == 200 and 'auto="yes"' in found["policy"]
         assert (await ask("DELETE", POLICY))[0] == 200
     with_api(run_dir, work)
 

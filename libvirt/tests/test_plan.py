@@ -34,6 +34,8 @@ def lines(found: verdict.Verdict) -> str:
         more = "".join(f", {name} {value}" for name, value in (("queues", each.queues), ("dscp", each.dscp)) if value)
         text.append(f"{each.kind} {each.target} ({each.alias or 'does not run'}): {each.class_.value} on "
                     f"{each.resource.removeprefix('idletime-')}{more}")
+    text += [f"block jobs of disk {disk.target}: background on {disk.resource.removeprefix('idletime-')}"
+             for disk in found.plan.jobs]
     return "\n".join([*text, *map(str, found.findings), ""])
 
 

@@ -209,6 +209,21 @@ def test_a_vm_that_is_stopped_as_a_whole(capsys):
     assert explain.as_dict(auto, None, [])["held"]["remedy"] == "start it with Idletime's QEMU"
 
 
+def test_block_jobs_are_explained():
+    """Also of a VM that is stopped as a whole: its jobs go on meanwhile, so they keep their resource."""
+    own = XML.replace("</idletime:policy>", "<idletime:job class='background'/></idletime:policy>")
+    assert "<idletime:job" in own
+    text = "vm: block jobs of disk vda are background on"
+    found = build(running(), own)
+    assert [one.target for one in found.jobs] == ["vda"] and any(line.startswith(text) for line in explain.lines(
+        found, None, explain.explain(found)))
+    whole = build(running(), own.replace("class='background'", "class='background' enforce='suspend'", 1))
+    assert (whole.devices, len(whole.resources), len(whole.jobs)) == ((), 1, 1)
+    lines = explain.lines(whole, None, [])
+    assert any(line.startswith(text) for line in lines) and not any("no policy" in line for line in lines)
+    assert explain.as_dict(found, None, [])["jobs"] == [{"target": "vda", "resource": found.jobs[0].resource}]
+
+
 def test_a_vm_that_gives_memory_and_one_that_was_saved(capsys):
     found = replace(build(running()), memory_given=3 << 20, memory_low=1 << 20)
     text = "vm gives memory back while the foreground is short of it, down to 1 MiB, 3 MiB now"

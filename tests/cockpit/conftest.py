@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import socket
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Iterator
@@ -15,57 +13,15 @@ from selenium.webdriver.chrome.service import Service
 
 from tests.e2e.conftest import boot, pytest_configure  # noqa: F401  (fixtures)
 from tests.e2e.libvirt_fixtures import host, idletimed, module_stack, shared_disk  # noqa: F401  (fixtures)
-from tests.framework import paths
-from tests.framework.idletimed import wait_until
+from tests.framework.cockpit import Cockpit, lacking
 from tests.framework.libvirtd import Libvirtd
-from tests.framework.process import Process
 
-DIST = paths.BUILD / "cockpit" / "dist"
-WS = Path("/usr/lib/cockpit/cockpit-ws")
 CHROMIUM, DRIVER = Path("/usr/bin/chromium"), Path("/usr/bin/chromedriver")
-PAGE = "/cockpit/@localhost/idletime/index.html"
-
-
-class Cockpit:
-    """cockpit-ws in the mount namespace of a host, where idletimed's socket is, and in our network, where the browser is."""
-
-    def __init__(self, host: Libvirtd, user: str = "") -> None:
-        """user: who is logged in; "": root."""
-        self.port = _free_port()
-        packages = host.folder / "run" / "cockpit"
-        if not packages.exists():
-            shutil.copytree(DIST, packages / "cockpit" / "idletime")
-        target = str(host._init_pid)
-        as_user = ["setpriv", f"--reuid={user}", "--regid=nogroup", "--clear-groups"] if user else []
-        self.process = Process(
-            ["nsenter", "--target", target, "--mount", "--pid", "--uts", "--ipc", "--wd=/", "--", *as_user,
-             "env", "XDG_DATA_HOME=/run/cockpit", "HOME=/tmp", str(WS), "--no-tls", "--address=127.0.0.1", f"--port={self.port}",
-             "--local-session=cockpit-bridge"],
-            host.folder / "log" / f"cockpit-{user or 'root'}.log")
-        wait_until(self._answers, "cockpit-ws answers")
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
-
-    def _answers(self) -> bool:
-        assert self.process.running(), self.process.error("ended")
-        with socket.socket() as line:
-            return line.connect_ex(("127.0.0.1", self.port)) == 0
-
-    def stop(self) -> None:
-        self.process.stop()
-
-
-def _free_port() -> int:
-    with socket.socket() as line:
-        line.bind(("127.0.0.1", 0))
-        return int(line.getsockname()[1])
 
 
 @pytest.fixture(scope="module")
 def cockpit(module_stack: ExitStack, host: Libvirtd) -> Cockpit:  # noqa: F811
-    missing = [str(one) for one in (WS, CHROMIUM, DRIVER, DIST / "index.js") if not one.exists()]
+    missing = [*lacking(), *(str(one) for one in (CHROMIUM, DRIVER) if not one.exists())]
     assert not missing, f"not there: {', '.join(missing)}; run 'make cockpit-test', which installs and builds them"
     found = Cockpit(host)
     module_stack.callback(found.stop)

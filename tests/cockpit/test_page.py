@@ -10,11 +10,12 @@ from typing import Any, Callable
 import pytest
 from selenium.common.exceptions import NoSuchElementException, StaleElementReferenceException
 from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.select import Select
 
-from tests.cockpit.conftest import PAGE, Cockpit
 from tests.e2e.libvirt_fixtures import INTERVAL_US, expect, foreground, remove, served
 from tests.framework import paths
+from tests.framework.cockpit import PAGE, Cockpit, make_visitor
 from tests.framework.domain import Domain, disk_xml
 from tests.framework.idletimed import Idletimed, wait_until
 from tests.framework.libvirtd import Libvirtd
@@ -27,6 +28,9 @@ NAMES = f"""[slow]
 interval-us = {INTERVAL_US}
 match.host = "*"
 """
+STEPS_MS = [0, 0.5, 1, 2, 5, 10, 20, 50, 100]
+"""Of the slider."""
+
 BOOT_SECONDS, LOAD_SECONDS = 600, 3600
 LOG_LEVELS = ("SEVERE",)
 CHANGE = """
@@ -157,6 +161,7 @@ def test_mark_held_unmark(page: Page, pair: tuple[Domain, Domain]) -> None:
         page.shot(f"page-{style}")
 
     edit_policy(page, bg)
+    set_interval(page, bg)
     page.choose("backup", "None of its own")
     expect(bg)
     page.wait(lambda: page.class_of("backup").first_selected_option.text == "None", "nobody's again")
@@ -198,6 +203,31 @@ def test_who_only_looks(browser: Any, host: Libvirtd, pair: tuple[Domain, Domain
         cockpit.stop()
 
 
+def test_log_in(browser: Any, host: Libvirtd, pair: tuple[Domain, Domain]) -> None:
+    """As people do: by a name and a password, which PAM checks."""
+    account, cockpit = make_visitor(host), Cockpit(host, user=None)
+    try:
+        page = Page(browser, cockpit)
+        browser.get(f"{cockpit.url}{PAGE}")
+        for password in ("wrong", account.password):
+            page.wait(lambda: page.find("#login-user-input").is_displayed(), "it asks who comes")
+            for field, value in (("#login-user-input", account.name), ("#login-password-input", password)):
+                page.find(field).clear()
+                page.find(field).send_keys(value)
+            page.find("#login-button").click()
+            if password == "wrong":
+                page.wait(lambda: "Wrong user name or password" in page.text("body"), "nobody comes in with a wrong one")
+        page.wait(lambda: page.find("h1").text == "Idle load", "the page is there")
+        page.says("database", "Foreground")
+        page.choose("backup", "Background")
+        wait_until(lambda: [state["class"] for state in pair[1].scheduler().values()] == ["background"], "it is background")
+        page.wait(lambda: "None of its own" in [one.text for one in page.class_of("backup").options], "the page knows")
+        page.choose("backup", "None of its own")
+        expect(pair[1])
+    finally:
+        cockpit.stop()
+
+
 def edit_policy(page: Page, bg: Domain) -> None:
     """A mistake is said with its line and cannot be saved; a right policy is in force."""
     page.find("[data-vm='backup'] button").click()
@@ -212,6 +242,22 @@ def edit_policy(page: Page, bg: Domain) -> None:
     save_button(page).click()
     expect(bg, vda=("background", "slow", 50000))
     page.wait(lambda: not page.browser.find_elements(By.CSS_SELECTOR, "#policy-text"), "the editor is closed")
+
+
+def set_interval(page: Page, bg: Domain) -> None:
+    """By the slider's keys: each press is a step; then learned, which the slider leaves to the scheduler."""
+    thumb = page.find(".idle-interval [role='slider']")
+    page.wait(lambda: thumb.get_attribute("aria-valuenow") == str(STEPS_MS.index(50)), "it stands at what is in force")
+    for _ in range(3):
+        thumb.send_keys(Keys.ARROW_LEFT)
+    expect(bg, vda=("background", "slow", 5000))
+    page.wait(lambda: page.text(".idle-interval-says") == "5 ms in force", "it says so")
+    assert thumb.get_attribute("aria-valuenow") == str(STEPS_MS.index(5))
+    assert page.axe() == []
+    page.shot("page-interval")
+    page.find("label[for='interval-auto']").click()
+    wait_until(lambda: next(iter(bg.scheduler().values()))["resource"]["auto"], "it is learned")
+    page.wait(lambda: thumb.get_attribute("aria-disabled") == "true", "nothing to set")
 
 
 def write_policy(page: Page, text: str) -> None:

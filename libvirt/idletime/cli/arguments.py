@@ -102,6 +102,10 @@ def _shows(commands: Any) -> None:
     list_.add_argument("--all", action="store_true", help="also domains that are not attached")
     explain = _command(commands, "explain", "say why a domain is what it is, and why its requests are held now")
     _domain(explain)
+    jobs = _command(commands, "jobs", "show the block jobs that run: how far, how fast, and what holds them")
+    _domain(jobs, nargs="?")
+    jobs.add_argument("-d", "--delay", type=_seconds, default=1.0, metavar="SECONDS",
+                      help="between the two looks that the rate is of (default: 1)")
     resources = _command(commands, "resources", "list the resources of this host, and who is on them")
     doctor = _command(commands, "doctor", "look for what keeps this host from working as it should, with remedies")
     _command(commands, "gauge", "say how much of each resource the foreground leaves spare, also where nobody is background")
@@ -110,7 +114,7 @@ def _shows(commands: Any) -> None:
     top.add_argument("-d", "--delay", type=_seconds, default=1.0, metavar="SECONDS",
                      help="between two looks; more where they would take above 1 %% of a processor (default: 1)")
     top.add_argument("-n", "--count", type=_count, metavar="LOOKS", help="of --batch and --json: end after so many")
-    for command in (status, list_, explain, resources, doctor, top):
+    for command in (status, list_, explain, jobs, resources, doctor, top):
         command.add_argument("-r", "--readonly", action="store_true",
                              help="read-only connection to libvirt: figures are those of idletimed's last look")
 

@@ -6,13 +6,14 @@ from __future__ import annotations
 import argparse
 import contextlib
 import sys
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from .. import doctor, domains, explain, hostview, observed, policy, resolve, select, sockets, state, status
+from .. import doctor, domains, explain, hostview, jobview, observed, policy, resolve, select, sockets, state, status
 from ..conf import resources as resources_d
 from ..conf import rules
 from ..domains import HostError
@@ -257,6 +258,20 @@ def explain_(options: _Arguments) -> int:
     return Exit.SETTINGS if subject.known.findings else Exit.OK
 
 
+def jobs(options: _Arguments) -> int:
+    """Two looks; a read-only connection is enough for all but what QEMU says of now."""
+    if not _libvirt(options):
+        raise HostError("by the settings (uri = \"\") this host has no libvirt, and jobs are libvirt's; remedy: --connect URI",
+                        Exit.USAGE)
+    connection, ask = _connect(options, True)
+    only = _one(connection, options.domain) if options.domain else None
+    before = jobview.look(connection, ask, options.run_dir, only)
+    time.sleep(options.delay if before.jobs else 0.0)
+    found = jobview.build(before, jobview.look(connection, ask, options.run_dir, only), time.time())
+    show.result(options, show.plain(found), lambda: show.jobs(found))
+    return Exit.OK
+
+
 def resources(options: _Arguments) -> int:
     found = hostview.resources(_statuses(options, True), options.run_dir, resources_d.load(Tree("/")),
                               observed.read(options.run_dir))
@@ -293,7 +308,8 @@ def top(options: _Arguments) -> int:
 
 RUN: dict[str, Callable[[_Arguments], Any]] = {
     "check": check, "mark": changes.mark, "unmark": changes.unmark, "enable": changes.enable_, "disable": changes.disable,
-    "status": status_, "list": list_, "explain": explain_, "resources": resources, "doctor": doctor_, "top": top,
+    "status": status_, "list": list_, "explain": explain_, "jobs": jobs, "resources": resources,
+    "doctor": doctor_, "top": top,
     "trace": trace.run,
     "gauge": gauge,
 }

@@ -20,6 +20,7 @@ from ..domains import HostError
 from ..errors import Exit, Finding
 from ..facts import Plan
 from ..hostview import HostResource
+from ..jobview import JobStatus
 from ..status import KERNEL, DeviceStatus, DomainStatus
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ def plan_lines(plan: Plan) -> list[str]:
     names = {resource.id: resource.name for resource in plan.resources}
     lines += [f"{device.kind} {device.target}: {device.class_.value} on {names[device.resource]}"
               for device in plan.devices]
+    lines += [f"block jobs of disk {disk.target}: background on {names[disk.resource]}" for disk in plan.jobs]
     return lines + [f"{device.kind} {device.target}: not resolved" for device in plan.unresolved]
 
 
@@ -160,6 +162,18 @@ def _row(one: DomainStatus, device: DeviceStatus, resources: dict[str, Any]) -> 
 
 def _by_kernel(device: DeviceStatus) -> str | None:
     return f"seen by {KERNEL}" if device.seen_by == KERNEL else None
+
+
+def jobs(found: Sequence[JobStatus]) -> None:
+    """One row a job."""
+    table(("domain", "disk", "job", "done %", "MiB/s", "class", "resource", "held", "waited %", "of idle %", "end"), [
+        (one.domain, one.disk, one.type, _rounded(one.done_percent), _rounded(one.rate and one.rate / (1 << 20)), one.class_,
+         one.resource, one.held, _rounded(one.waited_percent), _rounded(one.idle_used_percent),
+         one.end and time.strftime("%F %T", time.localtime(one.end))) for one in found])
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 1)
 
 
 def resources(found: Sequence[HostResource]) -> None:

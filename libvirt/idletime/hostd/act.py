@@ -6,10 +6,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from .. import jobs
 from ..errors import MonitorError, Severity
 from ..facts import Plan
 from ..qmp import UNKNOWN_COMMAND, Monitor, query
-from ..steps import Command, steps
+from ..steps import Command, Steps, steps
 
 ROUNDS = 4
 """A resource that moves is left, deleted, made anew, joined."""
@@ -17,6 +18,8 @@ ROUNDS = 4
 STOCK = ("its QEMU is stock, so nothing of it is held, and background VMs do not see it; remedy: install Idletime's "
          "qemu-system-x86, then shut the VM down and start it, or migrate it away and back")
 STOCK_SEEN = "its QEMU is stock, so nothing of it is held; background VMs see it by the kernel (idletime-observer)"
+STOCK_JOBS = ("its QEMU is stock, so its block jobs are not held; remedy: install Idletime's qemu-system-x86, then shut the VM "
+              "down and start it, or migrate it away and back")
 OLD = ("its QEMU is an earlier one of Idletime's, which cannot attach a running device; remedy: shut the VM down and "
        "start it with the one that is installed now, or migrate it away and back")
 
@@ -52,16 +55,28 @@ def bring(monitor: Monitor, plan: Plan) -> Brought:
         except MonitorError as error:
             if error.reason != UNKNOWN_COMMAND:
                 raise
-            return Brought([STOCK] if plan.devices else [])
-        todo = steps(plan, have)
+            return Brought([STOCK] if plan.devices else [STOCK_JOBS] if plan.jobs else [])
+        todo, problems = _todo(monitor, plan, have)
         if not todo.commands or refused or round_ == ROUNDS - 1:
             break
         try:
             refused = _send(monitor, todo.commands)
         except _TooOld:
             return Brought([OLD], have=have)
-    found = [str(one) for one in todo.findings if one.severity is not Severity.NOTE]
+    ended = {subject for subject in refused if subject.startswith(_JOB) and subject not in map(_subject, todo.commands)}
+    refused = {subject: text for subject, text in refused.items() if subject not in ended}
+    found = [str(one) for one in todo.findings if one.severity is not Severity.NOTE] + problems
     return Brought(found, refused, todo.pending or (bool(todo.commands) and not refused), have)
+
+
+def _todo(monitor: Monitor, plan: Plan, have: list[dict[str, Any]]) -> tuple[Steps, list[str]]:
+    """Devices first, then the block jobs that run now: QEMU is asked for these only where the plan is about them."""
+    todo = steps(plan, have)
+    if plan.jobs and jobs.old(have):
+        return todo, [jobs.OLD]
+    want, problems = jobs.wanted(plan, jobs.running(monitor.execute("query-block-jobs"))) if plan.jobs else ([], [])
+    more = jobs.steps(want, have)
+    return Steps(todo.commands + more.commands, todo.findings, todo.pending or more.pending), problems
 
 
 class _TooOld(Exception):
@@ -77,6 +92,15 @@ def _send(monitor: Monitor, commands: tuple[Command, ...]) -> dict[str, str]:
         except MonitorError as error:
             if error.reason == UNKNOWN_COMMAND:
                 raise _TooOld from error
-            subject = command.arguments.get("device") or command.arguments.get("id") or command.arguments.get("resource")
-            refused.setdefault(str(subject), str(error))
+            refused.setdefault(_subject(command), str(error))
     return refused
+
+
+_JOB = "block job "
+
+
+def _subject(command: Command) -> str:
+    """What a command is about."""
+    if "job" in command.arguments:
+        return f"{_JOB}{command.arguments['job']}"
+    return str(command.arguments.get("device") or command.arguments.get("id") or command.arguments.get("resource"))

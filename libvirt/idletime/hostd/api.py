@@ -7,6 +7,7 @@
     PUT    /v1/vms/UUID/policy       root: gives it one; with ?check only says what it would come to
     DELETE /v1/vms/UUID/policy       root: takes its own policy away
     PUT    /v1/vms/UUID/class        root: changes the class in its own policy
+    PUT    /v1/vms/UUID/interval     root: sets the preemption interval in its own policy, or has it learned
 
 Who asks is asked of the kernel. A change is what `virt-idletime mark` does: metadata are written, and idletimed carries that
 out when libvirt tells it; what has become of it, /v1/host shows.
@@ -54,6 +55,7 @@ _PATHS = {
     re.compile(r"/v1/timeline/([A-Za-z0-9][A-Za-z0-9._-]*)"): {"GET": "timeline"},
     re.compile(rf"/v1/vms/({_UUID})/policy"): {"GET": "policy", "PUT": "put_policy", "DELETE": "delete_policy"},
     re.compile(rf"/v1/vms/({_UUID})/class"): {"PUT": "put_class"},
+    re.compile(rf"/v1/vms/({_UUID})/interval"): {"PUT": "put_interval"},
 }
 _FOR_ALL = ("host", "timeline")
 _CLASSES = [one.value for one in Class]
@@ -196,13 +198,21 @@ class Api:
         return await self._change(uuid, lambda _: None, "check" in request.words)
 
     async def _put_class(self, request: Request, uuid: str) -> Any:
-        try:
-            wanted = json.loads(_text(request))["class"]
-        except (ValueError, KeyError, TypeError, RecursionError):
-            wanted = None
+        wanted = _said(request, "class")
         if wanted not in _CLASSES:
             raise Wrong("400 Bad Request", "no class in what was sent", f'send {{"class": "..."}} with {", ".join(_CLASSES)}')
         return await self._change(uuid, lambda policy: edit.with_class(policy, wanted), "check" in request.words)
+
+    async def _put_interval(self, request: Request, uuid: str) -> Any:
+        learned, interval_us = _said(request, "auto"), _said(request, "interval_us")
+        if learned is True:
+            wanted = {"auto": "on"}
+        elif type(interval_us) is int:  # a bool is one, too
+            wanted = {"interval-us": str(interval_us), "auto": "off"}
+        else:
+            raise Wrong("400 Bad Request", "no interval in what was sent",
+                        'send {"interval_us": N} in microseconds, or {"auto": true}')
+        return await self._change(uuid, partial(_with_settings, wanted), "check" in request.words)
 
     async def _change(self, uuid: str, edited: change.Edit, only_check: bool) -> Any:
         rules, _ = self._known()
@@ -233,6 +243,20 @@ def _text(request: Request) -> str:
         return request.body.decode()
     except UnicodeDecodeError as error:
         raise Wrong("400 Bad Request", f"what was sent is not UTF-8: {error}") from error
+
+
+def _said(request: Request, name: str) -> Any:
+    """A member of the object that was sent; None if there is none."""
+    try:
+        return json.loads(_text(request))[name]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def _with_settings(settings: Mapping[str, str], policy: str | None) -> str:
+    if policy is None:
+        raise Wrong("409 Conflict", "the VM has no policy of its own, so no interval", "give it a class first")
+    return edit.with_settings(policy, settings)
 
 
 # ---- in a thread, with a connection

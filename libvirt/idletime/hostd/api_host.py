@@ -70,14 +70,15 @@ def _shown(one: DomainStatus) -> dict[str, Any]:
 def _resource(one: hostview.HostResource, found: Iterable[DomainStatus]) -> dict[str, Any]:
     """What QEMUs say of it, together: each sees the same boards, and counts for itself."""
     views = [each for vm in found for each in vm.resources if each.name == one.name]
+    waiting = [each for each in views if each.state not in (None, UNKNOWN)]  # a foreground VM waits for no interval
     devices = [device for vm in found for each in vm.resources if each.name == one.name
                for device in vm.devices if device.resource == each.id]
     return {
         "name": one.name, "trail": one.trail, "vms": one.domains, "foreground": one.foreground, "background": one.background,
         "problem": one.problem, "observed": one.observer is not None and one.observer.alive,
-        "state": next((each.state for each in views if each.state not in (None, UNKNOWN)), None) or _by_boards(one),
-        "interval_us": max((each.interval_us for each in views if each.interval_us is not None), default=None),
-        "auto": any(each.auto for each in views),
+        "state": next((each.state for each in waiting), None) or _by_boards(one),
+        "interval_us": max((each.interval_us for each in waiting if each.interval_us is not None), default=None),
+        "auto": any(each.auto for each in waiting),
         **{name: _sum(getattr(each, name) for each in views) for name in ("collisions", "collision_cost_us")},
         **{name: _sum(getattr(device, name) for device in devices) for name in (
             "held", "in_service", "foreground_requests", "background_requests", "promotions")},

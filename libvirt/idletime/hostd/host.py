@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 import threading
 import time
@@ -23,7 +24,10 @@ from . import native, rates, reclaim, stopped, wish
 
 RETRY_SECONDS = 1.0
 RETRY_MOST_SECONDS = 15.0
-DETACHED = "IDLETIME_DETACHED"
+DETACHED, JOB = "IDLETIME_DETACHED", "JOB_STATUS_CHANGE"
+JOBS_MOST = 1000
+"""Jobs that were made and do not run yet; more are none."""
+
 KEEPALIVE_SECONDS, KEEPALIVE_COUNT = 5, 6
 """A libvirtd that hangs for half a minute counts as lost."""
 
@@ -47,6 +51,7 @@ class Host:
         self._loop = asyncio.get_running_loop()
         self._lost = threading.Event()
         self._ending = False
+        self._made: set[tuple[str, str]] = set()  # event thread: jobs, by domain, that do not run yet
         libvirt.registerErrorHandler(lambda _context, _error: None, None)
         libvirt.virEventRegisterDefaultImpl()
         threading.Thread(target=self._events, daemon=True, name="idletimed-events").start()
@@ -96,6 +101,7 @@ class Host:
             connection.domainEventRegisterAny(None, number, callback, None)
         with contextlib.suppress(libvirt.libvirtError):  # no QEMU: then a second look comes with the retry
             libvirt_qemu.qemuMonitorEventRegister(connection, None, DETACHED, self._detached, None, 0)
+            libvirt_qemu.qemuMonitorEventRegister(connection, None, JOB, self._job, None, 0)
         uuids = [domain.UUIDString() for domain in connection.listAllDomains()]
         log.info("connected to %s: %d domains", self.uri, len(uuids))
         self._tell(self.listener.appeared, uuids)
@@ -127,6 +133,21 @@ class Host:
     def _detached(self, _connection: Any, domain: Any, *_rest: Any) -> None:
         """Event thread: a device has left its resource."""
         self._tell(self.listener.touched, domain.UUIDString())
+
+    def _job(self, _connection: Any, domain: Any, _event: str, _seconds: int, _micros: int, details: str | None,
+             *_rest: Any) -> None:
+        """Event thread: a job runs for the first time. libvirt's own events tell only when one is ready or has ended; QEMU's
+        tell of each pause, too, as every drain makes one."""
+        try:
+            said = json.loads(details or "")
+            job, status = (domain.UUIDString(), str(said["id"])), said["status"]
+        except (ValueError, TypeError, KeyError):
+            return
+        if status == "created" and len(self._made) < JOBS_MOST:
+            self._made.add(job)
+        elif job in self._made:
+            self._made.discard(job)
+            self._tell(self.listener.touched, job[0])
 
     def _tell(self, whom: Callable[..., None], what: Any) -> None:
         with contextlib.suppress(RuntimeError):  # the loop has ended

@@ -102,6 +102,7 @@ class _Job:
     decision: rules.Decision | None = None
     have: list[dict[str, Any]] | None = None
     choice: Choice | None = None
+    pending: bool = False  # a device or a block job has not left its resource yet
 
     def settled(self, wanted: Wish | None) -> Looked:
         name = self.domain.name()
@@ -143,7 +144,7 @@ class _Job:
         subject = state.Subject(self.domain.UUIDString(), self.domain.name(), self.domain.ID(), state.digest(own))
         decision = self.decision or rules.Decision(None, "domain", "it cannot be read")
         told = state.described(subject, decision, looked.grant.plan, self.have, self.problems, time.time())
-        told = replace(told, in_force=told.in_force and self.decision is not None)
+        told = replace(told, in_force=told.in_force and self.decision is not None and not self.pending)
         if self.choice is not None and decision.policy is not None:
             told = replace(told, enforced=self.choice.why, better=self.choice.remedy, suspends=self.choice.suspend)
         if looked.background and decision.policy is not None and decision.policy.memory is not None:
@@ -165,7 +166,8 @@ class _Job:
         with self._noting():
             self.problems += native.bring(self.domain, root, policy, looked.pid)
         choice = choice_of(policy, found.devices, found.plan, True)
-        if not carried_out(choice, found.plan).devices and not domains.tainted(self.domain):
+        meant = carried_out(choice, found.plan)
+        if not meant.devices and not meant.jobs and not domains.tainted(self.domain):
             self.choice, looked = choice, self._shared(looked, found, False, host)
             part = watched.part(looked.name, looked.pid, (), Plan(), None, host)
             return replace(looked, policy=policy, part=part)  # nobody has spoken to it yet, and there is nothing to say
@@ -183,6 +185,7 @@ class _Job:
             granted = replace(granted, plan=carried_out(self.choice, granted.plan))
             if (self.choice.suspend or self.choice.rate) and act.STOCK in self.problems:
                 self.problems.remove(act.STOCK)  # it is stopped or limited instead
+                self.problems += [act.STOCK_JOBS] if found.plan.jobs else []
         looked = self._shared(looked, found, granted.background, host)
         part = watched.part(looked.name, looked.pid, found.devices, found.plan, self.have, host)
         return replace(looked, policy=policy, devices=there, grant=granted, wish=asked, part=part)
@@ -236,5 +239,5 @@ class _Job:
 
     def _note(self, brought: act.Brought) -> None:
         self.problems += brought.words
-        self.have = brought.have
+        self.have, self.pending = brought.have, brought.pending
         self.failed = self.failed or brought.failed or brought.pending

@@ -24,6 +24,7 @@ CHILDREN: Mapping[str, Mapping[str, Form]] = {
     "guest": {"control": units.one_of("none", "demote")},
     "cpu": {"class": units.one_of("idle", "minimal")},
     "memory": {"low": units.MEMORY, "high": units.MEMORY},
+    "job": {"class": units.one_of("background", "foreground")},
     "space": {"target": units.TARGET, "reclaim": units.one_of("yes", "no")},
 }
 
@@ -38,6 +39,7 @@ REQUIRED: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "guest": (("control",),),
     "cpu": (("class",),),
     "memory": (("low",),),
+    "job": (("class",),),
     "space": (("target",), ("reclaim",)),
 }
 

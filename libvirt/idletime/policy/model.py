@@ -74,6 +74,7 @@ class Policy:
 
     settings: properties of idletime-resource objects by QEMU's names ("interval-us": 20000, "auto": True), for
     all resources under key None, for one resource under its name. An absent property is QEMU's default.
+    jobs: block jobs of the domain are background, whatever its class.
     """
 
     class_: Class
@@ -83,6 +84,7 @@ class Policy:
     control: Control = Control.NONE
     cpu: CpuClass | None = None
     memory: Memory | None = None
+    jobs: bool = False
     space: tuple[Space, ...] = ()
     enforce: Enforce = Enforce.INTERVAL
     line: int | None = None

@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..conf import resources
-from ..facts import RUN_DIR, DeviceFacts, HostFacts, Resolution, Source
+from ..facts import DISK, RUN_DIR, DeviceFacts, HostFacts, Resolution, Source
 from ..plan import said_of
+from ..police.enforce import Through
 from ..policy.model import AUTO, Policy
 from .disk import Disks
 from .lookup import Lookup
@@ -51,7 +52,13 @@ def resolve(source: Source, root: str = "/", lookup: Lookup | None = None) -> Re
     return Host(root, lookup).resolve(source)
 
 
+def _jobs(policy: Policy, device: DeviceFacts) -> bool:
+    """Whether a device that QEMU cannot schedule has block jobs that it can."""
+    return policy.jobs and device.kind == DISK and device.through is Through.OTHER
+
+
 def gather(policy: Policy, devices: Sequence[DeviceFacts], host: Host, run_dir: str = RUN_DIR) -> HostFacts:
     """The host for choose(): resolves each device whose resource the policy does not name."""
-    wanted = {device.source for device in devices if not device.unserved and said_of(policy, device)[0].resource == AUTO}
+    wanted = {device.source for device in devices if (not device.unserved or _jobs(policy, device))
+              and said_of(policy, device)[0].resource == AUTO}
     return HostFacts({source: host.resolve(source) for source in wanted}, run_dir, host.resources.settings)

@@ -16,6 +16,10 @@ _COLOURS = {COLLISION: "terrible", "held": "thread_state_runnable", "held, promo
             "read": "good", "write": "good"}
 """Names that Chrome's viewer has; Perfetto chooses by the slice's name."""
 
+_LANES = 1000
+"""Numbers of lanes begin at so many for each process: where one is the process's own number, Perfetto calls it the main thread and
+puts it first."""
+
 
 def document(logs: Mapping[str, Sequence[Slice]]) -> dict[str, Any]:
     """All logs on one clock, which begins with the first slice; beginUs says when that was, since 1970."""
@@ -23,7 +27,7 @@ def document(logs: Mapping[str, Sequence[Slice]]) -> dict[str, Any]:
     events: list[dict[str, Any]] = []
     for process, (name, found) in enumerate(logs.items(), 1):
         events.append(_name("process", process, 0, name))
-        for lane, (track, number, kept) in enumerate(_lanes(found), 1):
+        for lane, (track, number, kept) in enumerate(_lanes(found), process * _LANES + 1):
             events.append(_name("thread", process, lane, f"{track} {number}" if number > 1 else track))
             events += [_event(one, process, lane, begin) for one in kept]
     return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": {"beginUs": begin}}

@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The block jobs that run: how far each is, how fast, what holds it, when it ends. Two looks, and one pure model of both.
+
+libvirt says which jobs there are, on a read-only connection, too, and without a word to the monitor of a domain. What
+Idletime does with them says QEMU (query-idletime), or else idletimed's last look.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import libvirt
+
+from . import domains, jobs, state
+from .devices import devices_of
+from .errors import MonitorError
+from .facts import DISK
+from .qmp import UNKNOWN_COMMAND, DomainMonitor, query
+from .xmltree import read
+
+_TYPES = {libvirt.VIR_DOMAIN_BLOCK_JOB_TYPE_PULL: "pull", libvirt.VIR_DOMAIN_BLOCK_JOB_TYPE_COPY: "copy",
+          libvirt.VIR_DOMAIN_BLOCK_JOB_TYPE_COMMIT: "commit", libvirt.VIR_DOMAIN_BLOCK_JOB_TYPE_ACTIVE_COMMIT: "commit",
+          libvirt.VIR_DOMAIN_BLOCK_JOB_TYPE_BACKUP: "backup"}
+
+Have = Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A job in one look."""
+
+    domain: str
+    disk: str
+    type: str
+    done: int
+    total: int
+
+
+@dataclass(frozen=True)
+class Look:
+    """seconds: by the monotonic clock. have: of each domain, what query-idletime said; None is not known. asked: it said so
+    now; else that is of idletimed's last look, and its figures are old."""
+
+    seconds: float
+    jobs: tuple[Seen, ...] = ()
+    have: Mapping[str, Have | None] = field(default_factory=dict)
+    asked: bool = True
+
+
+@dataclass(frozen=True)
+class JobStatus:
+    """One job; None is not known. rate: bytes a second, between the two looks. class_: "background", or "foreground" where
+    it is as in stock QEMU. held: whether it waits now. waited_percent: of its chunks, those that waited 1 ms and more.
+    idle_used_percent: of the resource's idle time, what it used between the looks, by the mean time that a background
+    request takes. left_seconds: until its end, at this rate; end: in seconds since 1970."""
+
+    domain: str
+    disk: str
+    type: str
+    done: int
+    total: int
+    done_percent: float | None = None
+    rate: float | None = None
+    class_: str | None = None
+    resource: str | None = None
+    held: bool | None = None
+    waited_percent: float | None = None
+    idle_used_percent: float | None = None
+    left_seconds: float | None = None
+    end: float | None = None
+
+
+def build(before: Look, after: Look, now: float) -> list[JobStatus]:
+    """The jobs of the second look. now: in seconds since 1970. Pure."""
+    earlier = {(one.domain, one.disk): one for one in before.jobs}
+    return [_status(earlier.get((one.domain, one.disk)), one, before, after, now) for one in after.jobs]
+
+
+def _status(earlier: Seen | None, one: Seen, before: Look, after: Look, now: float) -> JobStatus:
+    seconds = after.seconds - before.seconds
+    rate = None
+    if earlier is not None and earlier.type == one.type and one.done >= earlier.done and seconds > 0:
+        rate = (one.done - earlier.done) / seconds
+    left = (one.total - one.done) / rate if rate else None
+    have = after.have.get(one.domain)
+    class_, resource, held, waited, used = _held(one, have, before.have.get(one.domain), seconds)
+    if not after.asked:
+        held = waited = used = None
+    return JobStatus(one.domain, one.disk, one.type, one.done, one.total, 100 * one.done / one.total if one.total else None,
+                     rate, class_, resource, held, waited, used, left, None if left is None else now + left)
+
+
+def _held(one: Seen, have: Have | None, had: Have | None, seconds: float) -> tuple[
+        str | None, str | None, bool | None, float | None, float | None]:
+    if have is None:
+        return None, None, None, None, None
+    resource, said = _attached(one, have)
+    if said is None or resource is None:
+        return "foreground", None, None, None, None
+    bins, bounds = said["hold"]["bins"], said["hold"]["boundaries-us"]
+    chunks = sum(bins)
+    waited = sum(number for number, from_us in zip(bins, (0, *bounds), strict=True) if from_us >= 1000)
+    return ("background", str(resource["id"]).removeprefix("idletime-"), bool(said["held"]),
+            100 * waited / chunks if chunks else None, _used(said, _attached(one, had or ())[1], resource, seconds))
+
+
+def _attached(one: Seen, have: Have) -> tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]:
+    for resource in have:
+        for job in resource.get("jobs", ()):
+            if jobs.disk_of(job["id"]) == one.disk and not job["detaching"]:
+                return resource, job
+    return None, None
+
+
+def _used(said: Mapping[str, Any], was: Mapping[str, Any] | None, resource: Mapping[str, Any], seconds: float) -> float | None:
+    """Known where the resource learns."""
+    learned = resource.get("learned") or {}
+    idle, service_us = learned.get("spare", {}).get("second"), learned.get("service-us")
+    if was is None or was["id"] != said["id"] or not idle or not service_us or seconds <= 0:
+        return None
+    starts = said["background"]["requests"] - was["background"]["requests"]
+    return min(100.0, max(0.0, 100 * starts * service_us / 1e6 / seconds / idle))
+
+
+# ---- looking
+
+def look(connection: Any, ask: bool, run_dir: str, only: Any = None) -> Look:
+    """All jobs that run now. ask: QEMUs may be asked. only: of this domain. Raises HostError."""
+    there = [only] if only is not None else [one for one, _ in domains.active(connection)]
+    began, found, have = time.monotonic(), [], {}
+    for domain in there:
+        with contextlib.suppress(libvirt.libvirtError, domains.HostError):  # it has ended meanwhile, or is about to
+            seen = _of_domain(domain)
+            found += seen
+            if seen:
+                have[domain.name()] = _have(domain, ask, run_dir)
+    return Look(began, tuple(found), have, ask)
+
+
+def _of_domain(domain: Any) -> list[Seen]:
+    if not domain.isActive():
+        return []
+    result = []
+    for device in devices_of(read(domains.xml_of(domain))):
+        if device.kind != DISK:
+            continue
+        with contextlib.suppress(libvirt.libvirtError):
+            said = domain.blockJobInfo(device.target, 0)
+            if said:
+                type_ = _TYPES.get(said["type"], "unknown")
+                result.append(Seen(domain.name(), device.target, type_, int(said["cur"]), int(said["end"])))
+    return result
+
+
+def _have(domain: Any, ask: bool, run_dir: str) -> Have | None:
+    """A domain to whose monitor nobody has spoken has nothing of ours, and is not spoken to."""
+    if not domains.tainted(domain):
+        return ()
+    if ask:
+        try:
+            return query(DomainMonitor(domain))
+        except MonitorError as error:
+            return () if error.reason == UNKNOWN_COMMAND else None  # stock; or it does not answer
+    said = state.domain(run_dir, domain.UUIDString())
+    return said.query if said is not None and said.run == domain.ID() else None

@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Block jobs of a domain: which of them become background, on what resource, and when idletimed hears of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fakes import FakeQemu, job, resource, running_job, stock
+from idletime import jobs
+from idletime.errors import MonitorError
+from idletime.facts import DiskJobs, Plan
+from idletime.hostd import act, host
+from idletime.steps import Command
+from test_hostd_settle import LIVE, Domain, Look, enforced, look, policy, told  # noqa: F401  (look: a fixture)
+
+JOBS = "<i:job class='background'/>"
+COPY, BACKUP, COMMIT = "copy-vda-libvirt-5-format", "backup-vda-libvirt-2-storage", "commit-vdb-libvirt-3-format"
+VDB = "<disk type='file'><source file='/b'/><target dev='vdb' bus='virtio'/><alias name='virtio-disk1'/></disk>"
+ONE, TWO = DiskJobs("vda", "idletime-sda"), DiskJobs("vdb", "idletime-sdb")
+
+
+# ---- which, and where
+
+def wanted(disks: tuple[DiskJobs, ...], *there: dict[str, Any]) -> tuple[dict[str, str], list[str]]:
+    found, problems = jobs.wanted(Plan(jobs=disks), jobs.running(there))
+    return {one.id: one.resource for one in found if one.attachable}, problems
+
+
+def test_each_job_is_of_its_disk() -> None:
+    there = [running_job(COPY, "mirror"), running_job(BACKUP), running_job(COMMIT, "commit")]
+    assert wanted((ONE, TWO), *there) == ({COPY: "idletime-sda", BACKUP: "idletime-sda", COMMIT: "idletime-sdb"}, [])
+    assert wanted((TWO,), *there) == ({COMMIT: "idletime-sdb"}, [])
+    assert wanted((), *there) == ({}, [])
+    assert [(one.disk, one.type) for one in jobs.running(there)] == [("vda", "copy"), ("vda", "backup"), ("vdb", "commit")]
+
+
+def test_a_job_of_a_migration_is_left_alone() -> None:
+    assert wanted((ONE,), running_job("drive-virtio-disk0", "mirror")) == ({}, [])
+
+
+def test_a_job_that_libvirt_did_not_start() -> None:
+    """On a VM with one resource there is no question; on one with several it is said."""
+    assert wanted((ONE,), running_job("job0")) == ({"job0": "idletime-sda"}, [])
+    found, (problem,) = wanted((ONE, TWO), running_job("job0"))
+    assert found == {} and "block job 'job0' is not held" in problem
+
+
+@pytest.mark.parametrize("status, attachable", [
+    ("created", False), ("running", True), ("paused", True), ("ready", True), ("standby", True), ("waiting", False),
+    ("pending", False), ("aborting", False), ("concluded", False)])
+def test_what_does_not_run_is_not_attached_and_not_detached(status: str, attachable: bool) -> None:
+    want, _ = jobs.wanted(Plan(jobs=(ONE,)), jobs.running([running_job(COPY, status=status)]))
+    assert bool(jobs.steps(want, [resource("sda", [])]).commands) == attachable
+    assert jobs.steps(want, [{**resource("sda", []), "jobs": [job(COPY)]}]).nothing
+
+
+def test_a_disk_that_is_on_another_resource_now() -> None:
+    """First it leaves; somebody else's resource is nobody's business here."""
+    want = [jobs.JobPlan(COPY, "idletime-sda", True)]
+    there = {**resource("sdb", []), "jobs": [job(COPY)]}
+    assert jobs.steps(want, [there]) == jobs.Steps((Command("idletime-detach", {"job": COPY}),), pending=True)
+    leaving = {**there, "jobs": [job(COPY, detaching=True)]}
+    assert jobs.steps(want, [leaving]) == jobs.Steps(pending=True)
+    assert jobs.steps([], [{**there, "id": "mine"}]).nothing
+
+
+# ---- a look at a domain
+
+def test_jobs_come_and_go(look: Look, tmp_path: Path) -> None:  # noqa: F811
+    """Of a foreground VM, too: its own requests stay foreground."""
+    one = Domain(policy("foreground", inner=JOBS))
+    look(one)
+    assert one.qemu.attached_jobs == {} and told(tmp_path).in_force
+    one.qemu.jobs = [running_job(COPY, "mirror")]
+    assert look(one).problems == () and one.qemu.attached_jobs == {COPY: "sda"}
+    assert one.qemu.state == {"virtio-disk0": ("sda", "foreground", "")} and told(tmp_path).in_force
+    one.qemu.changes  # noqa: B018
+    assert not look(one).failed and one.qemu.changes == []
+    one.qemu.ended(COPY)
+    look(one)
+    assert one.qemu.changes == [] and told(tmp_path).jobs == ({"target": "vda", "resource": "idletime-sda"},)
+
+
+def test_a_policy_that_loses_its_jobs(look: Look, tmp_path: Path) -> None:  # noqa: F811
+    """The job goes on as a stock one; not in force before it has left."""
+    one = Domain(policy("foreground", inner=JOBS))
+    one.qemu.jobs = [running_job(BACKUP)]
+    look(one)
+    assert one.qemu.attached_jobs == {BACKUP: "sda"}
+    one.xml, one.qemu.busy = LIVE.format(policy=policy("foreground"), more=""), {BACKUP}
+    assert look(one).failed and not told(tmp_path).in_force
+    one.qemu.left()
+    assert not look(one).failed and told(tmp_path).in_force and one.qemu.attached_jobs == {}
+    one.xml = LIVE.format(policy=policy("foreground", inner=JOBS), more="")
+    look(one)
+    assert one.qemu.attached_jobs == {BACKUP: "sda"}
+    one.xml = LIVE.format(policy="", more="")
+    look(one)
+    look(one)
+    assert one.qemu.attached_jobs == {} and one.qemu.resources == {}
+
+
+def test_without_the_element_nobody_asks_for_jobs(look: Look) -> None:  # noqa: F811
+    one = Domain(policy())
+    one.qemu.jobs = [running_job(BACKUP)]
+    look(one)
+    assert "query-block-jobs" not in one.qemu.sent and one.qemu.attached_jobs == {}
+
+
+def test_a_stock_emulator(look: Look) -> None:  # noqa: F811
+    one = Domain(policy("foreground", inner=JOBS), stock())
+    one.qemu.jobs = [running_job(BACKUP)]
+    assert look(one).problems == (act.STOCK,) and one.qemu.changes == []
+    whole = Domain(enforced("auto", inner=JOBS), stock())
+    assert look(whole).problems == (act.STOCK_JOBS,)
+
+
+def test_an_earlier_qemu_of_ours(look: Look) -> None:  # noqa: F811
+    """It holds devices, and knows no jobs: that is said, and the devices are held."""
+
+    class Early(FakeQemu):
+        def do_query_idletime(self, arguments: dict[str, Any]) -> list[dict[str, Any]]:
+            return [{key: value for key, value in one.items() if key != "jobs"} for one in super().do_query_idletime(arguments)]
+
+    one = Domain(policy(inner=JOBS), Early(there=["virtio-disk0"]))
+    one.qemu.jobs = [running_job(BACKUP)]
+    assert look(one).problems == (jobs.OLD,) and one.qemu.state == {"virtio-disk0": ("sda", "background", "")}
+
+
+def test_a_vm_that_is_stopped_as_a_whole(look: Look) -> None:  # noqa: F811
+    """Its jobs go on meanwhile."""
+    one = Domain(enforced("suspend", inner=JOBS))
+    one.qemu.jobs = [running_job(BACKUP)]
+    assert look(one).problems == () and one.qemu.state == {} and one.qemu.attached_jobs == {BACKUP: "sda"}
+
+
+def test_a_job_that_ends_while_it_is_attached(look: Look, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    """QEMU refuses, and nothing is wrong. What it refuses of one that runs is said, and tried again."""
+    one = Domain(policy("foreground", inner=JOBS))
+    one.qemu.jobs = [running_job(BACKUP)]
+    obey = one.qemu.do_idletime_attach
+
+    def end_first(arguments: dict[str, Any]) -> None:
+        if "job" in arguments:
+            one.qemu.ended(arguments["job"])
+        obey(arguments)
+
+    monkeypatch.setattr(one.qemu, "do_idletime_attach", end_first)
+    looked = look(one)
+    assert looked.problems == () and not looked.failed and f"idletime-attach {BACKUP}" in one.qemu.sent
+    other = Domain(policy("foreground", inner=JOBS), FakeQemu(there=["virtio-disk0"], refused=[BACKUP]))
+    other.qemu.jobs = [running_job(BACKUP)]
+    looked = look(other)
+    assert looked.failed and looked.problems[0].startswith(f"block job {BACKUP}: QEMU refused")
+    assert other.qemu.state == {"virtio-disk0": ("sda", "foreground", "")}
+
+
+def test_who_does_not_answer_about_jobs(look: Look, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    one = Domain(policy("foreground", inner=JOBS))
+
+    def refuse(_arguments: dict[str, Any]) -> None:
+        raise MonitorError("libvirt refused a monitor command: cannot acquire state change lock")
+
+    monkeypatch.setattr(one.qemu, "do_query_block_jobs", refuse, raising=False)
+    looked = look(one)
+    assert looked.failed and "state change lock" in looked.problems[0]
+
+
+def test_disks_on_two_resources(look: Look) -> None:  # noqa: F811
+    own = policy("background", inner="<i:disk target='vdb' resource='sdb'/>" + JOBS)
+    one = Domain(own, FakeQemu(there=["virtio-disk0", "virtio-disk1"]), more=VDB)
+    one.qemu.jobs = [running_job(COPY, "mirror"), running_job(COMMIT, "commit"), running_job("drive-virtio-disk1", "mirror")]
+    assert look(one).problems == () and one.qemu.attached_jobs == {COPY: "sda", COMMIT: "sdb"}
+
+
+# ---- its start
+
+class Loop:
+    def call_soon_threadsafe(self, whom: Callable[..., None], *what: Any) -> None:
+        whom(*what)
+
+
+@pytest.fixture
+def heard() -> tuple[Callable[..., None], list[str]]:
+    """Tell of an event of QEMU's; and which domains were touched."""
+    touched: list[str] = []
+    hears = object.__new__(host.Host)
+    hears._loop, hears._made = Loop(), set()  # type: ignore[assignment]
+    hears.listener = host.Listener(lambda _: None, touched.append, lambda _: None)
+
+    def tell(details: Any) -> None:
+        text = details if isinstance(details, str) or details is None else json.dumps(details)
+        hears._job(None, Domain(), host.JOB, 1, 2, text, None)
+
+    return tell, touched
+
+
+def test_a_job_is_heard_of_when_it_runs_first(heard: tuple[Callable[..., None], list[str]]) -> None:
+    """Not at each of its pauses, of which every drain makes one."""
+    tell, touched = heard
+    for status in ("created", "running", "paused", "running", "ready", "standby", "waiting", "pending", "concluded", "null"):
+        tell({"id": COPY, "status": status})
+    assert touched == ["0-0"]
+    tell({"id": COPY, "status": "created"})
+    tell({"id": COPY, "status": "running"})
+    assert touched == ["0-0", "0-0"]
+
+
+def test_what_is_no_event_of_a_job(heard: tuple[Callable[..., None], list[str]]) -> None:
+    tell, touched = heard
+    for details in (None, "", "[", "[]", "1", {"id": COPY}, {"status": "created"}, {"id": COPY, "status": ["created"]}):
+        tell(details)
+    for number in range(2 * host.JOBS_MOST):
+        tell({"id": str(number), "status": "created"})
+    tell({"id": "0", "status": "running"})
+    tell({"id": str(2 * host.JOBS_MOST - 1), "status": "running"})
+    assert touched == ["0-0"]
