@@ -95,7 +95,7 @@ def as_dict(status: DomainStatus, decision: Decision | None, found: list[Explana
     who = decision and {"class": decision.class_, "by": decision.by, "why": decision.why, "place": decision.place or None}
     held = {"why": status.enforced, "remedy": status.better, "suspends": status.suspends,
             "stopped": status.stopped, "memory_given": status.memory_given,
-            "memory_low": status.memory_low, "limited": status.limited} if status.enforced else None
+            "memory_low": status.memory_low, "limited": status.limited, "scratch": status.scratch} if status.enforced else None
     return {"policy": who, "held": held, "jobs": [asdict(one) for one in status.jobs],
             "devices": [asdict(one) for one in found]}
 
@@ -114,6 +114,9 @@ def lines(status: DomainStatus, decision: Decision | None, found: list[Explanati
         gave = f", {status.memory_given >> 20} MiB now" if status.memory_given else ""
         result.append(f"{status.name} gives memory back while the foreground is short of it, down to "
                       f"{status.memory_low >> 20} MiB{gave}")
+    if status.scratch:
+        result.append(f"{status.name}: its scratch disk {', '.join(status.scratch)} is trimmed, then dropped with the VM "
+                      "stopped, while its file system is short of space")
     names = {one.id: one.name for one in status.resources}
     result += [f"{status.name}: block jobs of disk {one.target} are background on {names.get(one.resource, one.resource)}: "
                "each copies while that is idle ('virt-idletime jobs' shows those that run)" for one in status.jobs]

@@ -122,8 +122,9 @@ def _used(said: Mapping[str, Any], was: Mapping[str, Any] | None, resource: Mapp
     idle, service_us = learned.get("spare", {}).get("second"), learned.get("service-us")
     if was is None or was["id"] != said["id"] or not idle or not service_us or seconds <= 0:
         return None
-    starts = said["background"]["requests"] - was["background"]["requests"]
-    return min(100.0, max(0.0, 100 * float(starts * service_us / 1e6 / seconds / idle)))
+    starts: int = said["background"]["requests"] - was["background"]["requests"]
+    used: float = 100 * starts * service_us / 1e6 / seconds / idle
+    return min(100.0, max(0.0, used))
 
 
 # ---- looking

@@ -57,7 +57,7 @@ class DomainState:
     asks for and is granted. enforced, better: which policy holds it and why, and what would be better, in words; "" is not
     known. suspends: whether it is stopped while the foreground needs what it uses. stopped: why it is so now, "" is not.
     memory_given: bytes of it that the foreground has now; memory_low: what it keeps at least; None: it never gives.
-    limited: its devices that have a limit for the foreground now; None: it never has one.
+    limited: its devices that have a limit for the foreground now; None: it never has one. scratch: disks that may be dropped.
     socket: of QMP, where no libvirt has started it; then run is 0 and policy "".
     """
 
@@ -86,6 +86,7 @@ class DomainState:
     memory_low: int | None = None
     limited: tuple[str, ...] | None = None
     jobs: tuple[Mapping[str, Any], ...] = ()
+    scratch: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

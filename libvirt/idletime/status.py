@@ -12,7 +12,7 @@ from .conf.rules import Decision, Rules, decide_xml
 from .enforced import carried_out, choice_of
 from .errors import MonitorError, PolicyError, Severity
 from .facts import RUN_DIR, DevicePlan, DiskJobs, Plan, ResourcePlan
-from .hostd import reclaim, stopped
+from .hostd import overlay, reclaim, stopped
 from .hostd.act import STOCK, STOCK_SEEN
 from .observed import ObserverState
 from .policy.model import Class
@@ -84,7 +84,7 @@ class DomainStatus:
     stopped while the foreground needs what it uses. stopped: why idletimed has stopped or saved it, as its XML says.
     memory_given: bytes of its memory that the foreground has now; memory_low: what it keeps at least; None: it never gives.
     limited: its devices that have a limit for the foreground now; None: it never has one. jobs: of which disks block jobs
-    are background, and on which resource."""
+    are background, and on which resource. scratch: disks that may be dropped."""
 
     name: str
     uuid: str
@@ -108,6 +108,7 @@ class DomainStatus:
     memory_low: int | None = None
     limited: tuple[str, ...] | None = None
     jobs: tuple[DiskJobs, ...] = ()
+    scratch: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         return {key.rstrip("_"): value for key, value in asdict(self).items()}
@@ -256,7 +257,8 @@ def sample(domain: Any, state: str, xml: str, host: resolve.Host, numbers: bool,
     facts.observers = observed.read(run_dir) if running else {}
     found = build(domain.name(), domain.UUIDString(), state, bool(domain.isPersistent()), facts)
     if said is not None:
-        found = replace(found, memory_given=said.memory_given, memory_low=said.memory_low, limited=said.limited)
+        found = replace(found, memory_given=said.memory_given, memory_low=said.memory_low, limited=said.limited,
+                        scratch=said.scratch)
     why = _stopped(state, read(xml))
     return replace(found, stopped=why) if why else found
 
@@ -266,7 +268,11 @@ def _stopped(state: str, root: Element) -> str:
     if state == "paused":
         record = stopped.of_domain(root)
         return record.why if record is not None else ""
-    saved = reclaim.of_domain(root) if state == "shut off" else None
+    if state != "shut off":
+        return ""
+    saved, dropped = reclaim.of_domain(root), overlay.of_domain(root)
+    if dropped is not None:
+        return str(dropped)
     return f"saved to disk until memory is free again: {saved.why}" if saved is not None and saved.why else ""
 
 

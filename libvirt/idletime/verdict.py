@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from . import scratch
 from .conf import rules
 from .devices import devices_of
 from .errors import Finding, Kind, PolicyError, Severity
@@ -25,12 +26,14 @@ _TYPES = ("kvm", "qemu", "hvf")
 
 @dataclass(frozen=True)
 class Verdict:
-    """decision: who it is, and why. plan: what its QEMU shall have. findings: what is left out, and why."""
+    """decision: who it is, and why. plan: what its QEMU shall have. findings: what is left out, and why.
+    scratch: disks that may be dropped."""
 
     decision: rules.Decision
     devices: tuple[DeviceFacts, ...] = ()
     plan: Plan = Plan()
     findings: tuple[Finding, ...] = ()
+    scratch: tuple[scratch.Scratch, ...] = ()
 
     @property
     def policy(self) -> Policy | None:
@@ -54,7 +57,8 @@ def of_tree(root: Element, known: rules.Rules, host: Host, run_dir: str = RUN_DI
             return Verdict(replace(decision, policy=None), findings=left)
         raise _error(f"type='{root.get('type')}' is not QEMU", "remove the policy, or use type='kvm' or type='qemu'", root)
     found = of_devices(decision, devices_of(root), host, run_dir, running)
-    return replace(found, findings=tuple(_placed(one, running) for one in left + found.findings))
+    disks, wrong = scratch.of(root, decision.policy, host.tree, running)
+    return replace(found, findings=tuple(_placed(one, running) for one in left + found.findings + wrong), scratch=disks)
 
 
 def _placed(finding: Finding, running: bool) -> Finding:

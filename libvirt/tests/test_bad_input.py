@@ -141,6 +141,7 @@ WORDS = st.one_of(TEXTS, st.sampled_from((
 
 @settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(WORDS, max_size=5))
+@example(words=["check", "9" * 5000])
 def test_commands(tmp_path: Path, words: list[str]) -> None:
     """An exit status of the manual, and where it is an error, words for it. Nothing is changed: all is a dry run."""
     changes = ("mark", "unmark", "enable", "disable")

@@ -182,6 +182,24 @@ def test_space_is_trimmed_then_dropped():
     assert space.decide(late.state, Filesystem(13 * GIB, 100 * GIB), disks[:1], 32) == space.Decision(space.State())
 
 
+def test_what_was_dropped_may_come_free_later():
+    """One goes; the next one after half a minute, or at once where the space does not last so long."""
+    short, disks = Filesystem(4 * GIB, 100 * GIB), [Scratch("a", GIB), Scratch("b", 2 * GIB)]
+    first = space.decide(space.State(), short, disks, 0)
+    assert [act.name for act in first.acts] == ["b"]
+    gone = disks[:1]
+    assert space.decide(first.state, short, gone, 29).acts == ()
+    assert [act.name for act in space.decide(first.state, short, gone, 30).acts] == ["a"]
+    assert [act.name for act in space.decide(first.state, Filesystem(4 * GIB, 100 * GIB, GIB), gone, 2).acts] == ["a"]
+    assert [act.name for act in space.decide(first.state, Filesystem(0, 100 * GIB), gone, 2).acts] == ["a"]
+
+
+def test_who_cannot_be_dropped_is_passed_over():
+    disks = [Scratch("a", GIB), Scratch("b", 2 * GIB, can_drop=False)]
+    (act,) = space.decide(space.State(), Filesystem(4 * GIB, 100 * GIB), disks, 0).acts
+    assert (act.name, act.how) == ("a", space.How.DROP)
+
+
 def test_space_that_does_not_last_is_not_trimmed_for():
     (act,) = space.decide(space.State(), Filesystem(2 * GIB, 100 * GIB, GIB / 5), [Scratch("a", GIB, agent=True)], 0).acts
     assert act.how is space.How.DROP

@@ -26,6 +26,7 @@ INVALID = sorted((DATA / "policy" / "invalid").glob("*.xml"))
 # What a schema cannot say, or says of the domain and not of the policy.
 BEYOND_SCHEMA = {
     "memory-high-below-low",
+    "space-twice",
     "interval-twice",
     "disk-twice",
     "queues-backwards",
@@ -151,7 +152,8 @@ SAMPLES = [
 def test_schema_and_parser_agree(name, attribute, schema):
     """Whatever the parser accepts for an attribute the schema accepts, and the other way round."""
     base = {"interval": {"us": "1"}, "hold": {"max": "1s"}, "limit": {"inflight": "1"}, "share": {"weight": "1"},
-            "uplink": {"rate": "1bit"}, "memory": {"low": "1MiB"}}
+            "uplink": {"rate": "1bit"}, "memory": {"low": "1MiB"},
+            "space": {"target": "vda", "reclaim": "yes"}}
     for sample in SAMPLES:
         values = {**base.get(name, {}), attribute: sample}
         if attribute == "budget":
@@ -193,7 +195,7 @@ def test_values():
         <interval us='500'/><interval resource='sda' auto='yes' budget='3%'/>
         <hold max='2s'/><limit request='64KiB' inflight='2'/><share resource='sda' weight='7'/>
         <disk target='vda' class='background' queues='1'/><interface dscp='1,8' resource='eth0'/>
-        <memory low='1GiB'/></policy>""")
+        <memory low='1GiB'/><space target='vda' reclaim='yes'/><space target='vdb' reclaim='no'/></policy>""")
     assert found.class_ is Class.GUEST
     assert found.settings_of("sdb") == {
         "interval-us": 500,
@@ -213,6 +215,7 @@ def test_values():
     assert found.disks == (DevicePolicy("vda", "auto", Class.BACKGROUND, "1", None, 4),)
     assert found.interfaces == (DevicePolicy(None, "eth0", None, None, "1,8", 4),)
     assert found.memory == policy.Memory(1 << 30)
+    assert found.space == (policy.Space("vda", 5),)
 
 
 def test_no_policy():

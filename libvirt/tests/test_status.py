@@ -237,6 +237,17 @@ def test_a_vm_that_gives_memory_and_one_that_was_saved(capsys):
     assert status._stopped("running", root) == ""
 
 
+def test_a_scratch_disk_that_may_be_dropped_and_one_that_was():
+    found = replace(build(running()), scratch=("vda",))
+    text = "vm: its scratch disk vda is trimmed, then dropped with the VM stopped, while its file system is short of space"
+    assert text in explain.lines(found, None, explain.explain(found))
+    record = "<s:space xmlns:s='urn:idletime:space:1' run='1' why='short' done='{}'><s:disk target='vda'/></s:space>"
+    for done, words in (("yes", "was"), ("no", "is being")):
+        root = etree.fromstring(f"<domain><metadata>{record.format(done)}</metadata></domain>")
+        assert status._stopped("shut off", root) == f"scratch disk vda {words} dropped: short"
+        assert status._stopped("running", root) == ""
+
+
 def test_resources_of_domains_and_of_arenas(tmp_path):
     write_arena(tmp_path / "sdb")
     (tmp_path / "stray").mkdir()

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from .. import doctor, domains, explain, hostview, jobview, observed, policy, resolve, select, sockets, state, status
@@ -79,7 +79,7 @@ def _source(options: _Arguments) -> _Given:
     """Domain XML of a file, of standard input or of a domain."""
     if options.source == "-":
         return _from_file(sys.stdin.read(), options)
-    if Path(options.source).is_file():
+    if os.path.isfile(options.source):  # of a name that is too long Path.is_file() raises an error
         return _from_file(show.file_text(options.source), options)
     if "/" in options.source or options.source.endswith(".xml"):
         raise HostError(f"there is no file '{options.source}'; remedy: correct the name", Exit.USAGE)
@@ -100,7 +100,7 @@ def _with_policy(options: _Arguments, xml: str) -> str:
     classes = [one.value for one in policy.Class]
     if options.policy in classes:
         return edit.in_domain(xml, edit.plain(options.policy))
-    if not Path(options.policy).exists():
+    if not os.path.exists(options.policy):
         raise HostError(f"'{options.policy}' is no class and no file; remedy: use {', '.join(classes)}, or the name of a "
                         "file with a policy", Exit.USAGE)
     text = edit.element_text(show.file_text(options.policy))

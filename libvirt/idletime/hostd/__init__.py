@@ -13,6 +13,11 @@
     watched     what observers have to know of a VM: its part in resources, its cgroup, taps    /proc, /sys
     observe     which observers should run, on what, and whom they leave out      none
     observers   starts, finds, replaces and stops them                            processes
+    memory      has background VMs give memory back                               /proc, cgroups
+    reclaim     balloons, saves, starts; what was taken is kept in the domain         libvirt
+    space       has scratch disks trimmed and dropped while space is short            none
+    overlay     trims and empties them; that we did is kept in the domain             libvirt, files
+    follow      what memory and space have in common                                  threads
     stopped     that it was idletimed who stopped a VM, kept in the live domain       libvirt
     usage       what processors, disks and uplinks did, and what of it background did /proc, arenas, libvirt
     police      stops whole background VMs while the foreground needs what they use   none

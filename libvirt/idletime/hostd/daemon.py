@@ -49,6 +49,7 @@ from .protocol import State
 from .records import Records
 from .settings import Settings
 from .settle import Looked, settle
+from .space import Space
 from .waiting import Queue
 from .watched import Part
 from .ways import Watch
@@ -96,6 +97,7 @@ class Daemon:
         self.gauges = Gauges(settings.run_dir, self._places)
         self.police = Police(self.hands.connect, settings.suspend, rate=settings.rate, touch=self.touched)
         self.memory = Memory(self.hands.connect, settings, self.touched)
+        self.space = Space(self.hands.connect, settings, self.touched)
         self.watch = Watch(self.touch_all)
         self.names: dict[str, str] = {}  # UUID of each domain that runs
         self.records = Records(native.RECORDS.get(settings.uri), self.rerouted)
@@ -174,6 +176,7 @@ class Daemon:
             ticker.cancel()
             await self.police.close()
             await self.memory.close()
+            await self.space.close()
             for channel in self.channels.values():
                 channel.close()
             self.metrics.close()
@@ -232,6 +235,7 @@ class Daemon:
         self._say(uuid, looked.name, looked.problems)
         self.police.seen(uuid, looked)
         self.memory.seen(uuid, looked)
+        self.space.seen(uuid, looked)
         self._forget_name(uuid)
         if looked.active:
             self.names[looked.name] = uuid
@@ -275,6 +279,7 @@ class Daemon:
         self._forget_name(uuid)
         self.police.forget(uuid)
         self.memory.forget(uuid)
+        self.space.forget(uuid)
         self.parts.pop(uuid, None)
         state.remove_domain(self.settings.run_dir, uuid)
         self.said.pop(uuid, None)

@@ -11,7 +11,6 @@ the domain, so that it does not matter who was restarted meanwhile. Context: the
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 import os
@@ -26,13 +25,10 @@ from ..police.look import Look
 from ..police.memory import Act, Group, Host, How, Saved, State, Vm
 from ..policy import Memory as Said
 from . import reclaim, settings
-from .hands import Hands
+from .follow import Follower
 from .settle import Looked
 
 PERIOD_SECONDS = 1.0
-PATIENCE_SECONDS = 10.0
-SIZE, MOST = 2, 8
-"""Threads: one looks, one acts."""
 
 GIVES, STARTING = ".gives", ".starting"
 """In the run directory: there while somebody gives; a folder with a file for each VM that is about to start."""
@@ -54,12 +50,13 @@ class Member:
     refused: bool = False
 
 
-class Memory:
+class Memory(Follower):
     """connect: gives a thread its connection. touch: has a domain looked at anew. root: where /proc and /sys are."""
 
     def __init__(self, connect: Callable[[], Any], said: settings.Settings, touch: Callable[[str], None],
                  root: str = "/") -> None:
-        self._connect, self._touch, self._files, self._root = connect, touch, Look(root), root.rstrip("/")
+        super().__init__(connect, touch)
+        self._files, self._root = Look(root), root.rstrip("/")
         self._settings = memory.Settings(said.memory.within_seconds, said.memory.calm_seconds, PERIOD_SECONDS)
         self._reserve, self._run_dir = said.memory.reserve_percent / 100, Path(said.run_dir)
         self.members: dict[str, Member] = {}
@@ -67,10 +64,6 @@ class Memory:
         self._groups: dict[str, Group] = {}
         self._low: dict[str, int] = {}  # memory.low that we have written
         self._state = State()
-        self._hands: Hands | None = None
-        self._task: asyncio.Task[None] | None = None
-        self._acts: set[asyncio.Task[None]] = set()
-        self._said: dict[str, str] = {}
         self._tell()
 
     # ---- who is meant
@@ -85,9 +78,7 @@ class Memory:
             self.saved.pop(uuid, None)
             self._see(uuid, looked, looked.policy.memory if looked.background and looked.policy else None)
         self._tell()
-        if self._task is None and (self.members or self.saved):
-            self._hands = self._hands or Hands(self._connect, SIZE, MOST)
-            self._task = asyncio.create_task(self._follow())
+        self._begin_looks()
 
     def _see(self, uuid: str, looked: Looked, said: Said | None) -> None:
         folder = self._files.group_of(looked.pid) if looked.pid else None
@@ -117,26 +108,19 @@ class Memory:
 
     async def close(self) -> None:
         """What was taken stays so until the next idletimed: VMs keep what they have. A save goes on without us."""
-        if self._task is not None:
-            self._task.cancel()
+        self._stop_looks()
         self.members.clear()
         self._tell()
         self._groups.clear()
         self._protect(0)
-        if self._hands is not None:
-            self._hands.close()
 
     # ---- looks
 
-    async def _follow(self) -> None:
-        while self.members or self.saved or self._low:
-            began = time.monotonic()
-            try:
-                await self._look()
-            except Exception:  # whatever it is, the next look comes
-                log.exception("a fault of ours; going on")
-            await asyncio.sleep(max(0.0, began + PERIOD_SECONDS - time.monotonic()))
-        self._task, self._state = None, State()
+    def _wanted(self) -> bool:
+        return bool(self.members or self.saved or self._low)
+
+    def _over(self) -> None:
+        self._state = State()
 
     async def _look(self) -> None:
         info = self._files.meminfo()
@@ -159,14 +143,9 @@ class Memory:
 
     async def _vms(self) -> list[Vm] | None:
         """Those that can give now; None: nothing is known, so nothing is done."""
-        assert self._hands is not None
-        self._hands.watch(time.monotonic())
-        try:
-            found = await asyncio.wait_for(self._hands.do(reclaim.look, list(self.members)), PATIENCE_SECONDS)
-        except Exception as error:
-            self._complain("", f"memory of background VMs cannot be looked at: {error or type(error).__name__}")
+        found: dict[str, reclaim.Has] | None = await self._ask("memory of background VMs", reclaim.look, list(self.members))
+        if found is None:
             return None
-        self._said.pop("", None)
         vms = []
         for uuid, has in found.items():
             member = self.members.get(uuid)
@@ -242,9 +221,7 @@ class Memory:
         if uuid in self.members:
             self.members[uuid].busy = True
         log.log(logging.INFO if loud else logging.DEBUG, "%s", words)
-        task = asyncio.create_task(self._carry_out(uuid, words, work, arguments))
-        self._acts.add(task)
-        task.add_done_callback(self._acts.discard)
+        self._beside(self._carry_out(uuid, words, work, arguments))
 
     async def _carry_out(self, uuid: str, words: str, work: Callable[..., bool], arguments: Sequence[Any]) -> None:
         """What did not come through is tried at the next look; who could not be saved is not chosen again."""
@@ -262,9 +239,3 @@ class Memory:
         if member is not None:
             member.busy = False
         self._touch(uuid)
-
-    def _complain(self, uuid: str, text: str) -> None:
-        """Once, until it is well again."""
-        if self._said.get(uuid) != text:
-            log.warning("%s", text)
-        self._said[uuid] = text

@@ -90,6 +90,14 @@ class Memory:
 
 
 @dataclass(frozen=True)
+class Space:
+    """[space]: when background VMs' scratch disks are trimmed and dropped. low_percent: of their file system, free; 0 is
+    never."""
+
+    low_percent: int = 5
+
+
+@dataclass(frozen=True)
 class Settings:
     """The defaults are the documentation's."""
 
@@ -104,6 +112,7 @@ class Settings:
     api: Api = Api()
     suspend: Suspend = Suspend()
     memory: Memory = Memory()
+    space: Space = Space()
     rate: Rate = Rate()
 
 
@@ -113,11 +122,13 @@ _GONE = ("on-misfit", "on-uncompiled", "compile-on-define")
 _SPANS = {"resync-seconds": (10, 86400), "qmp.look-seconds": (2, 86400),
           "metrics.look-seconds": (2, 3600), "metrics.port": (0, 65535),
           "memory.reserve-percent": (0, 50), "memory.within-seconds": (1, 30), "memory.calm-seconds": (1, 3600),
+          "space.low-percent": (0, 50),
           "rate.high-kbytes": (1, 10**9), "rate.low-kbytes": (0, 10**9), "rate.limit-kbytes": (1, 10**9),
           "suspend.cpu-percent": (0, 100), "suspend.device-percent": (0, 100)}
 
 
-_TABLES: dict[str, type] = {"qmp": Qmp, "metrics": Metrics, "api": Api, "suspend": Suspend, "memory": Memory, "rate": Rate}
+_TABLES: dict[str, type] = {"qmp": Qmp, "metrics": Metrics, "api": Api, "suspend": Suspend, "memory": Memory, "space": Space,
+                            "rate": Rate}
 
 
 def load(file: Path = FILE) -> Settings:

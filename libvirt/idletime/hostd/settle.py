@@ -30,8 +30,9 @@ from ..policy import Policy
 from ..policy.model import Class, Control
 from ..policy.parse import find
 from ..qmp import DomainMonitor
+from ..scratch import Scratch
 from ..xmltree import Element, read
-from . import act, arena, native, rates, reclaim, rights, stopped, usage, watched, wish
+from . import act, arena, native, overlay, rates, reclaim, rights, stopped, usage, watched, wish
 from .protocol import Wish
 from .settings import Settings
 
@@ -67,6 +68,8 @@ class Looked:
     balloon: bool = False
     taken: reclaim.Record | None = None  # that we have taken memory of it
     saved: reclaim.Record | None = None  # that we have saved it, and it is to be started again
+    scratch: tuple[Scratch, ...] = ()  # disks that may be dropped
+    dropped: overlay.Record | None = None  # that we have dropped some, or began to
 
 
 def settle(connection: Any, uuid: str, wanted: Wish | None, settings: Settings, known: rules.Rules) -> Looked | None:
@@ -74,7 +77,7 @@ def settle(connection: Any, uuid: str, wanted: Wish | None, settings: Settings, 
     try:
         domain = connection.lookupByUUIDString(uuid)
         if not domain.isActive():
-            return Looked(domain.name(), saved=reclaim.saved_of(domain))
+            return Looked(domain.name(), saved=reclaim.saved_of(domain), dropped=overlay.dropped_of(domain))
         return _Job(connection, domain, settings, known).settled(wanted)
     except libvirt.libvirtError as error:
         if error.get_error_code() in _GONE:
@@ -147,6 +150,7 @@ class _Job:
         if looked.background and decision.policy is not None and decision.policy.memory is not None:
             given = max(0, looked.taken.bytes_ - _bytes(root, "currentMemory")) if looked.taken is not None else 0
             told = replace(told, memory_given=given, memory_low=decision.policy.memory.low)
+        told = replace(told, scratch=tuple(one.target for one in looked.scratch) if self.settings.space.low_percent else ())
         if self.choice is not None and self.choice.rate:
             told = replace(told, limited=tuple(sorted(looked.limited)))
         if looked.stopped is not None and not looked.running:
@@ -192,6 +196,8 @@ class _Job:
             return looked
         if found.policy.memory is not None:
             reclaim.saved_of(self.domain)  # it was started meanwhile
+        if found.policy.space:
+            looked = replace(looked, scratch=found.scratch, dropped=overlay.dropped_of(self.domain))
         return replace(looked, background=True, accesses=usage.accesses(found.policy, found.devices, found.plan, host))
 
     def _arenas(self, root: Element, plan: Plan) -> None:

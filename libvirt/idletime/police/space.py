@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Disk space of background VMs' scratch disks (<idletime:space reclaim='yes'/>): the foreground never meets ENOSPC. Pure.
+"""Disk space of background VMs' scratch disks (<idletime:space target='vda' reclaim='yes'/>): no ENOSPC for others. Pure.
 
     free space          act
     above low water     none
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 LOW_WATER = 0.05
 """Of the file system: ext4 keeps 5 % for root, btrfs and xfs slow down near there."""
@@ -22,31 +22,37 @@ LOW_WATER = 0.05
 TRIM_S = 30.0
 """fstrim of a disk of 100 GB takes some seconds; what it has not freed by then it will not."""
 
+FREED_S = 30.0
+"""btrfs and ZFS free blocks when a transaction ends, some 30 s at most: until then nobody else goes, if space lasts."""
+
 AGAIN_S = 300.0
 """Who was trimmed is not trimmed anew before: a guest that writes as fast as it trims would be kept busy by us."""
 
 
 @dataclass(frozen=True)
 class Scratch:
-    """A background VM's thin overlay on this file system. allocated: its blocks. agent: its guest can trim it."""
+    """A background VM's thin overlays on this file system. allocated: their blocks. agent: its guest can trim them. can_drop:
+    nothing was found against it."""
 
     name: str
     allocated: int
     agent: bool = False
     trimmed_s: float | None = None
+    can_drop: bool = True
 
 
 @dataclass(frozen=True)
 class Filesystem:
-    """fill_rate: bytes a second by which free space falls, 0 where it does not."""
+    """fill_rate: bytes a second by which free space falls, 0 where it does not. low: low-water mark, a share of size."""
 
     free: int
     size: int
     fill_rate: float = 0.0
+    low: float = LOW_WATER
 
     @property
     def low_water(self) -> int:
-        return int(self.size * LOW_WATER)
+        return int(self.size * self.low)
 
 
 class How(str, enum.Enum):
@@ -63,10 +69,12 @@ class Act:
 
 @dataclass(frozen=True)
 class State:
-    """below_since_s: since when free space is below low water. leaving: VMs that were told to go."""
+    """below_since_s: since when free space is below low water. leaving: VMs that were told to go. dropped_s: when the
+    last one was."""
 
     below_since_s: float | None = None
     leaving: frozenset[str] = frozenset()
+    dropped_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -83,16 +91,18 @@ def decide(state: State, there: Filesystem, disks: Sequence[Scratch], now_s: flo
     if missing <= 0:
         return Decision(State(None, leaving))
     since = now_s if state.below_since_s is None else state.below_since_s
-    state = State(since, leaving)
+    state = State(since, leaving, state.dropped_s)
     disks = [disk for disk in disks if disk.name not in leaving]
     waits = [disk for disk in disks if disk.agent and (disk.trimmed_s is None or now_s - disk.trimmed_s < TRIM_S)]
     # Trimming is given its time only where the space lasts that long.
     if waits and now_s - since < TRIM_S and _lasts(there, since + TRIM_S - now_s):
         return Decision(state, tuple(_trim(disk, there) for disk in waits if _due(disk, now_s)))
-    goes = max(disks, key=lambda disk: (disk.allocated, disk.name), default=None)
+    if state.dropped_s is not None and now_s - state.dropped_s < FREED_S and _lasts(there, state.dropped_s + FREED_S - now_s):
+        return Decision(state)
+    goes = max((disk for disk in disks if disk.can_drop), key=lambda disk: (disk.allocated, disk.name), default=None)
     if goes is None or goes.allocated <= 0 or leaving:
         return Decision(state)
-    return Decision(replace(state, leaving=leaving | {goes.name}), (Act(goes.name, How.DROP, _words(there)),))
+    return Decision(State(since, leaving | {goes.name}, now_s), (Act(goes.name, How.DROP, _words(there)),))
 
 
 def may_start(there: Filesystem) -> bool:

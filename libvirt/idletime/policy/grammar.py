@@ -25,6 +25,7 @@ CHILDREN: Mapping[str, Mapping[str, Form]] = {
     "cpu": {"class": units.one_of("idle", "minimal")},
     "memory": {"low": units.MEMORY, "high": units.MEMORY},
     "job": {"class": units.one_of("background", "foreground")},
+    "space": {"target": units.TARGET, "reclaim": units.one_of("yes", "no")},
 }
 
 # Attributes without which an element says nothing: one of each tuple must be there.
@@ -39,6 +40,7 @@ REQUIRED: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "cpu": (("class",),),
     "memory": (("low",),),
     "job": (("class",),),
+    "space": (("target",), ("reclaim",)),
 }
 
 # Attributes of earlier versions: what to write instead.
@@ -49,7 +51,7 @@ GONE: Mapping[tuple[str, str], str] = {
 
 # What tells several elements of one name apart; an element that is not here may stand once.
 KEYS: Mapping[str, str] = {"interval": "resource", "hold": "resource", "limit": "resource", "share": "resource",
-                           "uplink": "resource", "disk": "target", "interface": "target"}
+                           "uplink": "resource", "disk": "target", "interface": "target", "space": "target"}
 
 # Attribute -> property of idletime-resource.
 SETTINGS: Mapping[tuple[str, str], str] = {

@@ -61,6 +61,14 @@ class Memory:
 
 
 @dataclass(frozen=True)
+class Space:
+    """A scratch disk of a background VM: what is in it may be dropped while its file system is short of space."""
+
+    target: str
+    line: int | None = None
+
+
+@dataclass(frozen=True)
 class Policy:
     """The policy element.
 
@@ -77,6 +85,7 @@ class Policy:
     cpu: CpuClass | None = None
     memory: Memory | None = None
     jobs: bool = False
+    space: tuple[Space, ...] = ()
     enforce: Enforce = Enforce.INTERVAL
     line: int | None = None
 

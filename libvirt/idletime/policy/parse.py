@@ -13,7 +13,7 @@ from ..errors import Finding, Kind, PolicyError, Severity
 from ..police.enforce import Enforce
 from ..xmltree import Element, read
 from .grammar import CHILDREN, GONE, KEYS, POLICY, REQUIRED, SETTINGS, SWITCHES
-from .model import AUTO, NAMESPACE, NONE, Class, Control, CpuClass, DevicePolicy, Memory, Policy
+from .model import AUTO, NAMESPACE, NONE, Class, Control, CpuClass, DevicePolicy, Memory, Policy, Space
 from .units import BadValue, Form
 
 _PREFIX = f"{{{NAMESPACE}}}"
@@ -191,6 +191,8 @@ def _build(element: Element, own: dict[str, Any], children: list[Values]) -> Pol
         cpu=CpuClass(one["cpu"]["class"]) if "cpu" in one else None,
         memory=Memory(one["memory"]["low"], one["memory"].get("high")) if "memory" in one else None,
         jobs=one.get("job", {}).get("class") == Class.BACKGROUND.value,
+        space=tuple(Space(values["target"], element.sourceline) for element, name, values in children
+                    if name == "space" and values["reclaim"] == "yes"),
         enforce=Enforce(own.get("enforce", Enforce.INTERVAL.value)),
         line=element.sourceline,
     )

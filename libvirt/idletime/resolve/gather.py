@@ -21,7 +21,7 @@ class Host:
     """One look at a host: what was read once is not read again, so keep it for one command or one event only."""
 
     def __init__(self, root: str = "/", lookup: Lookup | None = None):
-        tree = Tree(root)
+        tree = self.tree = Tree(root)
         self.root = root
         self._disks, self._uplinks = Disks(tree, lookup), Uplinks(tree, lookup)
         self._known: dict[Source, Resolution] = {}

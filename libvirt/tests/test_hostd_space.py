@@ -1,0 +1,697 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Scratch disks in idletimed: a libvirt and a clock that are played, real files and locks. Who is dropped, and who never is."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import struct
+import threading
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import libvirt
+import pytest
+
+from idletime import scratch
+from idletime.errors import Severity
+from idletime.hostd import overlay
+from idletime.hostd import space as room
+from idletime.hostd.hands import Hands
+from idletime.hostd.settings import Settings
+from idletime.hostd.settings import Space as Said
+from idletime.hostd.settle import Looked
+from idletime.hostd.space import Space
+from idletime.police.enforce import Choice
+from idletime.policy.parse import parse_tree
+from idletime.resolve import qcow2
+from idletime.resolve.files import mount_of
+from idletime.resolve.tree import Tree
+from idletime.scratch import Scratch, Unfit
+from idletime.xmltree import read
+from test_hostd_police import failed
+
+MIB = 1 << 20
+SIZE = 100 * MIB
+CHOICE = Choice(True, False, False, "")
+INACTIVE = libvirt.VIR_DOMAIN_XML_INACTIVE
+MARK = "<space target='vda' reclaim='yes'/>"
+AGENT = f"<channel type='unix'><target type='virtio' name='{scratch.AGENT}' state='connected'/></channel>"
+
+
+def image(backing: str = "/base", format_: str = "raw", version: int = 3, snapshots: int = 0, incompatible: int = 0) -> bytes:
+    """The first cluster of a qcow2 image of 1 GiB, and three more."""
+    name, known = backing.encode(), format_.encode()
+    extension = struct.pack(">II", 0xE2792ACA, len(known)) + known.ljust(-(-len(known) // 8) * 8, b"\0") if known else b""
+    at = 512 if name else 0
+    head = b"QFI\xfb" + struct.pack(">IQI", version, at, len(name))
+    head += struct.pack(">IQIIQQIIQ", 16, 1 << 30, 0, 2, 3 << 16, 1 << 16, 1, snapshots, 0)
+    head += struct.pack(">QQQII", incompatible, 0, 0, 4, 104) if version == 3 else b""
+    return ((head + extension).ljust(512, b"\0") + name).ljust(4 << 16, b"\0")
+
+
+def xml(file: str, name: str, mark: str = MARK, class_: str = "background", more: str = "", disk: str = "") -> str:
+    return (f"<domain type='kvm'><name>{name}</name><metadata><policy xmlns='urn:idletime:policy:1' class='{class_}'>{mark}"
+            f"</policy></metadata><devices><disk type='file' device='disk'><driver name='qemu' type='qcow2' discard='unmap'/>"
+            f"<source file='{file}'/><target dev='vda' bus='virtio'/>{disk}</disk>{more}</devices></domain>")
+
+
+class Vm:
+    """A domain whose QEMU has locked its overlay. freed: MiB that a trim really brings. hangs: its agent does not answer."""
+
+    def __init__(self, world: World, name: str, mib: int) -> None:
+        self.world, self.called, self.run, self.image, self.freed = world, name, 1, False, 0
+        self.file = world.root / f"{name}.qcow2"
+        self.file.write_bytes(image() + b"x" * (mib * MIB))
+        self.records: dict[int, str] = {}
+        self.live = self.config = xml(str(self.file), name, more=AGENT)
+        self.acts: list[str] = []
+        self.snapshots, self.persistent, self.job = 0, True, 0
+        self.hangs: threading.Event | None = None
+        self.after_destroy: Callable[[], None] = lambda: None
+        self.descriptor = os.open(self.file, os.O_RDWR)
+        fcntl.fcntl(self.descriptor, fcntl.F_OFD_SETLK, overlay._flock(fcntl.F_RDLCK))
+
+    def name(self) -> str:
+        return self.called
+
+    def UUIDString(self) -> str:
+        return self.called
+
+    def ID(self) -> int:
+        return self.run
+
+    def isActive(self) -> bool:
+        return self.run > 0
+
+    def isPersistent(self) -> bool:
+        return self.persistent
+
+    def hasManagedSaveImage(self) -> bool:
+        return self.image
+
+    def snapshotNum(self) -> int:
+        return self.snapshots
+
+    def listAllSnapshots(self) -> list[Any]:
+        return []
+
+    def listAllCheckpoints(self) -> list[Any]:
+        return []
+
+    def jobInfo(self) -> list[int]:
+        return [self.job]
+
+    def state(self) -> list[int]:
+        return [libvirt.VIR_DOMAIN_RUNNING, 0]
+
+    def XMLDesc(self, flags: int) -> str:
+        return self.config if flags == INACTIVE or not self.run else self.live
+
+    def metadata(self, _kind: int, uri: str, flags: int) -> str:
+        assert (uri, flags) == (overlay.NAMESPACE, libvirt.VIR_DOMAIN_AFFECT_CONFIG)
+        if 0 not in self.records:
+            raise failed(libvirt.VIR_ERR_NO_DOMAIN_METADATA)
+        return self.records[0]
+
+    def setMetadata(self, _kind: int, element: str | None, _key: str | None, _uri: str, _flags: int) -> None:
+        self.records.pop(0, None)
+        if element:
+            self.records[0] = element
+
+    def fSTrim(self, *_rest: Any) -> None:
+        self.acts.append("trim")
+        if self.hangs is not None:
+            self.hangs.wait(20)
+        os.truncate(self.file, os.stat(self.file).st_size - self.freed * MIB)
+
+    def destroy(self) -> None:
+        assert 'done="no"' in self.records[0], "the record comes first"
+        self.acts.append("destroy")
+        self.end()
+        self.after_destroy()
+
+    def end(self) -> None:
+        os.close(self.descriptor)
+        self.run = 0
+
+    @property
+    def empty(self) -> bool:
+        return self.file.read_bytes() == image()
+
+
+class World:
+    """A file system of 100 MiB, 5 of which are to be free, and its idletimed. others: MiB that others take."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.now, self.others = root, 100.0, 0
+        self.touched: list[str] = []
+        self.vms: dict[str, Vm] = {}
+        self.add("b", 30)
+        self.space = self.made()
+
+    def made(self) -> Space:
+        found = Space(lambda: self, Settings(run_dir=str(self.root)), self.touched.append)
+        found._task = asyncio.create_task(asyncio.Event().wait())  # looks are made by hand
+        found._hands = Hands(lambda: self, 1, 1)
+        return found
+
+    def add(self, name: str, mib: int) -> Vm:
+        self.vms[name] = Vm(self, name, mib)
+        return self.vms[name]
+
+    def place(self, _status: os.statvfs_result) -> overlay.Place:
+        taken = sum(os.stat(vm.file).st_blocks * 512 for vm in self.vms.values())
+        return overlay.Place(SIZE - taken - self.others * MIB, SIZE)
+
+    def isAlive(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        pass
+
+    def lookupByUUIDString(self, uuid: str) -> Vm:
+        return self.vms[uuid]
+
+    def listAllDomains(self) -> list[Vm]:
+        return list(self.vms.values())
+
+    def looked(self, *names: str) -> None:
+        """idletimed has looked at these domains, or at all."""
+        for name in names or tuple(self.vms):
+            vm = self.vms[name]
+            if vm.run:
+                root = read(vm.live)
+                disks, _ = scratch.of(root, parse_tree(root), Tree("/"))
+                self.space.seen(name, Looked(name, True, choice=CHOICE, scratch=disks, dropped=overlay.dropped_of(vm)))
+            else:
+                self.space.seen(name, Looked(name, dropped=overlay.dropped_of(vm)))
+
+    async def step(self, seconds: float = 2) -> None:
+        """Time passes, then a look, and what comes of it."""
+        self.now += seconds
+        await self.space._look()
+        await self.acts()
+
+    async def acts(self) -> None:
+        await asyncio.gather(*self.space._acts)
+
+
+Play = Callable[[Callable[[World], Awaitable[None]]], None]
+
+
+@pytest.fixture
+def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Play:
+    """Run a scene. What the tests' folder is on counts as local, and qemu-img is played."""
+    mount = mount_of(Tree("/"), str(tmp_path))
+    assert mount is not None
+    monkeypatch.setattr(scratch, "LOCAL", (mount.type,))
+    monkeypatch.setattr(overlay, "fresh", lambda *_rest: image())
+
+    def run(scene: Callable[[World], Awaitable[None]]) -> None:
+        async def main() -> None:
+            world = World(tmp_path)
+            monkeypatch.setattr(room, "time", SimpleNamespace(monotonic=lambda: world.now))
+            monkeypatch.setattr(overlay, "_of", world.place)
+            await scene(world)
+            await world.space.close()
+            for vm in world.vms.values():
+                if vm.run:
+                    vm.end()
+
+        asyncio.run(asyncio.wait_for(main(), 30))
+
+    return run
+
+
+# ---- what is done
+
+def test_a_trim_is_enough(play: Play, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+
+    async def scene(world: World) -> None:
+        vm = world.vms["b"]
+        vm.freed = 20
+        world.looked()
+        world.others = 60
+        await world.step()
+        assert vm.acts == []
+        world.others = 67
+        await world.step(600)
+        assert vm.acts == ["trim"]
+        for _ in range(40):
+            await world.step()
+        assert vm.acts == ["trim"] and vm.isActive() and not vm.records
+
+    play(scene)
+    (text,) = caplog.messages
+    assert text.startswith("domain 'b' trims its disks: ") and text.endswith("MiB are free, below the low-water mark of 5")
+
+
+def test_a_guest_that_says_it_has_trimmed(play: Play, caplog: pytest.LogCaptureFixture) -> None:
+    """What counts is what is free: after half a minute the largest is dropped, and no other. It is not started again."""
+    caplog.set_level("INFO")
+
+    async def scene(world: World) -> None:
+        vm, small = world.vms["b"], world.add("c", 10)
+        before = os.stat(vm.file)
+        world.looked()
+        world.others = 57
+        for _ in range(15):
+            await world.step()
+        assert vm.acts == ["trim"] and small.acts == ["trim"]
+        await world.step()
+        assert vm.acts == ["trim", "destroy"] and vm.empty and not vm.isActive() and world.touched == ["b"]
+        after = os.stat(vm.file)
+        assert (after.st_ino, after.st_mode, after.st_uid) == (before.st_ino, before.st_mode, before.st_uid)
+        record = overlay.record_of(vm)
+        assert record is not None and record.done and str(record).startswith("scratch disk vda was dropped: ")
+        world.looked()
+        for _ in range(20):
+            await world.step()
+        assert vm.acts == ["trim", "destroy"] and small.acts == ["trim"] and not small.empty
+
+    play(scene)
+    assert sum("is stopped, and its scratch disk dropped (vda)" in text for text in caplog.messages) == 1
+
+
+def test_an_agent_that_hangs(play: Play, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """It is not waited for, and keeps nothing else waiting: the next look drops."""
+    monkeypatch.setattr(room.space, "TRIM_S", 0.05)
+
+    async def scene(world: World) -> None:
+        vm = world.vms["b"]
+        vm.hangs = threading.Event()
+        world.looked()
+        world.others = 67
+        await world.step(0.01)
+        assert vm.acts == ["trim"] and vm.isActive()
+        await world.step(0.01)
+        assert vm.acts == ["trim", "destroy"] and vm.empty
+        vm.freed = 0
+        vm.hangs.set()
+
+    play(scene)
+    assert ["trims its disks" in text and "no answer" in text for text in caplog.messages] == [True]
+
+
+def test_what_hinders_may_end(play: Play, caplog: pytest.LogCaptureFixture) -> None:
+    """Such as a migration. It is tried again after five minutes; that it was not possible is told once."""
+    async def scene(world: World) -> None:
+        vm = world.vms["b"]
+        vm.job, world.others = 1, 100
+        world.looked()
+        world.space.members["b"].deaf = True
+        for _ in range(3):
+            await world.step(299)
+            await world.step(2)
+        assert vm.acts == []
+        vm.job = 0
+        await world.step(299)
+        assert vm.acts == ["destroy"]
+
+    play(scene)
+    assert len(caplog.messages) == 1
+
+
+def test_ended_while_it_drops(play: Play) -> None:
+    """An idletimed that is told to end does not leave half of an image."""
+    async def scene(world: World) -> None:
+        vm, begun, waits = world.vms["b"], threading.Event(), threading.Event()
+        vm.after_destroy = lambda: (begun.set(), waits.wait(20))[0]
+        world.looked()
+        world.space.members["b"].deaf = True
+        world.others = 67
+        await world.space._look()
+        await asyncio.to_thread(begun.wait, 20)
+        closing = asyncio.create_task(world.space.close())
+        await asyncio.sleep(0)
+        assert not closing.done() and not vm.empty
+        waits.set()
+        await closing
+        assert vm.empty and 'done="yes"' in vm.records[0]
+
+    play(scene)
+
+
+def test_space_that_does_not_last(play: Play) -> None:
+    """It falls by 10 MiB a second: there is no time for a trim."""
+    async def scene(world: World) -> None:
+        vm = world.vms["b"]
+        world.looked()
+        world.others = 45
+        await world.step()
+        world.others = 66
+        await world.step()
+        assert vm.acts == ["destroy"]
+
+    play(scene)
+
+
+def test_zero_percent_is_never(play: Play) -> None:
+    async def scene(world: World) -> None:
+        world.space._low = Settings(space=Said(low_percent=0)).space.low_percent / 100
+        world.looked()
+        assert not world.space.members
+
+    play(scene)
+
+
+def test_enough_is_free_by_the_time_it_is_dropped(play: Play) -> None:
+    async def scene(world: World) -> None:
+        vm = world.vms["b"]
+        assert not overlay.drop(world, "b", os.stat(vm.file).st_dev, 0.05, "short", str(world.root))
+        assert vm.acts == [] and not vm.records
+        world.others = 67
+        assert overlay.drop(world, "b", os.stat(vm.file).st_dev, 0.05, "short", str(world.root))
+        assert vm.acts == ["destroy"] and vm.empty
+
+    play(scene)
+
+
+# ---- what is never dropped
+
+def _swapped(world: World) -> None:
+    """Somebody who may write the folder puts another file in its place, of the same kind."""
+    os.rename(world.vms["b"].file, world.root / "away")
+    world.vms["b"].file.write_bytes(image() + b"y" * MIB)
+
+
+def _linked(world: World) -> None:
+    os.rename(world.vms["b"].file, world.root / "away")
+    os.symlink(world.root / "away", world.vms["b"].file)
+
+
+def _another(world: World) -> None:
+    """The same disk of another domain, by another way to it."""
+    os.symlink(world.root, world.root / "way")
+    world.add("other", 0).config = xml(str(world.root / "way/b.qcow2"), "other", "")
+    world.vms["other"].end()
+
+
+def _below(world: World) -> None:
+    """It is below the overlay of a domain that is shut off."""
+    other = world.add("other", 0)
+    other.file.write_bytes(image(str(world.vms["b"].file), "qcow2"))
+    other.config = xml(str(other.file), "other", "")
+    other.end()
+
+
+def _set(name: str, value: Any) -> Callable[[World], None]:
+    return lambda world: setattr(world.vms["b"], name, value)
+
+
+def _content(**what: Any) -> Callable[[World], None]:
+    def change(world: World) -> None:
+        with world.vms["b"].file.open("r+b") as file:
+            file.write(image(**what)[:1024])
+    return change
+
+
+def _persistent(mark: str = MARK, **more: Any) -> Callable[[World], None]:
+    def change(world: World) -> None:
+        world.vms["b"].config = xml(str(world.vms["b"].file), "b", mark, **more)
+    return change
+
+
+AGAINST: dict[str, tuple[Callable[[World], Any], str]] = {
+    "swapped": (_swapped, "is not locked by its QEMU"),
+    "hard link": (lambda world: os.link(world.vms["b"].file, world.root / "second"), "has 2 names"),
+    "another's": (_another, "is used by domain 'other' as well"),
+    "backing": (_below, "is used by domain 'other' as well"),
+    "snapshots": (_set("snapshots", 1), "has snapshots"),
+    "transient": (_set("persistent", False), "is transient"),
+    "migration": (_set("job", 1), "a job of it is under way"),
+    "managed save": (_set("image", True), "has a managed save"),
+    "unmarked": (_persistent(""), "does not mark the same disks"),
+    "promoted": (_persistent(class_="foreground"), "does not mark the same disks"),
+    "read-only": (_persistent(disk="<readonly/>"), "does not mark the same disks"),
+    "no overlay": (_content(backing=""), "names no backing file"),
+    "no format": (_content(format_=""), "names no format"),
+    "internal snapshot": (_content(snapshots=2), "has 2 snapshots"),
+    "data file": (_content(incompatible=qcow2.DATA_FILE), "external data file"),
+}
+
+
+@pytest.mark.parametrize("name", AGAINST)
+def test_never(play: Play, caplog: pytest.LogCaptureFixture, name: str) -> None:
+    """It goes on, nothing of any file is lost, and that is told once; an untouched one is dropped in its place."""
+    async def scene(world: World) -> None:
+        vm = world.vms["b"]
+        world.looked("b")
+        world.space.members["b"].deaf = True
+        AGAINST[name][0](world)
+        files = {file: file.read_bytes() for file in world.root.glob("*") if file.is_file()}
+        world.others = 100
+        for _ in range(5):
+            await world.step()
+        assert vm.acts == [] and vm.isActive() and not vm.records
+        assert {file: file.read_bytes() for file in files} == files
+        second = world.add("second", 5)
+        world.looked("second")
+        world.space.members["second"].deaf = True
+        await world.step()
+        assert second.acts == ["destroy"] and second.empty
+
+    play(scene)
+    (problem,) = caplog.messages
+    assert problem.startswith("domain 'b' is stopped") and "it did not come through: " in problem
+    assert AGAINST[name][1] in problem and "; remedy: " in problem
+
+
+def test_a_link_in_its_place(play: Play, caplog: pytest.LogCaptureFixture) -> None:
+    """It has no blocks, so it is not chosen; and it would not be followed."""
+    async def scene(world: World) -> None:
+        vm = world.vms["b"]
+        world.looked()
+        _linked(world)
+        world.others = 100
+        await world.step()
+        with pytest.raises(Unfit, match="cannot be written: Too many levels of symbolic links"):
+            overlay.drop(world, "b", os.stat(vm.file).st_dev, 0.05, "short", str(world.root))
+        assert vm.acts == [] and len((world.root / "away").read_bytes()) > 30 * MIB
+
+    play(scene)
+    assert caplog.messages == []
+
+
+def test_used_by_another_process_when_it_has_ended(play: Play, caplog: pytest.LogCaptureFixture) -> None:
+    """Such as a VM without libvirt that has waited for it: its file stays as it is, and the record says so."""
+    async def scene(world: World) -> None:
+        vm = world.vms["b"]
+        before, other = vm.file.read_bytes(), os.open(vm.file, os.O_RDWR)
+        vm.after_destroy = lambda: fcntl.fcntl(other, fcntl.F_OFD_SETLK, overlay._flock(fcntl.F_RDLCK))
+        world.others = 67
+        with pytest.raises(Unfit, match="is used by another process"):
+            overlay.drop(world, "b", os.stat(vm.file).st_dev, 0.05, "short", str(world.root))
+        assert vm.file.read_bytes() == before
+        record = overlay.record_of(vm)
+        assert record is not None and not record.done
+        os.close(other)
+
+    play(scene)
+
+
+# ---- idletimed is killed in the middle
+
+def test_killed_before_the_file_was_emptied(play: Play) -> None:
+    """The next one does it, once."""
+    async def scene(world: World) -> None:
+        vm = world.vms["b"]
+        status = os.stat(vm.file)
+        vm.end()
+        overlay._keep(vm, overlay.Record(1, {"vda": f"{status.st_dev}:{status.st_ino}"}, "short"))
+        world.looked()
+        await world.acts()
+        assert vm.empty and 'done="yes"' in vm.records[0]
+        vm.file.write_bytes(image() + b"new")
+        world.looked()
+        await world.acts()
+        assert not vm.empty, "what came later is not ours"
+
+    play(scene)
+
+
+@pytest.mark.parametrize("left", [b"", b"\0" * 4096 + b"z" * 4096], ids=["cut", "no header"])
+def test_killed_while_it_was_written(play: Play, monkeypatch: pytest.MonkeyPatch, left: bytes) -> None:
+    """What kind of image it was is in the record."""
+    asked: list[qcow2.Image] = []
+    monkeypatch.setattr(overlay, "fresh", lambda one, _folder: (asked.append(one), image())[1])
+
+    async def scene(world: World) -> None:
+        vm = world.vms["b"]
+
+        def killed() -> None:
+            vm.file.write_bytes(left)
+            raise KeyboardInterrupt
+
+        vm.after_destroy, world.others = killed, 67
+        with pytest.raises(KeyboardInterrupt):
+            overlay.drop(world, "b", os.stat(vm.file).st_dev, 0.05, "short", str(world.root))
+        world.looked()
+        await world.acts()
+        assert vm.empty and 'done="yes"' in vm.records[0]
+
+    play(scene)
+    assert asked == [qcow2.Image(3, 1 << 30, 1 << 16, "/base", "raw")] * 2
+
+
+@pytest.mark.parametrize("change", [_swapped, _linked, _another, _below, _persistent("")],
+                         ids=["swapped", "symlink", "another", "backing", "unmarked"])
+def test_killed_and_changed_meanwhile(play: Play, caplog: pytest.LogCaptureFixture, change: Callable[[World], None]) -> None:
+    """Then nothing is emptied, and it is told once."""
+    async def scene(world: World) -> None:
+        vm = world.vms["b"]
+        status = os.stat(vm.file)
+        vm.end()
+        overlay._keep(vm, overlay.Record(1, {"vda": f"{status.st_dev}:{status.st_ino}"}, "short"))
+        change(world)
+        files = {file: file.read_bytes() for file in world.root.glob("*") if file.is_file()}
+        for _ in range(3):
+            world.looked("b")
+            await world.acts()
+        assert {file: file.read_bytes() for file in files} == files
+
+    play(scene)
+    (problem,) = caplog.messages
+    assert "it did not come through" in problem
+
+
+def test_killed_before_the_vm_was_stopped(play: Play) -> None:
+    """It runs, so nothing was dropped; a later run forgets as well."""
+    async def scene(world: World) -> None:
+        vm = world.vms["b"]
+        for run in (1, 7):
+            overlay._keep(vm, overlay.Record(run, {"vda": "1:1"}, "short"))
+            world.looked()
+            await world.acts()
+            assert not vm.records and vm.isActive() and not vm.empty
+
+    play(scene)
+
+
+def test_what_stands_in_a_record() -> None:
+    """Whatever it is, it is read; and what we write is read as it was."""
+    for text in ("<space/>", "<space run='x' done='maybe'><disk/><disk target='vda' size='-1' zstd='٣'/></space>"):
+        record = overlay._record(read(text))
+        assert (record.run, record.done) == (0, False)
+    kept: list[str] = []
+    domain = SimpleNamespace(setMetadata=lambda _kind, text, *_rest: kept.append(text))
+    image_ = qcow2.Image(3, 5, 512, "a & b", "raw", 1, 16, 1, False, 0, True)
+    record = overlay.Record(7, {"vda": "1:2", "vdb": "1:3"}, "it is 'short'", True, {"vda": image_, "vdb": image_})
+    overlay._keep(domain, record)
+    assert overlay._record(read(kept[0])) == record
+
+
+def test_the_header_comes_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever is killed in the middle leaves what nobody takes for an image."""
+    file, real = tmp_path / "image", os.pwrite
+    file.write_bytes(image() + b"x" * MIB)
+    content = image()[:-4096] + b"z" * 4096
+    descriptor = os.open(file, os.O_RDWR)
+
+    def killed(number: int, data: bytes, at: int) -> int:
+        if at == 0:
+            raise OSError(5, "killed")
+        return real(number, data, at)
+
+    monkeypatch.setattr(os, "pwrite", killed)
+    with pytest.raises(OSError, match="killed"):
+        overlay.write(descriptor, content)
+    assert qcow2.image(lambda size, at: file.read_bytes()[at:at + size]) is None
+    assert file.read_bytes()[-4096:] == b"z" * 4096
+    monkeypatch.undo()
+    overlay.write(descriptor, content)
+    os.close(descriptor)
+    assert file.read_bytes() == content
+
+
+# ---- an empty overlay by qemu-img
+
+def _program(folder: Path, text: str) -> None:
+    (folder / "qemu-img").write_text(f"#!/bin/sh\n{text}\n")
+    (folder / "qemu-img").chmod(0o755)
+
+
+def test_what_qemu_img_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same kind of image, and nothing that it names is opened (-u)."""
+    (tmp_path / "made").write_bytes(image("json:{}, x"))
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    _program(tmp_path, f"""printf '%s\\n' "$@" >{tmp_path}/asked
+        while [ $# -gt 2 ]; do shift; done; cp {tmp_path}/made "$1" """)
+    old = qcow2.Image(3, 1 << 30, 1 << 16, "json:{}, x", "raw", 16, qcow2.EXTENDED_L2 | qcow2.COMPRESSION, 1, zstd=True)
+    assert overlay.fresh(old, str(tmp_path)) == image("json:{}, x")
+    asked = (tmp_path / "asked").read_text().splitlines()
+    assert asked[:-2] == ["create", "-q", "-u", "-f", "qcow2", "-o", "compat=1.1,cluster_size=65536,refcount_bits=16,"
+                          "lazy_refcounts=on,extended_l2=on,compression_type=zstd", "-F", "raw", "-b", "json:{}, x"]
+    assert asked[-1] == str(1 << 30)
+    with pytest.raises(Unfit, match="another size"):
+        overlay.fresh(replace(old, size=5), str(tmp_path))
+    _program(tmp_path, "echo 'no room' >&2; exit 1")
+    with pytest.raises(Unfit, match="no room"):
+        overlay.fresh(old, str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))
+    with pytest.raises(Unfit, match="install qemu-utils"):
+        overlay.fresh(old, str(tmp_path))
+    assert list(tmp_path.glob(".scratch-*")) == []
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_headers(version: int) -> None:
+    content = image("/a/base", "qcow2", version)
+    found = qcow2.image(lambda size, at: content[at:at + size])
+    assert found is not None and (found.backing, found.backing_format, found.size) == ("/a/base", "qcow2", 1 << 30)
+    assert qcow2.image(lambda size, at: (b"x" + content[1:])[at:at + size]) is None
+    assert qcow2.image(lambda size, at: content[:60][at:at + size]) is None
+
+
+# ---- findings
+
+NEVER = "line 1: space target='vda': never dropped: "
+NOTE = "note: line 1: space target='vda': the disk cannot be trimmed, so it is "
+FINDINGS = {
+    "no disk": (xml("{}", "b", "<space target='vdz' reclaim='yes'/>"),
+                "error: line 1: space target='vdz': never dropped: the domain has no such disk; remedy: use one of its "
+                "targets (vda), or remove the element"),
+    "foreground": (xml("{}", "b", class_="foreground"),
+                   f"error: {NEVER}class='foreground': only disks of a background domain are; "
+                   "remedy: write class='background', or remove the element"),
+    "guest": (xml("{}", "b", class_="guest"), f"{NEVER}class='guest': only disks of a background domain are"),
+    "read-only": (xml("{}", "b", disk="<readonly/>"), f"{NEVER}it is <readonly/>; remedy: mark a writable disk"),
+    "shared": (xml("{}", "b", disk="<shareable/>"), f"{NEVER}it is <shareable/>"),
+    "raw": (xml("{}", "b").replace("type='qcow2'", "type='raw'"), f"{NEVER}its format is 'raw', no overlay"),
+    "block device": (xml("{}", "b").replace("type='file'", "type='block'"), f"{NEVER}type='block': its source is no file"),
+    "CD-ROM": (xml("{}", "b").replace("device='disk'", "device='cdrom'"), f"{NEVER}device='cdrom'"),
+    "no file": (xml("{}.gone", "b"), f"warning: {NEVER}'{{}}.gone' cannot be looked at: No such file"),
+    "no discard": (xml("{}", "b", more=AGENT).replace(" discard='unmap'", ""),
+                   f"{NOTE}dropped at once: it has no discard='unmap'"),
+    "no agent": (xml("{}", "b"), f"{NOTE}dropped at once: there is no channel '{scratch.AGENT}'"),
+}
+
+
+@pytest.mark.parametrize("name", FINDINGS)
+def test_findings(play: Play, tmp_path: Path, name: str) -> None:
+    """Value and remedy; only a note leaves the disk a scratch disk. While it runs, none is an error."""
+    text, expected = FINDINGS[name]
+    file = tmp_path / "image"
+    file.write_bytes(image())
+    root = read(text.replace("{}", str(file)))
+    disks, (finding,) = scratch.of(root, parse_tree(root), Tree("/"), running=False)
+    assert expected.replace("{}", str(file)) in str(finding) and finding.remedy
+    assert bool(disks) == (finding.severity is Severity.NOTE)
+    _, (running,) = scratch.of(root, parse_tree(root), Tree("/"))
+    assert running.severity is not Severity.ERROR
+
+
+def test_findings_of_the_host(play: Play, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "image"
+    file.write_bytes(image())
+    root = read(xml(str(file), "b", more=AGENT))
+    assert scratch.of(root, parse_tree(root), Tree("/")) == ((Scratch("vda", str(file), True),), ())
+    monkeypatch.setattr(scratch, "LOCAL", ("ext9",))
+    disks, (finding,) = scratch.of(root, parse_tree(root), Tree("/"))
+    assert not disks and "other hosts may use it; remedy: use a local file system (ext9)" in str(finding)
