@@ -71,6 +71,7 @@ class Vm:
         self.live = self.config = xml(str(self.file), name, more=AGENT)
         self.acts: list[str] = []
         self.snapshots, self.persistent, self.job = 0, True, 0
+        self.block_job: dict[str, int] = {}
         self.hangs: threading.Event | None = None
         self.after_destroy: Callable[[], None] = lambda: None
         self.descriptor = os.open(self.file, os.O_RDWR)
@@ -105,6 +106,9 @@ class Vm:
 
     def jobInfo(self) -> list[int]:
         return [self.job]
+
+    def blockJobInfo(self, _target: str, _flags: int) -> dict[str, int]:
+        return self.block_job
 
     def state(self) -> list[int]:
         return [libvirt.VIR_DOMAIN_RUNNING, 0]
@@ -425,6 +429,7 @@ AGAINST: dict[str, tuple[Callable[[World], Any], str]] = {
     "backing": (_below, "is used by domain 'other' as well"),
     "snapshots": (_set("snapshots", 1), "has snapshots"),
     "transient": (_set("persistent", False), "is transient"),
+    "commit": (_set("block_job", {"type": 2, "cur": 1, "end": 9}), "a block job of "),
     "migration": (_set("job", 1), "a job of it is under way"),
     "managed save": (_set("image", True), "has a managed save"),
     "unmarked": (_persistent(""), "does not mark the same disks"),

@@ -205,11 +205,6 @@ def test_space_that_does_not_last_is_not_trimmed_for():
     assert act.how is space.How.DROP
 
 
-@pytest.mark.parametrize("free, may", [(5, False), (7, False), (8, True)])
-def test_a_scratch_disk_starts_above_its_mark(free, may):
-    assert space.may_start(Filesystem(free * GIB, 100 * GIB)) == may
-
-
 @given(st.integers(0, 1 << 40), st.integers(1, 1 << 40), st.floats(0, 1e9), st.floats(0, 1000),
        st.lists(st.builds(Scratch, st.text(max_size=2), st.integers(0, 1 << 40), st.booleans(), st.none() | st.floats(0, 1000)),
                 unique_by=lambda disk: disk.name, max_size=5))

@@ -317,6 +317,9 @@ def _allowed(domain: Any) -> list[Scratch]:
         live = read(domain.XMLDesc(0))
         now = scratch.all_marked(live, parse_tree(live))
         disks = {target: one for target, one in now.items() if target in disks and disks[target].file == one.file}
+        for target, one in disks.items():
+            if domain.blockJobInfo(target, 0):
+                raise Unfit(f"a block job of '{one.file}' is under way, which may copy what is in it", "wait for its end")
     if not disks:
         raise Unfit("its persistent XML does not mark the same disks, with the same files, as the live one",
                     "write the mark and the disk into both: virsh metadata and attach-disk have --live and --config")

@@ -105,11 +105,6 @@ def decide(state: State, there: Filesystem, disks: Sequence[Scratch], now_s: flo
     return Decision(State(since, leaving | {goes.name}, now_s), (Act(goes.name, How.DROP, _words(there)),))
 
 
-def may_start(there: Filesystem) -> bool:
-    """Whether a VM with a scratch disk may start: half of the low-water mark beyond it, so that it is not dropped at once."""
-    return there.free > there.low_water * 1.5
-
-
 def _lasts(there: Filesystem, seconds: float) -> bool:
     return there.free > there.fill_rate * seconds
 
