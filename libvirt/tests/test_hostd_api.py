@@ -8,6 +8,7 @@ import json
 import os
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -263,6 +264,29 @@ def test_jobs(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         for _ in range(2):
             _, found = await ask("GET", "/v1/jobs", uid=1000)
             assert found["jobs"][0]["rate"] == pytest.approx(8, rel=0.1) and found["jobs"][0]["done_percent"] == 60
+    with_api(run_dir, work)
+
+
+def test_one_look_for_jobs_at_a_time(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A VM that hangs keeps one thread waiting, not one for each who asks; who goes leaves the look to the others."""
+    answers, began = threading.Event(), []
+
+    def look(*_: Any) -> jobview.Look:
+        began.append(time.monotonic())
+        assert answers.wait(WAIT_SECONDS)
+        return jobview.Look(time.monotonic(), (jobview.Seen("ci", "vda", "backup", 20, 100),))
+    monkeypatch.setattr(jobview, "look", look)
+
+    async def work(_api: Api, _connection: Connection, ask: Ask) -> None:
+        asked = [asyncio.create_task(ask("GET", "/v1/jobs", uid=1000)) for _ in range(8)]
+        while not began:
+            await asyncio.sleep(0.01)
+        asked.pop(0).cancel()
+        asked += [asyncio.create_task(ask("GET", "/v1/jobs", uid=1000)) for _ in range(8)]
+        await asyncio.sleep(0)
+        answers.set()
+        assert [(status, len(found["jobs"])) for status, found in await asyncio.gather(*asked)] == [(200, 1)] * 15
+        assert len(began) == 1
     with_api(run_dir, work)
 
 

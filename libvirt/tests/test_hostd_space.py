@@ -220,7 +220,7 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Play:
         async def main() -> None:
             world = World(tmp_path)
             monkeypatch.setattr(room, "time", SimpleNamespace(monotonic=lambda: world.now))
-            monkeypatch.setattr(overlay, "_of", world.place)
+            monkeypatch.setattr(overlay, "_place", world.place)
             await scene(world)
             await world.space.close()
             for vm in world.vms.values():

@@ -13,7 +13,6 @@ from base64 import b64encode
 import pytest
 
 from tests.framework import paths
-from tests.framework.cockpit import lacking
 
 
 def status(url: str, name: str, password: str) -> int:
@@ -26,7 +25,6 @@ def status(url: str, name: str, password: str) -> int:
         return error.code
 
 
-@pytest.mark.skipif(bool(lacking()), reason="no Cockpit, or the page is not built")
 def test_live() -> None:
     with subprocess.Popen([sys.executable, "-m", "tests.bench.demo_live"], cwd=paths.ROOT, stdout=subprocess.PIPE, text=True) as demo:
         assert demo.stdout is not None

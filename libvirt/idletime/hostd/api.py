@@ -99,6 +99,7 @@ class Api:
         self._off: tuple[float, list[dict[str, Any]]] = (-OFF_SECONDS, [])
         self._jobs_look: jobview.Look | None = None
         self._jobs_said: list[dict[str, Any]] = []
+        self._jobs_task: asyncio.Task[None] | None = None
         self._timelines: dict[str, _Followed] = {}
 
     async def respond(self, request: Request) -> Response:
@@ -160,13 +161,18 @@ class Api:
         return api_host.host(found, off, self._run_dir, self._known()[1], observers)
 
     async def _jobs(self, _request: Request) -> dict[str, Any]:
-        """Rates are those since the last look, whoever asked for it; without one they are not known."""
-        before = self._jobs_look
-        if before is None or time.monotonic() - before.seconds >= JOBS_SECONDS:
-            look: jobview.Look = await self._work(_jobs_now, self._run_dir)
-            self._jobs_look = look
-            self._jobs_said = [asdict(one) for one in jobview.build(before or look, look, time.time())]
+        """Rates are those since the last look, whoever asked for it; without one they are not known. One look at a time,
+        however many ask and go: it may wait for a VM that hangs, and occupies one thread."""
+        if self._jobs_look is None or time.monotonic() - self._jobs_look.seconds >= JOBS_SECONDS:
+            if self._jobs_task is None or self._jobs_task.done():
+                self._jobs_task = asyncio.create_task(self._look_for_jobs())
+            await asyncio.shield(self._jobs_task)
         return {"jobs": self._jobs_said}
+
+    async def _look_for_jobs(self) -> None:
+        look: jobview.Look = await self._work(_jobs_now, self._run_dir)
+        before, self._jobs_look = self._jobs_look or look, look
+        self._jobs_said = [asdict(one) for one in jobview.build(before, look, time.time())]
 
     async def _timeline(self, request: Request, name: str) -> dict[str, Any]:
         since = next((int(word[6:]) for word in request.words if re.fullmatch(r"since=[0-9]{1,18}", word)), 0)

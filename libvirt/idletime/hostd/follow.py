@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -21,7 +22,7 @@ SIZE, MOST = 2, 8
 log = logging.getLogger("idletimed")
 
 
-class Follower:
+class Follower(ABC):
     """connect: gives a thread its connection. touch: has a domain looked at anew."""
 
     period_seconds = 1.0
@@ -33,13 +34,15 @@ class Follower:
         self._acts: set[asyncio.Task[None]] = set()
         self._said: dict[str, str] = {}
 
+    @abstractmethod
     def _wanted(self) -> bool:
         """Whether there is somebody to look at."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def _look(self) -> None:
-        raise NotImplementedError
+        """Facts, a decision, acts."""
 
+    @abstractmethod
     def _over(self) -> None:
         """There is nobody any more."""
 

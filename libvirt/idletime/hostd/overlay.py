@@ -170,7 +170,7 @@ def look(connection: Any, members: Mapping[str, Sequence[Scratch]], low: float) 
             try:
                 status = os.lstat(disk.file)
                 if status.st_dev not in places:
-                    places[status.st_dev] = _place(disk.file)
+                    places[status.st_dev] = _place(os.statvfs(disk.file))
             except OSError:
                 continue
             key = status.st_dev, uuid
@@ -181,11 +181,7 @@ def look(connection: Any, members: Mapping[str, Sequence[Scratch]], low: float) 
                          for key, has in found.items()})
 
 
-def _place(file: str) -> Place:
-    return _of(os.statvfs(file))
-
-
-def _of(status: os.statvfs_result) -> Place:
+def _place(status: os.statvfs_result) -> Place:
     return Place(status.f_bavail * status.f_frsize, (status.f_blocks - status.f_bfree + status.f_bavail) * status.f_frsize)
 
 
@@ -230,7 +226,7 @@ def drop(connection: Any, uuid: str, place: int, low: float, why: str, folder: s
             if not _lock_of(one.descriptor):
                 raise Unfit(f"'{one.disk.file}' is not locked by its QEMU, so it is not known to be its file",
                             "let QEMU lock it: a file system with locks, and no other file in its place")
-        there = _of(os.fstatvfs(files[0].descriptor))
+        there = _place(os.fstatvfs(files[0].descriptor))
         if there.free >= int(there.size * low):
             return False  # it took until now, and is not short any more
         record = Record(domain.ID(), {one.disk.target: one.id for one in files}, why,
