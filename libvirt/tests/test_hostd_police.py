@@ -13,8 +13,8 @@ import libvirt
 import pytest
 from lxml import etree
 
+from idletime.hostd import kept, stopped, usage
 from idletime.hostd import police as room
-from idletime.hostd import stopped, usage
 from idletime.hostd.hands import Hands
 from idletime.hostd.police import Police
 from idletime.hostd.settings import Suspend
@@ -29,6 +29,7 @@ STEP = 0.25
 SUSPEND, INTERVAL = Choice(False, True, False, "suspend"), Choice(True, False, False, "interval")
 ACCESS = (Access("disk", "vda", "", "", ("sda",)),)
 RECORD = stopped.Record(4, "sda & more")
+XML = kept.as_text(stopped.to_xml(RECORD))
 
 
 def failed(code: int, text: str = "no") -> libvirt.libvirtError:
@@ -263,13 +264,13 @@ def test_the_next_idletimed_knows_who_stopped_it(play: Play) -> None:
     """Even where its first look at the VM came to nothing; but not where the policy says otherwise."""
     async def scene(world: World) -> None:
         vm = world.vms["b"]
-        vm.now, vm.record = (PAUSED, USER), stopped.to_xml(RECORD)
+        vm.now, vm.record = (PAUSED, USER), XML
         world.looked(None, failed=True)
         await world.step(0)
         assert vm.stops == [] and world.police.members["b"].state == State(Mode.STOPPED, world.now, 4)
         await world.step(0, 17)
         assert vm.stops == ["resume"] and vm.record is None
-        vm.now, vm.record = (PAUSED, USER), stopped.to_xml(RECORD)
+        vm.now, vm.record = (PAUSED, USER), XML
         world.police.forget("b")
         world.looked(INTERVAL)
         await world.step(0)
@@ -344,23 +345,23 @@ def test_all_go_on_when_idletimed_ends(play: Play) -> None:
     (libvirt.VIR_DOMAIN_PAUSED_UNKNOWN, True)])
 def test_who_waits_for_something_else_is_not_resumed(reason: int, done: bool) -> None:
     vm = Vm()
-    vm.now, vm.record = (PAUSED, reason), stopped.to_xml(RECORD)
+    vm.now, vm.record = (PAUSED, reason), XML
     assert stopped._go_on(vm) is done and (vm.record is None) is done
 
 
 def test_release() -> None:
     """Names, and what was not possible, each with its remedy."""
     ours, another, bad = Vm("ours"), Vm("another"), Vm("bad")
-    ours.now, ours.record = (PAUSED, USER), stopped.to_xml(RECORD)
+    ours.now, ours.record = (PAUSED, USER), XML
     another.now = (PAUSED, USER)
-    bad.now, bad.record, bad.wrong = (PAUSED, USER), stopped.to_xml(RECORD), {"resume": failed(1, "refused")}
+    bad.now, bad.record, bad.wrong = (PAUSED, USER), XML, {"resume": failed(1, "refused")}
     host = SimpleNamespace(listAllDomains=lambda _flags: [ours, another, bad])
     assert stopped.release(host) == (["ours"], ["domain 'bad': refused; remedy: try again, or virsh resume bad"])
     assert another.acts == [] and another.now[0] == PAUSED
 
 
 @pytest.mark.parametrize("text, record", [
-    (stopped.to_xml(RECORD), RECORD), ("<stopped seconds='x' why='a'/>", stopped.Record(0, "a")),
+    (XML, RECORD), ("<stopped seconds='x' why='a'/>", stopped.Record(0, "a")),
     ("<stopped seconds='nan'/>", stopped.Record(0, "")), ("<stopped seconds='1e9'/>", stopped.Record(3600, ""))])
 def test_records(text: str, record: stopped.Record) -> None:
     element = etree.fromstring(text)

@@ -15,6 +15,7 @@
     observers   starts, finds, replaces and stops them                            processes
     memory      has background VMs give memory back                               /proc, cgroups
     reclaim     balloons, saves, starts; what was taken is kept in the domain         libvirt
+    kept        reads and writes an element of ours in a domain                       libvirt
     space       has scratch disks trimmed and dropped while space is short            none
     overlay     trims and empties them; that we did is kept in the domain             libvirt, files
     follow      what memory and space have in common                                  threads

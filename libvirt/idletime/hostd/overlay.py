@@ -37,6 +37,7 @@ from ..resolve.qcow2 import Image
 from ..resolve.tree import Tree
 from ..scratch import Scratch, Unfit
 from ..xmltree import Element, get, read
+from . import kept
 
 NAMESPACE, PREFIX = "urn:idletime:space:1", "idletimex"
 RESERVED = 1 << 20
@@ -48,7 +49,7 @@ LARGEST = 32 << 20
 QEMU_IMG, QEMU_IMG_SECONDS = "qemu-img", 30.0
 _BLOCK = 4096
 
-_ELEMENT, _CONFIG = libvirt.VIR_DOMAIN_METADATA_ELEMENT, libvirt.VIR_DOMAIN_AFFECT_CONFIG
+_CONFIG = libvirt.VIR_DOMAIN_AFFECT_CONFIG
 _RUNS = (libvirt.VIR_DOMAIN_RUNNING, libvirt.VIR_DOMAIN_BLOCKED)
 _TEXTS, _SWITCHES = ("backing", "backing_format"), ("encrypted", "zstd")
 _LOCK = struct.Struct("@hhqqi4x")  # struct flock
@@ -97,12 +98,8 @@ def _image(element: Element) -> Image:
 
 def record_of(domain: Any) -> Record | None:
     """The same of a domain. Raises libvirtError for all but that there is none."""
-    try:
-        return _record(read(domain.metadata(_ELEMENT, NAMESPACE, _CONFIG)))
-    except libvirt.libvirtError as error:
-        if error.get_error_code() == libvirt.VIR_ERR_NO_DOMAIN_METADATA:
-            return None
-        raise
+    element = kept.element_of(domain, NAMESPACE, _CONFIG)
+    return None if element is None else _record(element)
 
 
 def dropped_of(domain: Any) -> Record | None:
@@ -116,15 +113,14 @@ def dropped_of(domain: Any) -> Record | None:
 
 
 def _keep(domain: Any, record: Record | None) -> None:
-    text = None
+    element = None
     if record is not None:
         element = etree.Element("space", {"run": str(record.run), "why": record.why, "done": "yes" if record.done else "no"})
         for target, file in record.files.items():
             image = asdict(record.images[target]) if target in record.images else {}
             etree.SubElement(element, "disk", {"target": target, "file": file} | {
                 name: value if isinstance(value, str) else str(int(value)) for name, value in image.items()})
-        text = str(etree.tostring(element, encoding="unicode"))
-    domain.setMetadata(_ELEMENT, text, PREFIX if text else None, NAMESPACE, _CONFIG)
+    kept.keep(domain, element, PREFIX, NAMESPACE, _CONFIG)
 
 
 def forget(connection: Any, uuid: str) -> bool:

@@ -18,11 +18,12 @@ from lxml import etree
 from ..police import windows
 from ..police.windows import Reading, Thresholds, Window
 from ..xmltree import Element, read
+from . import kept
 from .usage import Moved
 
 NAMESPACE, PREFIX = "urn:idletime:rate:1", "idletimer"
 
-_ELEMENT, _LIVE = libvirt.VIR_DOMAIN_METADATA_ELEMENT, libvirt.VIR_DOMAIN_AFFECT_LIVE
+_LIVE = libvirt.VIR_DOMAIN_AFFECT_LIVE
 _GONE = (libvirt.VIR_ERR_NO_DOMAIN, libvirt.VIR_ERR_OPERATION_INVALID)
 
 
@@ -43,18 +44,13 @@ def _names(element: Element) -> frozenset[str]:
 
 
 def _recorded(domain: Any) -> frozenset[str]:
-    try:
-        return _names(read(domain.metadata(_ELEMENT, NAMESPACE, _LIVE)))
-    except libvirt.libvirtError as error:
-        if error.get_error_code() == libvirt.VIR_ERR_NO_DOMAIN_METADATA:
-            return frozenset()
-        raise
+    element = kept.element_of(domain, NAMESPACE, _LIVE)
+    return frozenset() if element is None else _names(element)
 
 
 def _record(domain: Any, names: Iterable[str]) -> None:
     text = " ".join(sorted(names))
-    element = str(etree.tostring(etree.Element("limits", {"devices": text}), encoding="unicode")) if text else None
-    domain.setMetadata(_ELEMENT, element, PREFIX if element else None, NAMESPACE, _LIVE)
+    kept.keep(domain, etree.Element("limits", {"devices": text}) if text else None, PREFIX, NAMESPACE, _LIVE)
 
 
 # ---- the act

@@ -17,11 +17,12 @@ from typing import Any
 import libvirt
 from lxml import etree
 
-from ..xmltree import Element, read
+from ..xmltree import Element
+from . import kept
 
 NAMESPACE, PREFIX = "urn:idletime:memory:1", "idletimem"
 
-_ELEMENT, _LIVE, _CONFIG = libvirt.VIR_DOMAIN_METADATA_ELEMENT, libvirt.VIR_DOMAIN_AFFECT_LIVE, libvirt.VIR_DOMAIN_AFFECT_CONFIG
+_LIVE, _CONFIG = libvirt.VIR_DOMAIN_AFFECT_LIVE, libvirt.VIR_DOMAIN_AFFECT_CONFIG
 _STATS = libvirt.VIR_DOMAIN_STATS_STATE | libvirt.VIR_DOMAIN_STATS_BALLOON
 _NOWAIT = libvirt.VIR_CONNECT_GET_ALL_DOMAINS_STATS_NOWAIT
 _RUNS = (libvirt.VIR_DOMAIN_RUNNING, libvirt.VIR_DOMAIN_BLOCKED)
@@ -66,12 +67,8 @@ def _record(element: Element) -> Record:
 
 def record_of(domain: Any, flags: int = _LIVE) -> Record | None:
     """The same of a domain. Raises libvirtError for all but that there is none."""
-    try:
-        return _record(read(domain.metadata(_ELEMENT, NAMESPACE, flags)))
-    except libvirt.libvirtError as error:
-        if error.get_error_code() == libvirt.VIR_ERR_NO_DOMAIN_METADATA:
-            return None
-        raise
+    element = kept.element_of(domain, NAMESPACE, flags)
+    return None if element is None else _record(element)
 
 
 def saved_of(domain: Any) -> Record | None:
@@ -87,11 +84,11 @@ def saved_of(domain: Any) -> Record | None:
 
 
 def _keep(domain: Any, record: Record | None, flags: int = _LIVE) -> None:
-    text = None
+    element = None
     if record is not None:
         values = {"bytes": str(record.bytes_)} | ({"run": str(record.run), "why": record.why} if record.run else {})
-        text = str(etree.tostring(etree.Element("memory", values), encoding="unicode"))
-    domain.setMetadata(_ELEMENT, text, PREFIX if text else None, NAMESPACE, flags)
+        element = etree.Element("memory", values)
+    kept.keep(domain, element, PREFIX, NAMESPACE, flags)
 
 
 # ---- facts

@@ -15,11 +15,12 @@ from typing import Any
 import libvirt
 from lxml import etree
 
-from ..xmltree import Element, read
+from ..xmltree import Element
+from . import kept
 
 NAMESPACE, PREFIX = "urn:idletime:stopped:1", "idletimes"
 
-_ELEMENT, _LIVE = libvirt.VIR_DOMAIN_METADATA_ELEMENT, libvirt.VIR_DOMAIN_AFFECT_LIVE
+_LIVE = libvirt.VIR_DOMAIN_AFFECT_LIVE
 
 
 _WAITING = (libvirt.VIR_DOMAIN_PAUSED_UNKNOWN, libvirt.VIR_DOMAIN_PAUSED_USER, libvirt.VIR_DOMAIN_PAUSED_FROM_SNAPSHOT)
@@ -41,10 +42,9 @@ def waits(state: int | None, reason: int | None) -> bool:
 
 # ---- the record
 
-def to_xml(record: Record) -> str:
-    """The element, without a prefix: libvirt adds it."""
-    element = etree.Element("stopped", {"seconds": f"{record.seconds:g}", "why": record.why})
-    return str(etree.tostring(element, encoding="unicode"))
+def to_xml(record: Record) -> Element:
+    """The element, without a prefix."""
+    return etree.Element("stopped", {"seconds": f"{record.seconds:g}", "why": record.why})
 
 
 def of_domain(live: Element) -> Record | None:
@@ -63,16 +63,12 @@ def _record(element: Element) -> Record:
 
 def record_of(domain: Any) -> Record | None:
     """The same of a domain. Raises libvirtError for all but that there is none."""
-    try:
-        return _record(read(domain.metadata(_ELEMENT, NAMESPACE, _LIVE)))
-    except libvirt.libvirtError as error:
-        if error.get_error_code() == libvirt.VIR_ERR_NO_DOMAIN_METADATA:
-            return None
-        raise
+    element = kept.element_of(domain, NAMESPACE, _LIVE)
+    return None if element is None else _record(element)
 
 
 def _keep(domain: Any, record: Record | None) -> None:
-    domain.setMetadata(_ELEMENT, None if record is None else to_xml(record), PREFIX if record else None, NAMESPACE, _LIVE)
+    kept.keep(domain, None if record is None else to_xml(record), PREFIX, NAMESPACE, _LIVE)
 
 
 # ---- acts
