@@ -8,7 +8,6 @@ import os
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import libvirt
@@ -18,7 +17,6 @@ from lxml import etree
 from idletime.conf.rules import Rules
 from idletime.hostd import alive, hook, reclaim
 from idletime.hostd import memory as room
-from idletime.hostd.hands import Hands
 from idletime.hostd.memory import GIVES, STARTING, Memory
 from idletime.hostd.settings import Settings
 from idletime.hostd.settle import Looked
@@ -26,55 +24,30 @@ from idletime.police.enforce import Choice
 from idletime.police.look import Look
 from idletime.policy import Class, Policy
 from idletime.policy import Memory as Said
-from test_hostd_police import failed
+from played import CONFIG, LIVE, Domain, Host, failed, stage
 
 MIB = 1 << 20
 TOTAL, RESERVE = 2000, 100
 CHOICE = Choice(True, False, False, "")
-LIVE, CONFIG = libvirt.VIR_DOMAIN_AFFECT_LIVE, libvirt.VIR_DOMAIN_AFFECT_CONFIG
 V2 = "0::/machine.slice/{}.scope/libvirt/emulator\n"
 
 
-class Vm:
+class Vm(Domain):
     """A domain whose guest gives what is asked for until the next look, unless it hangs. Sizes are MiB."""
 
+    NAMESPACE = reclaim.NAMESPACE
+
     def __init__(self, world: World, name: str = "b", has: int = 200) -> None:
-        self.world, self.called, self.has, self.target, self.run, self.image = world, name, has, has, 1, False
-        self.records: dict[int, str] = {}
+        super().__init__(name)
+        self.world, self.has, self.target, self.image = world, has, has, False
         self.acts: list[str] = []
         self.hangs, self.wrong = False, ""
-
-    def name(self) -> str:
-        return self.called
-
-    def UUIDString(self) -> str:
-        return self.called
-
-    def ID(self) -> int:
-        return self.run
-
-    def isActive(self) -> bool:
-        return self.run > 0
-
-    def isPersistent(self) -> bool:
-        return True
 
     def hasManagedSaveImage(self) -> bool:
         return self.image
 
     def info(self) -> list[int]:
         return [1, 0, self.target * 1024]
-
-    def metadata(self, _kind: int, uri: str, flags: int) -> str:
-        assert uri == reclaim.NAMESPACE
-        if flags not in self.records:
-            raise failed(libvirt.VIR_ERR_NO_DOMAIN_METADATA)
-        return self.records[flags]
-
-    def setMetadata(self, _kind: int, element: str | None, _key: str | None, _uri: str, flags: int) -> None:
-        self.records.pop(flags, None)
-        if element:
-            self.records[flags] = element
 
     def do(self, what: str) -> None:
         if what.split()[0] == self.wrong:
@@ -105,34 +78,21 @@ class Vm:
             self.has = now
 
 
-class World:
-    """A host of 2,000 MiB, 100 of which are to be free, and its idletimed. away: libvirt does not answer."""
+class World(Host):
+    """A host of 2,000 MiB, 100 of which are to be free, and its idletimed."""
 
     def __init__(self, root: Path) -> None:
-        self.root, self.now, self.available, self.away = root, 100.0, 500, False
+        super().__init__(root)
+        self.available, self.asked = 500, 0
         self.vms = {"b": Vm(self)}
-        self.asked = 0
-        self.touched: list[str] = []
-        (root / "proc").mkdir()
         (root / "run").mkdir()
         self.memory = self.made()
 
     def made(self) -> Memory:
-        found = Memory(lambda: self, Settings(run_dir=str(self.root / "run")), self.touched.append, str(self.root))
-        found._task = asyncio.create_task(asyncio.Event().wait())  # looks are made by hand
-        found._hands = Hands(lambda: self, 1, 1)
-        return found
+        return self.by_hand(Memory(lambda: self, Settings(run_dir=str(self.root / "run")), self.touched.append, str(self.root)))
 
-    def isAlive(self) -> bool:
-        return True
-
-    def close(self) -> None:
-        pass
-
-    def lookupByUUIDString(self, uuid: str) -> Vm:
-        if self.away:
-            raise failed(libvirt.VIR_ERR_RPC, "the line is cut")
-        return self.vms[uuid]
+    async def end(self) -> None:
+        await self.memory.close()
 
     def domainListGetStats(self, vms: list[Vm], _stats: int, _flags: int) -> list[tuple[Vm, dict[str, Any]]]:
         self.asked += 1
@@ -167,17 +127,7 @@ Play = Callable[[Callable[[World], Awaitable[None]]], None]
 @pytest.fixture
 def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Play:
     """Run a scene."""
-
-    def run(scene: Callable[[World], Awaitable[None]]) -> None:
-        async def main() -> None:
-            world = World(tmp_path)
-            monkeypatch.setattr(room, "time", SimpleNamespace(monotonic=lambda: world.now))
-            await scene(world)
-            await world.memory.close()
-
-        asyncio.run(asyncio.wait_for(main(), 20))
-
-    return run
+    return stage(lambda: World(tmp_path), (room,), monkeypatch)
 
 
 def test_it_gives_down_to_its_minimum_and_has_it_back(play: Play, caplog: pytest.LogCaptureFixture) -> None:

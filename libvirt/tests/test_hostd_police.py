@@ -15,13 +15,13 @@ from lxml import etree
 
 from idletime.hostd import kept, stopped, usage
 from idletime.hostd import police as room
-from idletime.hostd.hands import Hands
 from idletime.hostd.police import Police
 from idletime.hostd.settings import Suspend
 from idletime.hostd.settle import Looked
 from idletime.hostd.usage import Access, Seen
 from idletime.police.enforce import Choice
 from idletime.police.suspend import Mode, State
+from played import Domain, Host, failed, stage
 
 RUNNING, PAUSED = libvirt.VIR_DOMAIN_RUNNING, libvirt.VIR_DOMAIN_PAUSED
 USER = libvirt.VIR_DOMAIN_PAUSED_USER
@@ -32,41 +32,23 @@ RECORD = stopped.Record(4, "sda & more")
 XML = kept.as_text(stopped.to_xml(RECORD))
 
 
-def failed(code: int, text: str = "no") -> libvirt.libvirtError:
-    error = libvirt.libvirtError(text)
-    error.err = (code, 0, text, 0, "", None, None, 0, 0)
-    return error
-
-
-class Vm:
+class Vm(Domain):
     """A domain: does 50 requests a step while it runs."""
 
+    NAMESPACE = stopped.NAMESPACE
+
     def __init__(self, name: str = "b") -> None:
-        self.called, self.now, self.record, self.requests, self.there = name, (RUNNING, 1), None, 0, True
+        super().__init__(name)
+        self.now, self.requests = (RUNNING, 1), 0
         self.acts: list[str] = []
         self.wrong: dict[str, libvirt.libvirtError] = {}
-
-    def name(self) -> str:
-        return self.called
-
-    def UUIDString(self) -> str:
-        return self.called
-
-    def isActive(self) -> bool:
-        return True
 
     def state(self) -> tuple[int, int]:
         return self.now
 
-    def metadata(self, _kind: int, uri: str, _flags: int) -> str:
-        assert uri == stopped.NAMESPACE
-        if self.record is None:
-            raise failed(libvirt.VIR_ERR_NO_DOMAIN_METADATA)
-        return self.record
-
-    def setMetadata(self, _kind: int, element: str | None, *_: Any) -> None:
+    def setMetadata(self, kind: int, element: str | None, prefix: str | None, uri: str, flags: int) -> None:
         self.do("record" if element else "clear")
-        self.record = element
+        super().setMetadata(kind, element, prefix, uri, flags)
 
     def suspend(self) -> None:
         assert self.record is not None, "the record comes first"
@@ -89,32 +71,18 @@ class Vm:
         return [one for one in acts if one in ("suspend", "resume")]
 
 
-class World:
-    """A host of one processor and a disk, and its idletimed. away: libvirt does not answer."""
+class World(Host):
+    """A host of one processor and a disk, and its idletimed."""
 
     def __init__(self, root: Path, said: Suspend = Suspend()) -> None:
-        self.root, self.vms, self.now, self.disk, self.away = root, {"b": Vm()}, 100.0, 0, False
-        (root / "proc").mkdir()
-        self.police = Police(lambda: self, said, str(root))
-        self.police._task = asyncio.create_task(asyncio.Event().wait())  # looks are made by hand
-        self.police._hands = Hands(lambda: self, 1, 1)
+        super().__init__(root)
+        self.vms, self.disk = {"b": Vm()}, 0
+        self.police = self.by_hand(Police(lambda: self, said, str(root)))
         self.write()
 
-    def isAlive(self) -> bool:
-        return True
-
-    def close(self) -> None:
-        pass
-
-    def lookupByUUIDString(self, uuid: str) -> Vm:
-        if self.away:
-            raise failed(libvirt.VIR_ERR_RPC, "the line is cut")
-        if uuid not in self.vms:
-            raise failed(libvirt.VIR_ERR_NO_DOMAIN)
-        return self.vms[uuid]
-
-    def listAllDomains(self, _flags: int) -> list[Vm]:
-        return list(self.vms.values())
+    async def end(self) -> None:
+        assert self.police._hands is not None
+        self.police._hands.close()
 
     def domainListGetStats(self, vms: list[Vm], _stats: int, _flags: int) -> list[tuple[Vm, dict[str, Any]]]:
         return [(one, {"state.state": one.now[0], "state.reason": one.now[1], "cpu.time": 0, "block.count": 1,
@@ -148,20 +116,7 @@ Play = Callable[[Callable[[World], Awaitable[None]]], None]
 @pytest.fixture
 def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Play:
     """Run a scene."""
-
-    def run(scene: Callable[[World], Awaitable[None]]) -> None:
-        async def main() -> None:
-            world = World(tmp_path)
-            clock = SimpleNamespace(monotonic=lambda: world.now)
-            monkeypatch.setattr(room, "time", clock)
-            monkeypatch.setattr(usage, "time", clock)
-            await scene(world)
-            assert world.police._hands is not None
-            world.police._hands.close()
-
-        asyncio.run(asyncio.wait_for(main(), 20))
-
-    return run
+    return stage(lambda: World(tmp_path), (room, usage), monkeypatch)
 
 
 def test_stopped_beside_the_foreground_and_on_after_it(play: Play, caplog: pytest.LogCaptureFixture) -> None:

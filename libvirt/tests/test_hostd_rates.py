@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import libvirt
@@ -15,45 +14,33 @@ from lxml import etree
 
 from idletime.hostd import police as room
 from idletime.hostd import rates, usage
-from idletime.hostd.hands import Hands
 from idletime.hostd.police import Police
 from idletime.hostd.settings import Suspend
 from idletime.hostd.settle import Looked
 from idletime.hostd.usage import Access
 from idletime.police.enforce import Choice
-from test_hostd_police import failed
+from played import Domain, Host, failed, stage
 
 STEP, MB = 0.25, 1_000_000
 RATE, INTERVAL = Choice(False, False, True, "rate"), Choice(True, False, False, "interval")
 ACCESSES = (Access("disk", "vda", "", "", ("sda",)), Access("interface", "vnet0", "", "", ("eth0",)))
 
 
-class Vm:
+class Vm(Domain):
     """A domain that moves 8 MB/s on its disk unless it is limited, and sends nothing."""
 
+    NAMESPACE = rates.NAMESPACE
+
     def __init__(self, name: str = "b") -> None:
-        self.called, self.record, self.moved = name, None, 0
+        super().__init__(name)
+        self.moved = 0
         self.limits: dict[str, int] = {"vda": 0, "vnet0": 0}
         self.acts: list[tuple[str, int]] = []
         self.wrong = False
 
-    def name(self) -> str:
-        return self.called
-
-    def UUIDString(self) -> str:
-        return self.called
-
     def XMLDesc(self, _flags: int) -> str:
         return ("<domain><devices><disk><target dev='vda'/></disk><interface><target dev='vnet0'/></interface></devices>"
                 "</domain>")
-
-    def metadata(self, _kind: int, uri: str, _flags: int) -> str:
-        if uri != rates.NAMESPACE or self.record is None:
-            raise failed(libvirt.VIR_ERR_NO_DOMAIN_METADATA)
-        return self.record
-
-    def setMetadata(self, _kind: int, element: str | None, *_: Any) -> None:
-        self.record = element
 
     def blockIoTune(self, name: str, _flags: int) -> dict[str, Any]:
         return {"total_bytes_sec": self.limits[name], "total_bytes_sec_max_length": 1, "group_name": "drive"}
@@ -75,33 +62,20 @@ class Vm:
         self.acts.append((name, value))
 
 
-class World:
+class World(Host):
     """A host with a disk and an uplink, and its idletimed."""
 
     def __init__(self, root: Path) -> None:
-        self.root, self.vms, self.now, self.disk, self.sent = root, {"b": Vm()}, 100.0, 0, 0
-        (root / "proc").mkdir()
+        super().__init__(root)
+        self.vms, self.disk, self.sent = {"b": Vm()}, 0, 0
         (root / "sys/class/net/eth0/statistics").mkdir(parents=True)
-        self.touched: list[str] = []
         self.police = self.made()
 
     def made(self) -> Police:
-        found = Police(lambda: self, Suspend(), str(self.root), touch=self.touched.append)
-        found._task = asyncio.create_task(asyncio.Event().wait())  # looks are made by hand
-        found._hands = Hands(lambda: self, 1, 1)
-        return found
+        return self.by_hand(Police(lambda: self, Suspend(), str(self.root), touch=self.touched.append))
 
-    def isAlive(self) -> bool:
-        return True
-
-    def close(self) -> None:
-        pass
-
-    def lookupByUUIDString(self, uuid: str) -> Vm:
-        return self.vms[uuid]
-
-    def listAllDomains(self, _flags: int) -> list[Vm]:
-        return list(self.vms.values())
+    async def end(self) -> None:
+        await self.police.close()
 
     def domainListGetStats(self, vms: list[Vm], _stats: int, _flags: int) -> list[tuple[Vm, dict[str, Any]]]:
         return [(one, {"state.state": libvirt.VIR_DOMAIN_RUNNING, "state.reason": 1, "cpu.time": 0, "block.count": 1,
@@ -140,19 +114,7 @@ Play = Callable[[Callable[[World], Awaitable[None]]], None]
 @pytest.fixture
 def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Play:
     """Run a scene."""
-
-    def run(scene: Callable[[World], Awaitable[None]]) -> None:
-        async def main() -> None:
-            world = World(tmp_path)
-            clock = SimpleNamespace(monotonic=lambda: world.now)
-            monkeypatch.setattr(room, "time", clock)
-            monkeypatch.setattr(usage, "time", clock)
-            await scene(world)
-            await world.police.close()
-
-        asyncio.run(asyncio.wait_for(main(), 20))
-
-    return run
+    return stage(lambda: World(tmp_path), (room, usage), monkeypatch)
 
 
 def test_limited_beside_the_foreground_and_not_after_it(play: Play, caplog: pytest.LogCaptureFixture) -> None:

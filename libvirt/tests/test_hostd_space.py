@@ -21,7 +21,6 @@ from idletime import scratch
 from idletime.errors import Severity
 from idletime.hostd import overlay
 from idletime.hostd import space as room
-from idletime.hostd.hands import Hands
 from idletime.hostd.settings import Settings
 from idletime.hostd.settings import Space as Said
 from idletime.hostd.settle import Looked
@@ -33,7 +32,7 @@ from idletime.resolve.files import mount_of
 from idletime.resolve.tree import Tree
 from idletime.scratch import Scratch, Unfit
 from idletime.xmltree import read
-from test_hostd_police import failed
+from played import CONFIG, Domain, Host, stage
 
 MIB = 1 << 20
 SIZE = 100 * MIB
@@ -60,14 +59,16 @@ def xml(file: str, name: str, mark: str = MARK, class_: str = "background", more
             f"<source file='{file}'/><target dev='vda' bus='virtio'/>{disk}</disk>{more}</devices></domain>")
 
 
-class Vm:
+class Vm(Domain):
     """A domain whose QEMU has locked its overlay. freed: MiB that a trim really brings. hangs: its agent does not answer."""
 
+    NAMESPACE, WHERE = overlay.NAMESPACE, CONFIG
+
     def __init__(self, world: World, name: str, mib: int) -> None:
-        self.world, self.called, self.run, self.image, self.freed = world, name, 1, False, 0
+        super().__init__(name)
+        self.world, self.image, self.freed = world, False, 0
         self.file = world.root / f"{name}.qcow2"
         self.file.write_bytes(image() + b"x" * (mib * MIB))
-        self.records: dict[int, str] = {}
         self.live = self.config = xml(str(self.file), name, more=AGENT)
         self.acts: list[str] = []
         self.snapshots, self.persistent, self.job = 0, True, 0
@@ -76,18 +77,6 @@ class Vm:
         self.after_destroy: Callable[[], None] = lambda: None
         self.descriptor = os.open(self.file, os.O_RDWR)
         fcntl.fcntl(self.descriptor, fcntl.F_OFD_SETLK, overlay._flock(fcntl.F_RDLCK))
-
-    def name(self) -> str:
-        return self.called
-
-    def UUIDString(self) -> str:
-        return self.called
-
-    def ID(self) -> int:
-        return self.run
-
-    def isActive(self) -> bool:
-        return self.run > 0
 
     def isPersistent(self) -> bool:
         return self.persistent
@@ -116,17 +105,6 @@ class Vm:
     def XMLDesc(self, flags: int) -> str:
         return self.config if flags == INACTIVE or not self.run else self.live
 
-    def metadata(self, _kind: int, uri: str, flags: int) -> str:
-        assert (uri, flags) == (overlay.NAMESPACE, libvirt.VIR_DOMAIN_AFFECT_CONFIG)
-        if 0 not in self.records:
-            raise failed(libvirt.VIR_ERR_NO_DOMAIN_METADATA)
-        return self.records[0]
-
-    def setMetadata(self, _kind: int, element: str | None, _key: str | None, _uri: str, _flags: int) -> None:
-        self.records.pop(0, None)
-        if element:
-            self.records[0] = element
-
     def fSTrim(self, *_rest: Any) -> None:
         self.acts.append("trim")
         if self.hangs is not None:
@@ -134,7 +112,7 @@ class Vm:
         os.truncate(self.file, os.stat(self.file).st_size - self.freed * MIB)
 
     def destroy(self) -> None:
-        assert 'done="no"' in self.records[0], "the record comes first"
+        assert 'done="no"' in str(self.record), "the record comes first"
         self.acts.append("destroy")
         self.end()
         self.after_destroy()
@@ -148,21 +126,23 @@ class Vm:
         return self.file.read_bytes() == image()
 
 
-class World:
+class World(Host):
     """A file system of 100 MiB, 5 of which are to be free, and its idletimed. others: MiB that others take."""
 
     def __init__(self, root: Path) -> None:
-        self.root, self.now, self.others = root, 100.0, 0
-        self.touched: list[str] = []
-        self.vms: dict[str, Vm] = {}
+        super().__init__(root)
+        self.others = 0
         self.add("b", 30)
         self.space = self.made()
 
     def made(self) -> Space:
-        found = Space(lambda: self, Settings(run_dir=str(self.root)), self.touched.append)
-        found._task = asyncio.create_task(asyncio.Event().wait())  # looks are made by hand
-        found._hands = Hands(lambda: self, 1, 1)
-        return found
+        return self.by_hand(Space(lambda: self, Settings(run_dir=str(self.root)), self.touched.append))
+
+    async def end(self) -> None:
+        await self.space.close()
+        for vm in self.vms.values():
+            if vm.run:
+                vm.end()
 
     def add(self, name: str, mib: int) -> Vm:
         self.vms[name] = Vm(self, name, mib)
@@ -171,18 +151,6 @@ class World:
     def place(self, _status: os.statvfs_result) -> overlay.Place:
         taken = sum(os.stat(vm.file).st_blocks * 512 for vm in self.vms.values())
         return overlay.Place(SIZE - taken - self.others * MIB, SIZE)
-
-    def isAlive(self) -> bool:
-        return True
-
-    def close(self) -> None:
-        pass
-
-    def lookupByUUIDString(self, uuid: str) -> Vm:
-        return self.vms[uuid]
-
-    def listAllDomains(self) -> list[Vm]:
-        return list(self.vms.values())
 
     def looked(self, *names: str) -> None:
         """idletimed has looked at these domains, or at all."""
@@ -216,20 +184,12 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Play:
     monkeypatch.setattr(scratch, "LOCAL", (mount.type,))
     monkeypatch.setattr(overlay, "fresh", lambda *_rest: image())
 
-    def run(scene: Callable[[World], Awaitable[None]]) -> None:
-        async def main() -> None:
-            world = World(tmp_path)
-            monkeypatch.setattr(room, "time", SimpleNamespace(monotonic=lambda: world.now))
-            monkeypatch.setattr(overlay, "_place", world.place)
-            await scene(world)
-            await world.space.close()
-            for vm in world.vms.values():
-                if vm.run:
-                    vm.end()
+    def made() -> World:
+        world = World(tmp_path)
+        monkeypatch.setattr(overlay, "_place", world.place)
+        return world
 
-        asyncio.run(asyncio.wait_for(main(), 30))
-
-    return run
+    return stage(made, (room,), monkeypatch)
 
 
 # ---- what is done
@@ -337,7 +297,7 @@ def test_ended_while_it_drops(play: Play) -> None:
         assert not closing.done() and not vm.empty
         waits.set()
         await closing
-        assert vm.empty and 'done="yes"' in vm.records[0]
+        assert vm.empty and 'done="yes"' in str(vm.record)
 
     play(scene)
 
@@ -512,7 +472,7 @@ def test_killed_before_the_file_was_emptied(play: Play) -> None:
         overlay._keep(vm, overlay.Record(1, {"vda": f"{status.st_dev}:{status.st_ino}"}, "short"))
         world.looked()
         await world.acts()
-        assert vm.empty and 'done="yes"' in vm.records[0]
+        assert vm.empty and 'done="yes"' in str(vm.record)
         vm.file.write_bytes(image() + b"new")
         world.looked()
         await world.acts()
@@ -539,7 +499,7 @@ def test_killed_while_it_was_written(play: Play, monkeypatch: pytest.MonkeyPatch
             overlay.drop(world, "b", os.stat(vm.file).st_dev, 0.05, "short", str(world.root))
         world.looked()
         await world.acts()
-        assert vm.empty and 'done="yes"' in vm.records[0]
+        assert vm.empty and 'done="yes"' in str(vm.record)
 
     play(scene)
     assert asked == [qcow2.Image(3, 1 << 30, 1 << 16, "/base", "raw")] * 2
