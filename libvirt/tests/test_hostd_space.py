@@ -6,190 +6,27 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
-import struct
 import threading
-from collections.abc import Awaitable, Callable
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import libvirt
 import pytest
 
-from idletime import scratch
-from idletime.errors import Severity
 from idletime.hostd import overlay
 from idletime.hostd import space as room
 from idletime.hostd.settings import Settings
 from idletime.hostd.settings import Space as Said
-from idletime.hostd.settle import Looked
-from idletime.hostd.space import Space
-from idletime.police.enforce import Choice
-from idletime.policy.parse import parse_tree
 from idletime.resolve import qcow2
-from idletime.resolve.files import mount_of
-from idletime.resolve.tree import Tree
-from idletime.scratch import Scratch, Unfit
+from idletime.scratch import Unfit
 from idletime.xmltree import read
-from played import CONFIG, Domain, Host, stage
-
-MIB = 1 << 20
-SIZE = 100 * MIB
-CHOICE = Choice(True, False, False, "")
-INACTIVE = libvirt.VIR_DOMAIN_XML_INACTIVE
-MARK = "<space target='vda' reclaim='yes'/>"
-AGENT = f"<channel type='unix'><target type='virtio' name='{scratch.AGENT}' state='connected'/></channel>"
-
-
-def image(backing: str = "/base", format_: str = "raw", version: int = 3, snapshots: int = 0, incompatible: int = 0) -> bytes:
-    """The first cluster of a qcow2 image of 1 GiB, and three more."""
-    name, known = backing.encode(), format_.encode()
-    extension = struct.pack(">II", 0xE2792ACA, len(known)) + known.ljust(-(-len(known) // 8) * 8, b"\0") if known else b""
-    at = 512 if name else 0
-    head = b"QFI\xfb" + struct.pack(">IQI", version, at, len(name))
-    head += struct.pack(">IQIIQQIIQ", 16, 1 << 30, 0, 2, 3 << 16, 1 << 16, 1, snapshots, 0)
-    head += struct.pack(">QQQII", incompatible, 0, 0, 4, 104) if version == 3 else b""
-    return ((head + extension).ljust(512, b"\0") + name).ljust(4 << 16, b"\0")
-
-
-def xml(file: str, name: str, mark: str = MARK, class_: str = "background", more: str = "", disk: str = "") -> str:
-    return (f"<domain type='kvm'><name>{name}</name><metadata><policy xmlns='urn:idletime:policy:1' class='{class_}'>{mark}"
-            f"</policy></metadata><devices><disk type='file' device='disk'><driver name='qemu' type='qcow2' discard='unmap'/>"
-            f"<source file='{file}'/><target dev='vda' bus='virtio'/>{disk}</disk>{more}</devices></domain>")
-
-
-class Vm(Domain):
-    """A domain whose QEMU has locked its overlay. freed: MiB that a trim really brings. hangs: its agent does not answer."""
-
-    NAMESPACE, WHERE = overlay.NAMESPACE, CONFIG
-
-    def __init__(self, world: World, name: str, mib: int) -> None:
-        super().__init__(name)
-        self.world, self.image, self.freed = world, False, 0
-        self.file = world.root / f"{name}.qcow2"
-        self.file.write_bytes(image() + b"x" * (mib * MIB))
-        self.live = self.config = xml(str(self.file), name, more=AGENT)
-        self.acts: list[str] = []
-        self.snapshots, self.persistent, self.job = 0, True, 0
-        self.block_job: dict[str, int] = {}
-        self.hangs: threading.Event | None = None
-        self.after_destroy: Callable[[], None] = lambda: None
-        self.descriptor = os.open(self.file, os.O_RDWR)
-        fcntl.fcntl(self.descriptor, fcntl.F_OFD_SETLK, overlay._flock(fcntl.F_RDLCK))
-
-    def isPersistent(self) -> bool:
-        return self.persistent
-
-    def hasManagedSaveImage(self) -> bool:
-        return self.image
-
-    def snapshotNum(self) -> int:
-        return self.snapshots
-
-    def listAllSnapshots(self) -> list[Any]:
-        return []
-
-    def listAllCheckpoints(self) -> list[Any]:
-        return []
-
-    def jobInfo(self) -> list[int]:
-        return [self.job]
-
-    def blockJobInfo(self, _target: str, _flags: int) -> dict[str, int]:
-        return self.block_job
-
-    def state(self) -> list[int]:
-        return [libvirt.VIR_DOMAIN_RUNNING, 0]
-
-    def XMLDesc(self, flags: int) -> str:
-        return self.config if flags == INACTIVE or not self.run else self.live
-
-    def fSTrim(self, *_rest: Any) -> None:
-        self.acts.append("trim")
-        if self.hangs is not None:
-            self.hangs.wait(20)
-        os.truncate(self.file, os.stat(self.file).st_size - self.freed * MIB)
-
-    def destroy(self) -> None:
-        assert 'done="no"' in str(self.record), "the record comes first"
-        self.acts.append("destroy")
-        self.end()
-        self.after_destroy()
-
-    def end(self) -> None:
-        os.close(self.descriptor)
-        self.run = 0
-
-    @property
-    def empty(self) -> bool:
-        return self.file.read_bytes() == image()
-
-
-class World(Host):
-    """A file system of 100 MiB, 5 of which are to be free, and its idletimed. others: MiB that others take."""
-
-    def __init__(self, root: Path) -> None:
-        super().__init__(root)
-        self.others = 0
-        self.add("b", 30)
-        self.space = self.made()
-
-    def made(self) -> Space:
-        return self.by_hand(Space(lambda: self, Settings(run_dir=str(self.root)), self.touched.append))
-
-    async def end(self) -> None:
-        await self.space.close()
-        for vm in self.vms.values():
-            if vm.run:
-                vm.end()
-
-    def add(self, name: str, mib: int) -> Vm:
-        self.vms[name] = Vm(self, name, mib)
-        return self.vms[name]
-
-    def place(self, _status: os.statvfs_result) -> overlay.Place:
-        taken = sum(os.stat(vm.file).st_blocks * 512 for vm in self.vms.values())
-        return overlay.Place(SIZE - taken - self.others * MIB, SIZE)
-
-    def looked(self, *names: str) -> None:
-        """idletimed has looked at these domains, or at all."""
-        for name in names or tuple(self.vms):
-            vm = self.vms[name]
-            if vm.run:
-                root = read(vm.live)
-                disks, _ = scratch.of(root, parse_tree(root), Tree("/"))
-                self.space.seen(name, Looked(name, True, choice=CHOICE, scratch=disks, dropped=overlay.dropped_of(vm)))
-            else:
-                self.space.seen(name, Looked(name, dropped=overlay.dropped_of(vm)))
-
-    async def step(self, seconds: float = 2) -> None:
-        """Time passes, then a look, and what comes of it."""
-        self.now += seconds
-        await self.space._look()
-        await self.acts()
-
-    async def acts(self) -> None:
-        await asyncio.gather(*self.space._acts)
-
-
-Play = Callable[[Callable[[World], Awaitable[None]]], None]
+from overlays import MARK, MIB, Play, World, image, scenes, xml
 
 
 @pytest.fixture
 def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Play:
-    """Run a scene. What the tests' folder is on counts as local, and qemu-img is played."""
-    mount = mount_of(Tree("/"), str(tmp_path))
-    assert mount is not None
-    monkeypatch.setattr(scratch, "LOCAL", (mount.type,))
-    monkeypatch.setattr(overlay, "fresh", lambda *_rest: image())
-
-    def made() -> World:
-        world = World(tmp_path)
-        monkeypatch.setattr(overlay, "_place", world.place)
-        return world
-
-    return stage(made, (room,), monkeypatch)
+    return scenes(tmp_path, monkeypatch)
 
 
 # ---- what is done
@@ -550,113 +387,3 @@ def test_what_stands_in_a_record() -> None:
     record = overlay.Record(7, {"vda": "1:2", "vdb": "1:3"}, "it is 'short'", True, {"vda": image_, "vdb": image_})
     overlay._keep(domain, record)
     assert overlay._record(read(kept[0])) == record
-
-
-def test_the_header_comes_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever is killed in the middle leaves what nobody takes for an image."""
-    file, real = tmp_path / "image", os.pwrite
-    file.write_bytes(image() + b"x" * MIB)
-    content = image()[:-4096] + b"z" * 4096
-    descriptor = os.open(file, os.O_RDWR)
-
-    def killed(number: int, data: bytes, at: int) -> int:
-        if at == 0:
-            raise OSError(5, "killed")
-        return real(number, data, at)
-
-    monkeypatch.setattr(os, "pwrite", killed)
-    with pytest.raises(OSError, match="killed"):
-        overlay.write(descriptor, content)
-    assert qcow2.image(lambda size, at: file.read_bytes()[at:at + size]) is None
-    assert file.read_bytes()[-4096:] == b"z" * 4096
-    monkeypatch.undo()
-    overlay.write(descriptor, content)
-    os.close(descriptor)
-    assert file.read_bytes() == content
-
-
-# ---- an empty overlay by qemu-img
-
-def _program(folder: Path, text: str) -> None:
-    (folder / "qemu-img").write_text(f"#!/bin/sh\n{text}\n")
-    (folder / "qemu-img").chmod(0o755)
-
-
-def test_what_qemu_img_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same kind of image, and nothing that it names is opened (-u)."""
-    (tmp_path / "made").write_bytes(image("json:{}, x"))
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    _program(tmp_path, f"""printf '%s\\n' "$@" >{tmp_path}/asked
-        while [ $# -gt 2 ]; do shift; done; cp {tmp_path}/made "$1" """)
-    old = qcow2.Image(3, 1 << 30, 1 << 16, "json:{}, x", "raw", 16, qcow2.EXTENDED_L2 | qcow2.COMPRESSION, 1, zstd=True)
-    assert overlay.fresh(old, str(tmp_path)) == image("json:{}, x")
-    asked = (tmp_path / "asked").read_text().splitlines()
-    assert asked[:-2] == ["create", "-q", "-u", "-f", "qcow2", "-o", "compat=1.1,cluster_size=65536,refcount_bits=16,"
-                          "lazy_refcounts=on,extended_l2=on,compression_type=zstd", "-F", "raw", "-b", "json:{}, x"]
-    assert asked[-1] == str(1 << 30)
-    with pytest.raises(Unfit, match="another size"):
-        overlay.fresh(replace(old, size=5), str(tmp_path))
-    _program(tmp_path, "echo 'no room' >&2; exit 1")
-    with pytest.raises(Unfit, match="no room"):
-        overlay.fresh(old, str(tmp_path))
-    monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))
-    with pytest.raises(Unfit, match="install qemu-utils"):
-        overlay.fresh(old, str(tmp_path))
-    assert list(tmp_path.glob(".scratch-*")) == []
-
-
-@pytest.mark.parametrize("version", [2, 3])
-def test_headers(version: int) -> None:
-    content = image("/a/base", "qcow2", version)
-    found = qcow2.image(lambda size, at: content[at:at + size])
-    assert found is not None and (found.backing, found.backing_format, found.size) == ("/a/base", "qcow2", 1 << 30)
-    assert qcow2.image(lambda size, at: (b"x" + content[1:])[at:at + size]) is None
-    assert qcow2.image(lambda size, at: content[:60][at:at + size]) is None
-
-
-# ---- findings
-
-NEVER = "line 1: space target='vda': never dropped: "
-NOTE = "note: line 1: space target='vda': the disk cannot be trimmed, so it is "
-FINDINGS = {
-    "no disk": (xml("{}", "b", "<space target='vdz' reclaim='yes'/>"),
-                "error: line 1: space target='vdz': never dropped: the domain has no such disk; remedy: use one of its "
-                "targets (vda), or remove the element"),
-    "foreground": (xml("{}", "b", class_="foreground"),
-                   f"error: {NEVER}class='foreground': only disks of a background domain are; "
-                   "remedy: write class='background', or remove the element"),
-    "guest": (xml("{}", "b", class_="guest"), f"{NEVER}class='guest': only disks of a background domain are"),
-    "read-only": (xml("{}", "b", disk="<readonly/>"), f"{NEVER}it is <readonly/>; remedy: mark a writable disk"),
-    "shared": (xml("{}", "b", disk="<shareable/>"), f"{NEVER}it is <shareable/>"),
-    "raw": (xml("{}", "b").replace("type='qcow2'", "type='raw'"), f"{NEVER}its format is 'raw', no overlay"),
-    "block device": (xml("{}", "b").replace("type='file'", "type='block'"), f"{NEVER}type='block': its source is no file"),
-    "CD-ROM": (xml("{}", "b").replace("device='disk'", "device='cdrom'"), f"{NEVER}device='cdrom'"),
-    "no file": (xml("{}.gone", "b"), f"warning: {NEVER}'{{}}.gone' cannot be looked at: No such file"),
-    "no discard": (xml("{}", "b", more=AGENT).replace(" discard='unmap'", ""),
-                   f"{NOTE}dropped at once: it has no discard='unmap'"),
-    "no agent": (xml("{}", "b"), f"{NOTE}dropped at once: there is no channel '{scratch.AGENT}'"),
-}
-
-
-@pytest.mark.parametrize("name", FINDINGS)
-def test_findings(play: Play, tmp_path: Path, name: str) -> None:
-    """Value and remedy; only a note leaves the disk a scratch disk. While it runs, none is an error."""
-    text, expected = FINDINGS[name]
-    file = tmp_path / "image"
-    file.write_bytes(image())
-    root = read(text.replace("{}", str(file)))
-    disks, (finding,) = scratch.of(root, parse_tree(root), Tree("/"), running=False)
-    assert expected.replace("{}", str(file)) in str(finding) and finding.remedy
-    assert bool(disks) == (finding.severity is Severity.NOTE)
-    _, (running,) = scratch.of(root, parse_tree(root), Tree("/"))
-    assert running.severity is not Severity.ERROR
-
-
-def test_findings_of_the_host(play: Play, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = tmp_path / "image"
-    file.write_bytes(image())
-    root = read(xml(str(file), "b", more=AGENT))
-    assert scratch.of(root, parse_tree(root), Tree("/")) == ((Scratch("vda", str(file), True),), ())
-    monkeypatch.setattr(scratch, "LOCAL", ("ext9",))
-    disks, (finding,) = scratch.of(root, parse_tree(root), Tree("/"))
-    assert not disks and "other hosts may use it; remedy: use a local file system (ext9)" in str(finding)

@@ -20,6 +20,7 @@ from idletime.resolve.names import resource_name
 from idletime.resolve.qcow2 import chain
 from idletime.resolve.tree import Tree
 from lookups import LibvirtFiles
+from overlays import image
 
 ROOM = Path(__file__).parents[1]
 
@@ -272,15 +273,10 @@ def test_same_name_whatever_the_path(host):
     assert names == {"group-sdb"}
 
 
-def write_qcow2(path: Path, backing: str) -> None:
-    name = backing.encode()
-    path.write_bytes(struct.pack(">4sIQI", b"QFI\xfb", 3, 512 if name else 0, len(name)).ljust(512, b"\0") + name)
-
-
 def test_qcow2_chain(tmp_path):
     """top -> middle (relative) -> base (absolute); a loop of images ends."""
     for name, below in (("top", "middle"), ("middle", "/base"), ("base", ""), ("loop", "loop")):
-        write_qcow2(tmp_path / name, below)
+        (tmp_path / name).write_bytes(image(below))
     tree = Tree(str(tmp_path))
     assert chain(tree, "/top") == ["/middle", "/base"]
     assert chain(tree, "/loop") == ["/loop"]

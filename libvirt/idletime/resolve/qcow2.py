@@ -14,34 +14,6 @@ _HEADER = struct.Struct(">4sIQI")  # magic, version, offset and length of the ba
 _MAGIC = b"QFI\xfb"
 _MAX_NAME = 1023  # QEMU's limit
 MAX_CHAIN = 64
-
-
-def backing_file(tree: Tree, path: str) -> str | None:
-    """Absolute path of the backing file; None if there is none, or if it is no local file."""
-    head = tree.head(path, _HEADER.size)
-    if len(head) < _HEADER.size:
-        return None
-    magic, version, offset, length = _HEADER.unpack(head)
-    if magic != _MAGIC or version not in (2, 3) or not 0 < length <= _MAX_NAME or not offset or offset > 1 << 62:
-        return None
-    name = tree.head(path, length, offset).decode("utf-8", "replace")
-    if not name or name.startswith(("json:", "nbd:", "http:", "https:", "rbd:", "ssh:")) or "\0" in name:
-        return None
-    name = name.removeprefix("file:")
-    return os.path.normpath(os.path.join(os.path.dirname(tree.real(path)), name))
-
-
-def chain(tree: Tree, path: str) -> list[str]:
-    """The files below an image, the nearest first."""
-    found: list[str] = []
-    while (below := backing_file(tree, path)) and below not in found and len(found) < MAX_CHAIN:
-        found.append(below)
-        path = below
-    return found
-
-
-# ---- all that a new overlay is to have in common with an old one
-
 _REST = struct.Struct(">IQIIQQIIQ")  # cluster bits, size, encryption, L1 (2), refcounts (2), snapshots (2)
 _FEATURES = struct.Struct(">QQQII")  # incompatible, compatible, autoclear, bits of a refcount (2^n), length of the header
 _EXTENSION = struct.Struct(">II")
@@ -108,3 +80,22 @@ def _extension(read: Callable[[int, int], bytes], at: int, end: int) -> bytes:
             return read(min(length, _MAX_NAME), at + _EXTENSION.size)
         at += _EXTENSION.size + (length + 7) // 8 * 8
     return b""
+
+
+# ---- what lies below an image
+
+def backing_file(tree: Tree, path: str) -> str | None:
+    """Absolute path of the backing file; None if there is none, or if it is no local file."""
+    found = image(lambda length, offset: tree.head(path, length, offset))
+    if found is None or not found.backing or found.backing.startswith(("json:", "nbd:", "http:", "https:", "rbd:", "ssh:")):
+        return None
+    return os.path.normpath(os.path.join(os.path.dirname(tree.real(path)), found.backing.removeprefix("file:")))
+
+
+def chain(tree: Tree, path: str) -> list[str]:
+    """The files below an image, the nearest first."""
+    found: list[str] = []
+    while (below := backing_file(tree, path)) and below not in found and len(found) < MAX_CHAIN:
+        found.append(below)
+        path = below
+    return found
