@@ -12,6 +12,7 @@ import socket
 import struct
 import tempfile
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import hypothesis_profile  # noqa: F401
+from idletime import arena
 from idletime.cli.main import main
 from idletime.conf.resources import Resource, Resources
 from idletime.gauge import boards, kernel, said
@@ -213,11 +215,12 @@ def test_boards(tmp_path):
     assert one.moves == ((100, True), (300, False)) and one.whole and one.started == 7
 
 
-def page(started: int = 5, in_service: int = 1, version: int = 1) -> bytes:
+def page(started: int = 5, in_service: int = 1, version: int = 1, head: int = 2,
+         ring: Sequence[int] = (10 * MS << 1 | 1, 20 * MS << 1)) -> bytes:
     """As idletime/arena/observed.h has it."""
-    head = struct.pack("=QII64s", 0x6465767265736269, version, 1, b"sda").ljust(128, b"\0")
-    counts = struct.pack("=IIqQQQq", in_service, in_service, 0, started, 4096, 3, 0).ljust(128, b"\0")
-    return (head + counts + struct.pack("=2Q", 10 * MS << 1 | 1, 20 * MS << 1)).ljust(4096, b"\0")
+    first = struct.pack("=QII64s", 0x6465767265736269, version, 1, b"sda").ljust(128, b"\0")
+    counts = struct.pack("=IIqQQQq", in_service, in_service, 0, started, 4096, head, 0).ljust(128, b"\0")
+    return (first + counts + struct.pack(f"={len(ring)}Q", *ring)).ljust(4096, b"\0")
 
 
 @contextlib.contextmanager
@@ -258,6 +261,32 @@ def test_an_observer_comes_and_goes():
         with observer(folder, page()):
             assert seen.look(30 * MS).key == "observer 2"
         seen.close()
+
+
+def test_what_an_observer_saw_since_the_last_look():
+    """For a timeline: each one has a number of its own; what was lost is known by the number of the first transition."""
+    with tempfile.TemporaryDirectory() as folder:
+        seen = boards.Observer(folder)
+        assert seen.since({}) is None
+        with observer(folder, page()):
+            seen.find()
+            found = seen.since({})
+            assert found == arena.Transitions(-1, 1, 2, 0, ((10 * MS, True), (20 * MS, False)))
+            assert seen.since({-1: 2}) == arena.Transitions(-1, 1, 2, 2, ())
+            assert seen.since({-1: 1}).all == ((20 * MS, False),)
+            assert seen.since({-1: 9}) == found  # it was another one
+        assert seen.since({-1: 2}) is None
+        with observer(folder, page()):
+            seen.find()
+            assert seen.since({-1: 2}).slot == -2
+        seen.close()
+
+
+def test_more_than_an_observer_keeps():
+    ring = [(1000 + number) << 1 | (number + 1) % 2 for number in range(256)]
+    found = boards.transitions(page(head=300, ring=ring), -1, {-1: 10})
+    assert (found.first, len(found.all), found.head) == (44, 256, 300)
+    assert found.all == tuple(sorted(found.all))
 
 
 def test_an_observer_of_another_version_is_none():

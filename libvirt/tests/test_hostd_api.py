@@ -27,6 +27,8 @@ from idletime.hostd.metrics_server import Request
 from idletime.hostd.settings import Metrics, Settings
 from test_arena import write_arena
 from test_change import BACKGROUND, BARE, UUID, FakeDomain, marked
+from test_gauge import observer
+from test_gauge import page as observer_page
 from test_metrics import resource, said
 
 WAIT_SECONDS = 60.0
@@ -309,6 +311,19 @@ def test_timeline(run_dir: Path) -> None:
         assert followed.task is not None
         await followed.task
     with_api(run_dir, work)
+
+
+def test_what_an_observer_sees_is_in_a_timeline(run_dir: Path) -> None:
+    """Foreground without a slot, seen in the kernel."""
+    now = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+    seen = observer_page(ring=[now - 100_000_000 << 1 | 1, now - 60_000_000 << 1])
+
+    async def work(_api: Api, _connection: Connection, ask: Ask) -> None:
+        assert sum((await ask("GET", "/v1/timeline/sda"))[1]["foreground"]) == 0
+        while sum((await ask("GET", "/v1/timeline/sda"))[1]["foreground"]) < 1990:  # 40 ms are two bins, in thousandths
+            await asyncio.sleep(0.01)
+    with observer(str(run_dir / "sda"), seen):
+        with_api(run_dir, work)
 
 
 def test_boards_that_go(run_dir: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -14,7 +15,7 @@ import pytest
 
 from tests.e2e.libvirt_fixtures import INTERVAL_US, arena_path, expect, module_stack, nic, remove, set_policy  # noqa: F401  (fixtures)
 from tests.framework.domain import Domain, policy
-from tests.framework.idletimed import Idletimed, virt_idletime, wait_until
+from tests.framework.idletimed import Idletimed, answer, virt_idletime, wait_until
 from tests.framework.libvirtd import CONFIG, STAGE, Libvirtd
 from tests.framework.qemu import Boot, stock_qemu
 from tests.testbed import observer
@@ -106,6 +107,13 @@ def pid_of(host: Libvirtd) -> int | None:
         return int(struct.unpack("3i", line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0])
 
 
+def foreground_ms(host: Libvirtd) -> int:
+    """Of the last ten seconds, by the timeline of Cockpit's page."""
+    _, _, body = answer(host, "/v1/timeline/slow", ".api.sock").partition("\n\n")
+    found = json.loads(body)
+    return sum(found.get("foreground", ())) * int(found.get("bin_ms", 0)) // 1000  # none until the VM has been looked at
+
+
 def declared(host: Libvirtd) -> bool:
     """Whether background without an observer is blind."""
     return (arena_path(host) / "observed").exists()
@@ -126,6 +134,9 @@ def test_its_life(host: Libvirtd, domain: Make, group: Path, block: str) -> None
         assert 0 < done <= seen(bg)["foreground"]["requests"]
         wait_until(lambda: "seen by the kernel" in virt_idletime(host, "status", "fg"), "status says so")
         assert "background VMs see it by the kernel" in virt_idletime(host, "status", "fg")
+        load = fg.guest.load(intensity=100, outstanding=1, seconds=3, seed=3)
+        wait_until(lambda: foreground_ms(host) > 100, "the timeline shows it")
+        load.result()
 
         os.kill(first, signal.SIGKILL)
         wait_until(lambda: pid_of(host) not in (None, first) and seen(bg)["state"] == "seen", "it is back")

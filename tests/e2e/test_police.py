@@ -18,7 +18,7 @@ from tests.e2e.libvirt_fixtures import (  # noqa: F401  (fixtures)
     INTERVAL_US, Make, domain, expect, foreground, module_stack, remove, resource, served, set_policy, shared_disk, start,
 )
 from tests.framework.domain import Domain, policy
-from tests.framework.idletimed import PYTHON, Idletimed, virt_idletime, wait_until
+from tests.framework.idletimed import PYTHON, Idletimed, answer, virt_idletime, wait_until
 from tests.framework.libvirtd import CONFIG, Libvirtd
 from tests.framework.qemu import Boot, stock_qemu
 from tests.testbed import loop
@@ -119,7 +119,7 @@ def test_disk(host: Libvirtd, pair: tuple[Domain, Domain], shared_disk: Disk) ->
         load = works(fg)
         stopped(bg)
         until(lambda: "bg: idletimed has stopped it: resource slow: background" in virt_idletime(host, "status", "bg"), "shown")
-        until(lambda: 'idletime_vm_stopped{vm="bg"} 1.0' in metrics(host), "measured")
+        until(lambda: 'idletime_vm_stopped{vm="bg"} 1.0' in answer(host, "/metrics"), "measured")
         assert "domain 'bg' is stopped: resource slow: background" in idletimed.log()
         until(lambda: not paused(bg), "a probe")
         stopped(bg)
@@ -127,7 +127,7 @@ def test_disk(host: Libvirtd, pair: tuple[Domain, Domain], shared_disk: Disk) ->
         until(lambda: "domain 'bg' goes on: no foreground needs what it uses" in idletimed.log(), "said")
         goes_on(bg)
         served(shared_disk, "bg")
-        until(lambda: 'idletime_vm_stopped{vm="bg"} 0.0' in metrics(host), "measured")
+        until(lambda: 'idletime_vm_stopped{vm="bg"} 0.0' in answer(host, "/metrics"), "measured")
 
 
 @pytest.mark.skipif(bool(loop.missing()), reason=str(loop.missing()))
@@ -327,11 +327,3 @@ def test_promoted_and_unmarked(host: Libvirtd, domain: Make, shared_disk: Disk) 
         goes_on(bg)
         served(shared_disk, "bg")
         load.stop()
-
-
-def metrics(host: Libvirtd) -> str:
-    """What idletimed serves."""
-    script = ("import socket,sys; s=socket.socket(socket.AF_UNIX); s.connect('/run/idletime/.metrics.sock');"
-              "s.sendall(b'GET /metrics HTTP/1.0\\r\\n\\r\\n');\n"
-              "while d := s.recv(65536): sys.stdout.write(d.decode())")
-    return str(host.call("/usr/bin/python3", "-c", script).stdout)

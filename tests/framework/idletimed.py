@@ -33,6 +33,14 @@ def virt_idletime(host: Libvirtd, *arguments: str, check: bool = True) -> str:
     return str(result.stdout + result.stderr)
 
 
+def answer(host: Libvirtd, path: str, name: str = ".metrics.sock") -> str:
+    """What idletimed answers on one of its sockets."""
+    script = ("import socket, sys; s = socket.socket(socket.AF_UNIX); s.connect(f'/run/idletime/{sys.argv[1]}');"
+              "s.sendall(f'GET {sys.argv[2]} HTTP/1.0\\r\\n\\r\\n'.encode());\n"
+              "while d := s.recv(65536): sys.stdout.write(d.decode())")
+    return str(host.call("/usr/bin/python3", "-c", script, name, path).stdout)
+
+
 @dataclass
 class Idletimed:
     """A context manager. May be stopped, killed and started again."""

@@ -13,7 +13,7 @@ import mmap
 import os
 import socket
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from .. import arena
@@ -75,7 +75,7 @@ def _slot(index: int, line: arena.Line, page: bytes) -> Source:
 
 @dataclass
 class Observer:
-    """The page of one arena's observer, mapped as long as it lives. A new one is looked for at each look."""
+    """The page of one arena's observer, mapped as long as it lives; then a new one can be found."""
 
     path: str
     _line: socket.socket | None = None
@@ -83,13 +83,27 @@ class Observer:
     _number: int = 0
 
     def look(self, now_ns: int) -> Source | None:
-        """None: there is none."""
-        if self._line is not None and self._has_ended():
-            self.close()
-        if self._page is None:
+        """None: there is none. Waits as find() does."""
+        self.find()
+        page = self._content()
+        return None if page is None else observed(page, now_ns, self._number)
+
+    def since(self, heads: Mapping[int, int]) -> arena.Transitions | None:
+        """What happened since an earlier look at the one that was found, as arena.moment() tells it of a slot; each observer
+        has a number of its own below zero. None: there is none, or it has ended. Does not wait."""
+        page = self._content()
+        return None if page is None else transitions(page, -self._number, heads)
+
+    def find(self) -> None:
+        """Connect to one, unless one lives that was found. Waits ANSWER_SECONDS twice at most."""
+        if self._content() is None:
             with contextlib.suppress(OSError, ValueError):
                 self._connect()
-        return observed(bytes(self._page), now_ns, self._number) if self._page is not None else None
+
+    def _content(self) -> bytes | None:
+        if self._line is not None and self._has_ended():
+            self.close()
+        return None if self._page is None else bytes(self._page)
 
     def close(self) -> None:
         if self._line is not None:
@@ -141,3 +155,14 @@ def observed(page: bytes, now_ns: int, number: int = 1) -> Source:
     in_service = in_service if in_service < 1 << 31 else 0  # below zero for a moment: its writers are many
     return Source(f"observer {number}", started, bytes_, in_service > 0, moves_of(_RING.unpack_from(page, _HISTORY)),
                   head <= RING, service_ns + in_service * now_ns)
+
+
+def transitions(page: bytes, number: int, heads: Mapping[int, int]) -> arena.Transitions:
+    """What its ring has since an earlier look, as of a slot of that number. Its writers are many, so they are sorted; what is
+    written while it is copied may be told again at the next look. Pure."""
+    in_service, _, _, _, _, head, _ = _COUNTS.unpack_from(page, _LINE)
+    ring = _RING.unpack_from(page, _HISTORY)
+    before = heads.get(number, 0)
+    first = max(before if before <= head else 0, head - RING)
+    new = moves_of([ring[at % RING] for at in range(first, head)])
+    return arena.Transitions(number, in_service if in_service < 1 << 31 else 0, head, first, new)

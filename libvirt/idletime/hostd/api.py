@@ -24,7 +24,7 @@ import logging
 import re
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
@@ -35,6 +35,7 @@ from ..conf.resources import Resources
 from ..conf.rules import Rules, decide_xml
 from ..domains import HostError
 from ..errors import Finding, IdletimeError, PolicyError
+from ..gauge.boards import Observer
 from ..policy import edit
 from ..policy.model import Class
 from ..verdict import of_domain
@@ -53,6 +54,9 @@ JOBS_SECONDS = 1.0
 LEFT_SECONDS = 3.0
 """A timeline that nobody has asked for so long is not kept."""
 MOST_TIMELINES = 8
+
+SEEK_SECONDS = 1.0
+"""How long an observer that has come is not seen in a timeline."""
 
 _UUID = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _PATHS = {
@@ -188,6 +192,8 @@ class Api:
         said = self.looks.said.values() if self.looks is not None else ()
         path = next((str(each["path"]) for one in said for each in one.resources if each["name"] == name), None)
         if path is None:
+            if self.looks is not None:
+                self.looks.hurry()  # it may have come since the last look
             raise Wrong("404 Not Found", f"no VM that runs is on a resource '{name}'")
         if len(self._timelines) >= MOST_TIMELINES:
             raise Wrong("503 Service Unavailable", f"{MOST_TIMELINES} timelines are shown already", "close another page")
@@ -198,12 +204,17 @@ class Api:
 
     async def _keep(self, name: str, found: _Followed) -> None:
         """Look until nobody asks any more."""
+        sought = -SEEK_SECONDS
         try:
             while time.monotonic() - found.asked < LEFT_SECONDS:
+                if time.monotonic() - sought >= SEEK_SECONDS:
+                    await asyncio.to_thread(found.observer.find)
+                    sought = time.monotonic()
                 await asyncio.sleep(BIN_MS / 1000 if not found.problem else 1)
                 found.look()
         finally:
             self._timelines.pop(name, None)
+            found.observer.close()
 
     # ---- changes
 
@@ -249,13 +260,16 @@ class _Followed:
     """A resource whose timeline is shown."""
 
     def __init__(self, path: str) -> None:
-        self.path, self.timeline = path, Timeline()
+        self.path, self.timeline, self.observer = path, Timeline(), Observer(path)
         self.asked, self.problem = time.monotonic(), ""
         self.task: asyncio.Task[None] | None = None
 
     def look(self) -> None:
         try:
-            self.timeline.add(arena.moment(self.path, self.timeline.heads))
+            heads = self.timeline.heads
+            seen = self.observer.since(heads)
+            moment = arena.moment(self.path, heads)
+            self.timeline.add(moment if seen is None else replace(moment, foreground=(*moment.foreground, seen)))
             self.problem = ""
         except arena.ArenaError as error:
             self.problem = str(error)
