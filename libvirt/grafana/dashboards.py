@@ -285,6 +285,15 @@ def resource() -> dashboard.Dashboard:
             unit="s",
         ),
         graph(
+            "Block jobs",
+            "Backups, copies, commits of background VMs: bytes a second.",
+            (
+                f"sum by (vm, device, type) (rate(idletime_job_bytes_total{{{ON}}}[$__rate_interval]))",
+                "{{type}} {{vm}} {{device}}",
+            ),
+            unit="Bps",
+        ),
+        graph(
             "Why held requests waited",
             "Foreground is load; budget and interval are settings; arena is a fault.",
             (f"sum by (reason) (rate(idletime_resource_waits_total{{{ON}}}[$__rate_interval]))", "{{reason}}"),

@@ -57,19 +57,18 @@ class JobPlan:
     attachable: bool
 
 
-def disk_of(id_: str) -> str:
-    """Target of the disk of a job, by its id; "" is not known."""
+def of_libvirt(id_: str) -> tuple[str, str]:
+    """What a job does, and the target of its disk, by its id; "" is not known."""
     match = _OF_LIBVIRT.fullmatch(id_)
-    return match.group(2) if match else ""
+    return (match.group(1), match.group(2)) if match else ("", "")
 
 
 def running(answer: Iterable[Mapping[str, Any]]) -> list[Running]:
     """The answer of query-block-jobs."""
     found = []
     for one in answer:
-        match = _OF_LIBVIRT.fullmatch(str(one["device"]))
-        type_, disk = match.groups() if match else (str(one["type"]), "")
-        found.append(Running(str(one["device"]), disk, type_, str(one.get("status", "running")),
+        type_, disk = of_libvirt(str(one["device"]))
+        found.append(Running(str(one["device"]), disk, type_ or str(one["type"]), str(one.get("status", "running")),
                              int(one["offset"]), int(one["len"])))
     return found
 

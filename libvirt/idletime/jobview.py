@@ -111,7 +111,7 @@ def _held(one: Seen, have: Have | None, had: Have | None, seconds: float) -> tup
 def _attached(one: Seen, have: Have) -> tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]:
     for resource in have:
         for job in resource.get("jobs", ()):
-            if jobs.disk_of(job["id"]) == one.disk and not job["detaching"]:
+            if jobs.of_libvirt(job["id"])[1] == one.disk and not job["detaching"]:
                 return resource, job
     return None, None
 

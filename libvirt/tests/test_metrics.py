@@ -50,6 +50,14 @@ def device(name: str = "virtio-disk0", class_: str = "background", requests: int
     }
 
 
+def job(name: str = "backup-vda-libvirt-1-format", requests: int = 0) -> dict[str, Any]:
+    """The same of a block job."""
+    return {
+        "id": name, "detaching": False, "background": traffic(requests), "held": 1, "in-service": 1, "waits": {},
+        "promotions": dict.fromkeys(metrics_facts.CAUSES, requests),
+        "hold": {"boundaries-us": BOUNDS, "bins": [1] * 20, "max-us": 1500, "drained-us": 20}}
+
+
 def resource(requests: int = 0, class_: str = "background", **more: Any) -> dict[str, Any]:
     events = dict.fromkeys(metrics_facts.EVENTS, requests)
     return {
@@ -64,7 +72,7 @@ def resource(requests: int = 0, class_: str = "background", **more: Any) -> dict
                     "service-us": 5000, "starts-per-gap": 1.5, "cost-per-gap-us": 1.0, "channels": 1, "learner-us": 100,
                     "slowdown-percent": 1.5, "delay-factor": 1.0, "seek-cost-us": 0.0, "credit-us": -200,
                     "credit-max-us": 1000, "spare": {"second": 0.5, "minute": 0.25, "forecast": 0.75}},
-        "devices": [device(class_=class_, requests=requests)], **more}
+        "devices": [device(class_=class_, requests=requests)], "jobs": [job(requests=requests)], **more}
 
 
 def said(name: str = "ci", uuid: str = "0-1", query: Any = (), run: int = 1, looked: float = 100.0,
@@ -126,6 +134,8 @@ def test_all_that_is_known_is_served() -> None:
     assert found["idletime_device_promotions_total", "deadline", "vda", "sda", "web"] == 9
     assert found["idletime_device_hold_seconds_bucket", "vda", "0.0001", "sda", "ci"] == 1
     assert found["idletime_device_hold_seconds_bucket", "vda", "+Inf", "sda", "ci"] == 20
+    assert found["idletime_job_bytes_total", "vda", "sda", "backup", "ci"] == 7 * 4096
+    assert found["idletime_job_hold_seconds_bucket", "vda", "0.0001", "sda", "backup", "ci"] == 1
     assert found["idletime_observer_up", "sda"] == 1 and found["idletime_observer_possible", "nbd"] == 0
     assert found["idletime_resource_devices", "background", "sda"] == 2
     assert found["idletime_vms", "background"] == 2
@@ -153,6 +163,15 @@ def test_a_foreground_vm_has_no_collisions_rather_than_none() -> None:
     found = read(text_of(Facts((metrics_facts.vm_of("0-1", said(query=[one])),))))
     assert not [key for key in found if "collision" in key[0]]
     assert ("idletime_resource_requests_total", "foreground", "sda") in found
+
+
+def test_only_jobs_that_libvirt_has_started_on_a_disk_of_the_plan() -> None:
+    """Another name would be a label of QEMU's making."""
+    jobs = [job(name) for name in ("backup-vda-libvirt-1-format", "copy-vdz-libvirt-1-format", "job0", "evil-vda-x")]
+    (one,) = metrics_facts.resources_of(said(), [resource(jobs=jobs)])
+    assert [each["id"] for each in one["jobs"]] == ["backup-vda-libvirt-1-format"]
+    text = text_of(Facts((metrics_facts.vm_of("0-1", said(query=[resource(jobs=jobs)])),)))
+    assert "vdz" not in text and "job0" not in text and "evil" not in text
 
 
 # ---- sums
@@ -248,7 +267,7 @@ def test_what_the_plan_does_not_name_becomes_no_label() -> None:
     mine = device("virtio-disk0")
     mine["promotions"]["boredom"] = 5
     mine["hold"]["boundaries-us"] = [each + 1 for each in BOUNDS]
-    query = [resource(collisions=5), resource(devices=[mine, mine, device("secret")]),
+    query = [resource(collisions=5, jobs=[]), resource(devices=[mine, mine, device("secret")], jobs=[]),
              resource(id="idletime-secret")]
     found = metrics_facts.vm_of("0-1", said(query=query))
     text = text_of(Facts((found,)))
@@ -367,4 +386,4 @@ def test_the_table_keeps_prometheus_conventions() -> None:
         assert (one.kind == "info") == one.name.endswith("_info"), one.name
         assert not re.search(r"_(us|ms|percent|count|sum|bucket)(_|$)", one.name), one.name
         assert len(one.help) > 30 and "\\" not in one.help and set(one.labels) <= {
-            "vm", "resource", "device", "class", "by", "state", "event", "cause", "reason", "span", "version"}, one.name
+            "vm", "resource", "device", "class", "by", "state", "event", "cause", "reason", "span", "type", "version"}, one.name

@@ -69,12 +69,19 @@ def _counted(vm: Vm, one: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], 
     counted |= _known("idletime_observer_lost_total", one.get("observer", {}), "died")
     yield ("view", vm.key, one["name"]), counted
     for device in one["devices"]:
-        of_device: dict[Series, int] = {}
-        for class_, traffic in _traffic(device):
-            of_device |= {(f"idletime_resource_{what}_total", class_): value for what, value in traffic.items()}
-        for member, metric in (("promotions", "promotions"), ("waits", "waits")):
-            of_device |= {(f"idletime_resource_{metric}_total", why): value for why, value in device.get(member, {}).items()}
-        yield ("device", vm.key, one["name"], device["target"]), of_device
+        yield ("device", vm.key, one["name"], device["target"]), _holder(device)
+    for job in one["jobs"]:
+        yield ("job", vm.key, one["name"], job["id"]), _holder(job)
+
+
+def _holder(one: Mapping[str, Any]) -> dict[Series, int]:
+    """A device or a block job."""
+    counted: dict[Series, int] = {}
+    for class_, traffic in _traffic(one):
+        counted |= {(f"idletime_resource_{what}_total", class_): value for what, value in traffic.items()}
+    for member in ("promotions", "waits"):
+        counted |= {(f"idletime_resource_{member}_total", why): value for why, value in one.get(member, {}).items()}
+    return counted
 
 
 def _known(metric: str, values: Mapping[str, Any], member: str) -> dict[Series, int]:
@@ -146,6 +153,8 @@ def _of_vm(vm: Vm) -> Iterator[Sample]:
         yield from _of_view((vm.name, one["name"]), one)
         for device in one["devices"]:
             yield from _of_device((vm.name, one["name"], device["target"]), device)
+        for job in one["jobs"]:
+            yield from _of_job((vm.name, one["name"], job["target"], job["type"]), job)
 
 
 def _of_view(of: tuple[str, str], one: Mapping[str, Any]) -> Iterator[Sample]:
@@ -173,20 +182,30 @@ def _of_device(of: tuple[str, str, str], device: Mapping[str, Any]) -> Iterator[
     for class_, traffic in _traffic(device):
         for what, value in traffic.items():
             yield f"idletime_device_{what}_total", (*of, class_), value
-    hold = device.get("hold", {})
     yield from _each(
-        "idletime_device", of, device, ("seen", "seen", 1), ("held", "held_requests", 1),
-        ("in-service", "in_service_requests", 1), ("passed", "passed_total", 1), ("dropped", "dropped_total", 1),
+        "idletime_device", of, device, ("seen", "seen", 1), ("passed", "passed_total", 1), ("dropped", "dropped_total", 1),
         ("pieces", "pieces_total", 1))
-    for cause, value in device.get("promotions", {}).items():
-        yield "idletime_device_promotions_total", (*of, cause), value
-    if device.get("class") != "foreground" or any(hold.get("bins", ())):
-        yield from _each("idletime_device", of, hold, ("max-us", "hold_max_seconds", US),
-                         ("drained-us", "drained_seconds_total", US))
-        yield from _histogram(of, hold.get("boundaries-us", ()), hold.get("bins", ()))
+    yield from _of_holder("idletime_device", of, device)
 
 
-def _histogram(of: tuple[str, ...], bounds: tuple[int, ...], bins: tuple[int, ...]) -> Iterator[Sample]:
+def _of_job(of: tuple[str, ...], job: Mapping[str, Any]) -> Iterator[Sample]:
+    for what, value in job.get("background", {}).items():
+        yield f"idletime_job_{what}_total", of, value
+    yield from _of_holder("idletime_job", of, job)
+
+
+def _of_holder(prefix: str, of: tuple[str, ...], one: Mapping[str, Any]) -> Iterator[Sample]:
+    """What devices and jobs have in common."""
+    hold = one.get("hold", {})
+    yield from _each(prefix, of, one, ("held", "held_requests", 1), ("in-service", "in_service_requests", 1))
+    for cause, value in one.get("promotions", {}).items():
+        yield f"{prefix}_promotions_total", (*of, cause), value
+    if one.get("class") != "foreground" or any(hold.get("bins", ())):
+        yield from _each(prefix, of, hold, ("max-us", "hold_max_seconds", US), ("drained-us", "drained_seconds_total", US))
+        yield from _histogram(f"{prefix}_hold_seconds", of, hold.get("boundaries-us", ()), hold.get("bins", ()))
+
+
+def _histogram(name: str, of: tuple[str, ...], bounds: tuple[int, ...], bins: tuple[int, ...]) -> Iterator[Sample]:
     """QEMU's bins, added up as a histogram has them. It does not count the sum of the times, so there is none. Other
     bounds than QEMU's would be labels of its own making."""
     if len(bins) != len(bounds) + 1 or bounds != tuple(FIRST_BOUND_US << bin_ for bin_ in range(len(bounds))):
@@ -194,7 +213,7 @@ def _histogram(of: tuple[str, ...], bounds: tuple[int, ...], bins: tuple[int, ..
     total = 0
     for bound, number in zip((*bounds, None), bins, strict=True):
         total += number
-        yield "idletime_device_hold_seconds", (*of, "+Inf" if bound is None else repr(bound / US)), total
+        yield name, (*of, "+Inf" if bound is None else repr(bound / US)), total
 
 
 def _each(prefix: str, of: tuple[str, ...], values: Mapping[str, Any], *what: tuple[str, str, float]) -> Iterator[Sample]:

@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from .. import observed, state
+from .. import jobs, observed, state
 from ..gauge import said as said_gauge
 from ..gauge.said import Gauge
 from ..observed import ObserverState
@@ -109,11 +109,16 @@ def _name(value: Any) -> str:
 
 _TRAFFIC = {"requests": _count, "bytes": _count}
 
-_DEVICE = {
-    "device": _name, "class": _OneOf(*CLASSES), "seen": _flag, "foreground": _TRAFFIC, "background": _TRAFFIC,
-    "passed": _count, "dropped": _count, "held": _count, "in-service": _count, "pieces": _count,
+_HOLDS = {
+    "background": _TRAFFIC, "held": _count, "in-service": _count,
     "promotions": dict.fromkeys(CAUSES, _count), "waits": dict.fromkeys(REASONS, _count),
     "hold": {"boundaries-us": [_count], "bins": [_count], "max-us": _count, "drained-us": _count},
+}
+"""Devices and block jobs."""
+
+_DEVICE = {
+    **_HOLDS, "device": _name, "class": _OneOf(*CLASSES), "seen": _flag, "foreground": _TRAFFIC,
+    "passed": _count, "dropped": _count, "pieces": _count,
 }
 
 SHAPE = [{
@@ -124,7 +129,7 @@ SHAPE = [{
                  "healed": _count, "missed": _count, "died": _count},
     "learned": {"ready": _flag, "changes": _count, "learner-us": _count, "slowdown-percent": _number, "credit-us": _number,
                 "credit-max-us": _count, "spare": dict.fromkeys(SPANS, _number)},
-    "devices": [_DEVICE],
+    "devices": [_DEVICE], "jobs": [{**_HOLDS, "id": _name}],
 }]
 
 
@@ -141,7 +146,8 @@ def fit(shape: Any, value: Any, where: str = "query-idletime") -> Any:
 
 
 def resources_of(said: DomainState, query: Any) -> tuple[Mapping[str, Any], ...]:
-    """What QEMU answered of the resources and devices that the VM should have, by the operator's names. Pure. Raises Misfit."""
+    """What QEMU answered of the resources, devices and block jobs of disks that the VM should have, by the operator's names.
+    Pure. Raises Misfit."""
     names = {str(one["id"]): str(one["name"]) for one in said.resources[:MOST_RESOURCES]}
     targets = {str(one["alias"]): str(one["target"]) for one in said.devices[:MOST_DEVICES]}
     found = {}
@@ -149,8 +155,17 @@ def resources_of(said: DomainState, query: Any) -> tuple[Mapping[str, Any], ...]
         if one.get("id") in names:
             devices = {name: {**each, "target": _cut(targets[name])} for each in one.get("devices", ())
                        if (name := each.get("device")) in targets}
-            found[one["id"]] = {**one, "name": _cut(names[one["id"]]), "devices": tuple(devices.values())}
+            found[one["id"]] = {**one, "name": _cut(names[one["id"]]), "devices": tuple(devices.values()),
+                                "jobs": tuple(_jobs(one.get("jobs", ()), set(targets.values())))}
     return tuple(found.values())
+
+
+def _jobs(said: Iterable[Mapping[str, Any]], targets: Set[str]) -> Iterator[Mapping[str, Any]]:
+    """Those that libvirt has started on one of these disks."""
+    for one in said:
+        type_, target = jobs.of_libvirt(one.get("id", ""))
+        if target in targets:
+            yield {**one, "target": _cut(target), "type": type_}
 
 
 def vm_of(key: str, said: DomainState) -> Vm:

@@ -2,7 +2,7 @@
 """All metrics that idletimed serves, as data; idletime-metrics(7) has the same table, and a test compares them.
 
 HELP says what a number is, and what to do about it. `idletime_resource_*` are sums over all VMs since idletimed looks, which
-only grow; `idletime_device_*` are a QEMU's own, and begin anew with it.
+only grow; `idletime_device_*` and `idletime_job_*` are a QEMU's own, and begin anew with it or with the job.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 RESOURCE, VIEW, DEVICE = ("resource",), ("vm", "resource"), ("vm", "resource", "device")
+JOB = (*DEVICE, "type")
 
 
 @dataclass(frozen=True)
@@ -185,6 +186,21 @@ METRICS = (
            "The longest hold; above 60 s some guests give up: lower max-hold-ms."),
     Metric("idletime_device_drained_seconds_total", "counter", DEVICE,
            "Time in which snapshots and block jobs kept the device from releasing; long ones are the job's."),
+    # ---- block jobs that are background (<job>), while they run
+    Metric("idletime_job_requests_total", "counter", JOB,
+           "Chunks that the job has read; none while it runs: it starves, give it more budget or run it as it is (unmark)."),
+    Metric("idletime_job_bytes_total", "counter", JOB, "Bytes of these; the rate says when it will be done."),
+    Metric("idletime_job_held_requests", "gauge", JOB,
+           "Chunks that wait for foreground; held all the time without any read: it starves."),
+    Metric("idletime_job_in_service_requests", "gauge", JOB, "Chunks that the disk has; one that stays hangs in the backend."),
+    Metric("idletime_job_promotions_total", "counter", (*JOB, "cause"),
+           "Held chunks released early; many by deadline: no idle time is left, run the job at another hour."),
+    Metric("idletime_job_hold_seconds", "histogram", JOB,
+           "How long chunks were held; near max-hold-ms the job goes by deadline only."),
+    Metric("idletime_job_hold_max_seconds", "gauge", JOB,
+           "The longest hold of a chunk; near max-hold-ms: no idle time was left then."),
+    Metric("idletime_job_drained_seconds_total", "counter", JOB,
+           "Time in which snapshots and other jobs kept it from going on; long ones are theirs."),
 )
 
 BY_NAME = {metric.name: metric for metric in METRICS}
