@@ -115,8 +115,9 @@ bool idletime_net_may_pass(VirtIONetIdletime *it, const IdletimePacket *packet)
     int64_t bytes = MAX(packet->bytes, IDLETIME_FRAME_LEAST) +
                     IDLETIME_FRAME_EXTRA;
     int64_t now_ns = idletime_now_ns();
-    int64_t earned = (now_ns - it->pass_ns) / 1000 *
-                     PASS_BYTES_PER_S / 1000000;
+    /* A second earns more than is kept; years would overflow. */
+    int64_t since_us = MIN(now_ns - it->pass_ns, NANOSECONDS_PER_SECOND) / 1000;
+    int64_t earned = since_us * PASS_BYTES_PER_S / 1000000;
 
     if (packet->kind == IDLETIME_PACKET_DATA) {
         return false;
