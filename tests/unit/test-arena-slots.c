@@ -140,6 +140,31 @@ static void test_ring(void)
     arena_remove(&arena);
 }
 
+/* Another thread's end was read, an earlier one: time does not go back. */
+static void test_earlier_end(void)
+{
+    Arena arena = arena_new();
+    Tenant tenant;
+    IdletimeFgLine *line;
+
+    tenant_join(&tenant, &arena, "tenant");
+    line = tenant.writer.line;
+    idletime_fg_begin(&tenant.writer, 100, 1);
+    idletime_fg_begin(&tenant.writer, 120, 1);
+    idletime_fg_end(&tenant.writer, 110);
+    g_assert_cmpint(line->last_ns, ==, 120);
+    g_assert_cmpuint(line->request_ns, ==, 20);
+    idletime_fg_end(&tenant.writer, 90);
+    g_assert_cmpint(line->last_ns, ==, 120);
+    g_assert_cmpuint(tenant.writer.page->ring[1], ==, 120 << 1);
+    idletime_fg_begin(&tenant.writer, 119, 1);
+    g_assert_cmpuint(tenant.writer.page->ring[2], ==, 120 << 1 | 1);
+    idletime_fg_end(&tenant.writer, 150);
+    g_assert_cmpuint(line->request_ns, ==, 20 + 30);
+    tenant_leave(&tenant);
+    arena_remove(&arena);
+}
+
 /* The board is truth for nobody but readers: the writer's copy heals it. */
 static void test_scribbled_writer(void)
 {
@@ -365,6 +390,7 @@ int main(int argc, char **argv)
     g_test_add_func("/slots/stopped-in-service", test_stopped_in_service);
     g_test_add_func("/slots/reuse-is-zeroed", test_reuse_is_zeroed);
     g_test_add_func("/slots/ring", test_ring);
+    g_test_add_func("/slots/earlier-end", test_earlier_end);
     g_test_add_func("/slots/scribbled-writer", test_scribbled_writer);
     g_test_add_func("/slots/full", test_full);
     g_test_add_func("/slots/release-clears", test_release_clears);

@@ -48,13 +48,18 @@ static inline void idletime_fg_transition(IdletimeFgWriter *w, int64_t now_ns,
 /*
  * The sum over all requests of the time each was in service, kept without a
  * time stamp for each: as many as there are, for as long as there are.
+ * Block accounting keeps one time for all threads of a device, so another
+ * thread's earlier one may be read: time stands still then.
+ * Returns the time that counts.
  */
-static inline void idletime_fg_account(IdletimeFgWriter *w, int64_t now_ns)
+static inline int64_t idletime_fg_account(IdletimeFgWriter *w, int64_t now_ns)
 {
+    now_ns = MAX(now_ns, w->last_ns);
     w->request_ns += (uint64_t)(now_ns - w->last_ns) * w->in_service;
     w->last_ns = now_ns;
     __atomic_store_n(&w->line->request_ns, w->request_ns, __ATOMIC_RELAXED);
     __atomic_store_n(&w->line->last_ns, now_ns, __ATOMIC_RELAXED);
+    return now_ns;
 }
 
 /**
@@ -68,7 +73,7 @@ static inline void idletime_fg_begin(IdletimeFgWriter *w, int64_t now_ns,
     IdletimeFgLine *line = w->line;
 
     w->bytes += bytes;
-    idletime_fg_account(w, now_ns);
+    now_ns = idletime_fg_account(w, now_ns);
     __atomic_store_n(&line->started, ++w->started, __ATOMIC_RELAXED);
     __atomic_store_n(&line->bytes, w->bytes, __ATOMIC_RELAXED);
     if (w->in_service++ == 0) {
@@ -82,7 +87,7 @@ static inline void idletime_fg_end(IdletimeFgWriter *w, int64_t now_ns)
 {
     IdletimeFgLine *line = w->line;
 
-    idletime_fg_account(w, now_ns);
+    now_ns = idletime_fg_account(w, now_ns);
     if (--w->in_service == 0) {
         idletime_fg_transition(w, now_ns, false);
     }
