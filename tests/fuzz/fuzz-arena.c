@@ -181,7 +181,7 @@ static void step(Run *run, PatchHead head)
         break;
     case 3: idletime_bg_started(&run->scan); break;
     case 4: idletime_bg_done(&run->scan, (int64_t)head.at << 47); break;
-    case 5: idletime_bg_wake(&run->scan, head.at); break;
+    case 5: idletime_bg_wake(run->scan.bg, head.at); break;
     case 6: idletime_scan_skip(&run->scan, head.at, run->now_ns); break;
     case 7: idletime_bg_leave(&run->scan); break;
     }

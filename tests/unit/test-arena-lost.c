@@ -50,7 +50,7 @@ static IdletimeView use_all(Peer *peer, int64_t now_ns)
     }
     next = idletime_scan_next(&peer->scan, view.fg_last_ns, now_ns);
     if (next >= 0) {
-        idletime_bg_wake(&peer->scan, next);
+        idletime_bg_wake(peer->scan.bg, next);
         idletime_scan_skip(&peer->scan, next, now_ns);
     }
     idletime_bg_leave(&peer->scan);

@@ -67,7 +67,7 @@ static void *read_boards(void *data)
         idletime_bg_enter(&peer->scan, rule.interval_ns, INT64_MAX, 100);
         turn_taken(peer, &reader->stage->in_hand, SEC);
         if (next >= 0) {
-            idletime_bg_wake(&peer->scan, next);
+            idletime_bg_wake(peer->scan.bg, next);
         }
         idletime_bg_leave(&peer->scan);
     }

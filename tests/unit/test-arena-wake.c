@@ -49,7 +49,7 @@ static void assert_bounded(Peer *victim,
 
 static void wake_self(Peer *victim)
 {
-    idletime_bg_wake(&victim->scan, victim->slot.index);
+    idletime_bg_wake(victim->scan.bg, victim->slot.index);
 }
 
 static void do_nothing(Peer *victim)
@@ -76,7 +76,7 @@ static int flood(ChildEnd *end, void *data)
     peer_join(&peer, data, "flooder");
     end_tell(end, 'r');
     for (;;) {
-        idletime_bg_wake(&peer.scan, 0);
+        idletime_bg_wake(peer.scan.bg, 0);
     }
     return 0;
 }
@@ -111,13 +111,13 @@ static void test_first_is_not_delayed(void)
     Peer peer;
 
     peer_join(&peer, &arena, "peer");
-    idletime_bg_wake(&peer.scan, peer.slot.index);
+    idletime_bg_wake(peer.scan.bg, peer.slot.index);
     g_assert_true(idletime_bg_sleep(&peer.scan, &sleep, 60000));
     g_assert_cmpint(sleep.not_before_ns, >, clock_ns() - SEC);
     /* Far in the past, as after a pause: nothing is waited for.  Were the
      * end of the gap not in the past any more, this would take for ever. */
     sleep.not_before_ns = clock_ns() - 1;
-    idletime_bg_wake(&peer.scan, peer.slot.index);
+    idletime_bg_wake(peer.scan.bg, peer.slot.index);
     g_assert_true(idletime_bg_sleep(&peer.scan, &sleep, 60000));
     g_assert_cmpuint(sleep.seen, ==, 2);
     peer_leave(&peer);
@@ -133,16 +133,16 @@ static void test_coalesced(void)
 
     peer_join(&peer, &arena, "peer");
     for (int i = 0; i < 5; i++) {
-        idletime_bg_wake(&peer.scan, peer.slot.index);
+        idletime_bg_wake(peer.scan.bg, peer.slot.index);
     }
     g_assert_true(idletime_bg_sleep(&peer.scan, &sleep, 60000));
     g_assert_cmpuint(sleep.seen, ==, 5);
     g_assert_false(idletime_bg_sleep(&peer.scan, &sleep, 1));
-    idletime_bg_wake(&peer.scan, peer.slot.index);
+    idletime_bg_wake(peer.scan.bg, peer.slot.index);
     g_assert_true(idletime_bg_sleep(&peer.scan, &sleep, 60000));
     g_assert_cmpuint(sleep.seen, ==, 6);
     /* What is there when it begins counts as handled. */
-    idletime_bg_wake(&peer.scan, peer.slot.index);
+    idletime_bg_wake(peer.scan.bg, peer.slot.index);
     idletime_bg_sleep_begin(&peer.scan, &sleep);
     g_assert_false(idletime_bg_sleep(&peer.scan, &sleep, 1));
     peer_leave(&peer);
@@ -194,13 +194,13 @@ static void test_wake(void)
     g_assert_cmpint(child_hear(&child), ==, 'r');
     peer_join(&peer, &arena, "waker");
     for (int i = 0; i < 100; i++) {
-        idletime_bg_wake(&peer.scan, 0);
+        idletime_bg_wake(peer.scan.bg, 0);
         g_assert_cmpint(child_hear(&child), ==, 'w');
     }
     g_assert_cmpint(child_exit_status(&child), ==, 0);
     /* Nobody outside the board is woken, and nothing is hit. */
-    idletime_bg_wake(&peer.scan, IDLETIME_SLOTS);
-    idletime_bg_wake(&peer.scan, UINT32_MAX);
+    idletime_bg_wake(peer.scan.bg, IDLETIME_SLOTS);
+    idletime_bg_wake(peer.scan.bg, UINT32_MAX);
     peer_leave(&peer);
     arena_remove(&arena);
 }

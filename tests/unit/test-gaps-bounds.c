@@ -175,7 +175,7 @@ static void test_refused(void)
     scribble(b, 0, 199, true);          /* before its own last one */
     look(b, 1000);
     g_assert_cmpuint(b->gaps.refused, ==, 2);
-    scribble(b, 0, 1001, true);         /* to come */
+    scribble(b, 0, 1001 + IDLETIME_GAPS_AHEAD_NS, true);      /* far ahead */
     look(b, 1000);
     g_assert_cmpuint(b->gaps.refused, ==, 3);
     g_assert_cmpint(b->gaps.busy, ==, 0);
@@ -190,6 +190,32 @@ static void test_refused(void)
     g_assert_cmpint(b->gaps.busy, ==, 0);
     g_assert_cmpint(b->gaps.idle_since_ns, ==, 1000);
     g_assert_cmpuint(b->gaps.track[0].read, ==, b->fg->line[0].ring_head);
+}
+
+/* What is written while a look reads the rings is taken by the next one. */
+static void test_ahead(void)
+{
+    Board *b = board(INT64_MIN);
+
+    busy(b, 0, 100, 200);
+    scribble(b, 0, 1000, true);
+    scribble(b, 0, 1001, false);
+    scribble(b, 0, 1000 + IDLETIME_GAPS_AHEAD_NS, true);
+    busy(b, 1, 1005, 1010);
+    look(b, 1000);
+    assert_gaps(b, 1, 200, 1000);
+    g_assert_cmpint(b->gaps.busy, ==, 1);
+    look(b, 1000);
+    g_assert_cmpint(b->gaps.busy, ==, 1);
+    look(b, 1007);
+    assert_gaps(b, 1, 1001, 1005);
+    look(b, 2000);
+    g_assert_cmpint(b->gaps.busy, ==, 0);
+    g_assert_cmpint(b->gaps.idle_since_ns, ==, 1010);
+    look(b, 1000 + IDLETIME_GAPS_AHEAD_NS);
+    assert_gaps(b, 1, 1010, 1000 + IDLETIME_GAPS_AHEAD_NS);
+    g_assert_cmpint(b->gaps.busy, ==, 1);
+    g_assert_cmpuint(b->gaps.refused, ==, 0);
 }
 
 /* ---- a ring that came round */
@@ -402,6 +428,7 @@ int main(int argc, char **argv)
     g_test_add_func("/gaps/late", test_late);
     g_test_add_func("/gaps/idle/bounds", test_idle);
     g_test_add_func("/gaps/refused", test_refused);
+    g_test_add_func("/gaps/ahead", test_ahead);
     g_test_add_func("/gaps/overrun-by-the-future",
                     test_overrun_by_the_future);
     g_test_add_func("/gaps/resume", test_resume);

@@ -39,9 +39,9 @@ static uint32_t wake_count(const IdletimeScan *scan)
     return __atomic_load_n(&idletime_scan_own(scan)->wake, __ATOMIC_ACQUIRE);
 }
 
-void idletime_bg_wake(const IdletimeScan *scan, uint32_t index)
+void idletime_bg_wake(const IdletimeBoard *bg, uint32_t index)
 {
-    IdletimeBgLine *line = idletime_bg_board(scan->bg)->line;
+    IdletimeBgLine *line = idletime_bg_board(bg)->line;
 
     if (index < IDLETIME_SLOTS) {
         __atomic_add_fetch(&line[index].wake, 1, __ATOMIC_RELEASE);

@@ -31,18 +31,23 @@ static IdletimeTotals totals_of(IdletimeGate *gate, const IdletimeView *view,
     };
 }
 
-/*
- * The merged rings say busy, the look says idle: one of the slots may be dead
- * (a killed process does not write that it is idle).
- */
+/* Its owner is dead; or all that it wrote was read, and its end was refused. */
+static bool will_not_end(const IdletimeGate *gate, const IdletimeTrack *track,
+                         uint32_t slot)
+{
+    const IdletimeFgLine *line = &idletime_fg_board(gate->scan.fg)->line[slot];
+
+    if (__atomic_load_n(&line->in_service, __ATOMIC_ACQUIRE)) {
+        return !idletime_slot_alive(gate->scan.fg, slot);
+    }
+    return __atomic_load_n(&line->ring_head, __ATOMIC_RELAXED) == track->read;
+}
+
+/* The merged rings say busy, the look says idle. */
 static void forget_dead(IdletimeGate *gate, IdletimeGaps *gaps)
 {
-    const IdletimeFgLine *line = idletime_fg_board(gate->scan.fg)->line;
-
     for (uint32_t i = 0; i < gate->scan.fg_high; i++) {
-        if (gaps->track[i].busy &&
-            __atomic_load_n(&line[i].in_service, __ATOMIC_ACQUIRE) &&
-            !idletime_slot_alive(gate->scan.fg, i)) {
+        if (gaps->track[i].busy && will_not_end(gate, &gaps->track[i], i)) {
             idletime_gaps_dead(gaps, i);
         }
     }
@@ -127,7 +132,8 @@ int64_t idletime_gate_learn_again(const IdletimeGate *gate, int64_t again_ns,
 }
 
 void idletime_gate_learn_done(IdletimeGate *gate, const IdletimeLease *lease,
-                              const IdletimeView *view, int64_t now_ns)
+                              const IdletimeView *view, int64_t done_ns,
+                              int64_t now_ns)
 {
     IdletimeServed served = {
         .bytes = lease->bytes,
@@ -139,7 +145,7 @@ void idletime_gate_learn_done(IdletimeGate *gate, const IdletimeLease *lease,
 
     if (!view->blind && !view->unseen) {
         look(gate, view, now_ns);
-        idletime_learner_done(gate->res->learner, &served, now_ns);
+        idletime_learner_done(gate->res->learner, &served, done_ns);
         note_time(gate, begin_ns);
     }
 }

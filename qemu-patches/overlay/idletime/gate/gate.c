@@ -56,7 +56,11 @@ static IdletimeRule rule_of(const IdletimeGate *gate)
     return rule;
 }
 
-/* One look; a lost arena is not worth one. */
+/*
+ * One look; a lost arena is not worth one.  Under the resource's lock, with a
+ * clock that was read under it: the views of all gates come in order, so that
+ * no request of the foreground counts twice.
+ */
 static IdletimeView look(IdletimeGate *gate, const IdletimeRule *rule,
                          int64_t now_ns)
 {
@@ -93,7 +97,7 @@ static bool yield_turn(IdletimeGate *gate, const IdletimeView *view,
         gate->yielded_to = next;
         gate->yielded_started = started;
         gate->yielded_since_ns = now_ns;
-        idletime_bg_wake(&gate->scan, next);
+        idletime_bg_wake(gate->scan.bg, next);
     }
     return false;
 }
@@ -115,14 +119,17 @@ static IdletimeVerdict shadow(IdletimeGate *gate, IdletimeVerdict verdict,
 
 /* One look and one decision; a token in @lease if it may start. */
 static IdletimeVerdict ask_once(IdletimeGate *gate, IdletimeRule *rule,
-                                int64_t held_since_ns, int64_t now_ns,
-                                IdletimeLease *lease)
+                                int64_t held_since_ns, IdletimeLease *lease)
 {
     IdletimeResource *res = gate->res;
-    IdletimeView view = look(gate, rule, now_ns);
     IdletimeVerdict verdict;
+    IdletimeView view;
+    int64_t now_ns;
 
     QEMU_LOCK_GUARD(&res->lock);
+    now_ns = idletime_now_ns();
+    lease->since_ns = now_ns;
+    view = look(gate, rule, now_ns);
     if (res->learner) {
         idletime_gate_learn(gate, rule, &view, lease->bytes, now_ns);
     } else {
@@ -193,7 +200,6 @@ bool idletime_gate_ask(IdletimeGate *gate, int64_t held_since_ns,
                        uint64_t bytes, IdletimeLease *lease)
 {
     IdletimeRule rule = rule_of(gate);
-    int64_t now_ns = idletime_now_ns();
     int64_t due_ns = idletime_core_due_ns(&rule, held_since_ns);
     IdletimeVerdict verdict;
     int tries = 0;
@@ -205,10 +211,10 @@ bool idletime_gate_ask(IdletimeGate *gate, int64_t held_since_ns,
                    MIN(gate->interval_ns, rule.interval_ns) :
                    rule.interval_ns, due_ns);
     do {
-        verdict = ask_once(gate, &rule, held_since_ns, now_ns, lease);
+        verdict = ask_once(gate, &rule, held_since_ns, lease);
         idletime_stat_add(&gate->stats.waits[verdict.kind], 1);
     } while (verdict.kind == IDLETIME_WAIT_TURN &&
-             verdict.again_ns == now_ns && ++tries < ASK_TRIES);
+             verdict.again_ns == lease->since_ns && ++tries < ASK_TRIES);
 
     trace_idletime_gate_ask(gate->label, verdict_name[verdict.kind],
                             verdict.again_ns);
@@ -222,8 +228,7 @@ bool idletime_gate_ask(IdletimeGate *gate, int64_t held_since_ns,
         timer_mod_ns(gate->timer, verdict.again_ns);
         return false;
     }
-    lease->since_ns = now_ns;
-    note_started(gate, now_ns - held_since_ns, bytes, verdict.kind);
+    note_started(gate, lease->since_ns - held_since_ns, bytes, verdict.kind);
     return true;
 }
 
@@ -232,17 +237,17 @@ bool idletime_gate_ask(IdletimeGate *gate, int64_t held_since_ns,
 /* A foreground request that came while ours was in service waited for it. */
 static void note_collision(IdletimeGate *gate, uint64_t collisions_before,
                            const IdletimeLease *lease,
-                           const IdletimeView *view, int64_t now_ns)
+                           const IdletimeView *view, int64_t done_ns)
 {
     IdletimeResource *res = gate->res;
     uint64_t n = res->core.count[IDLETIME_STATE_BACKGROUND]
                                 [IDLETIME_EVENT_FOREGROUND];
 
     if (n != collisions_before) {
-        res->collision_ns += now_ns - MAX(MIN(view->fg_last_ns, now_ns),
-                                          lease->since_ns);
+        res->collision_ns += done_ns - MAX(MIN(view->fg_last_ns, done_ns),
+                                           lease->since_ns);
     }
-    trace_idletime_gate_done(gate->label, now_ns - lease->since_ns,
+    trace_idletime_gate_done(gate->label, done_ns - lease->since_ns,
                              n != collisions_before);
 }
 
@@ -260,7 +265,7 @@ static void wake_next(IdletimeGate *gate, const IdletimeView *view,
     int next = idletime_scan_next(&gate->scan, view->fg_last_ns, now_ns);
 
     if (next >= 0 && next != gate->scan.self) {
-        idletime_bg_wake(&gate->scan, next);
+        idletime_bg_wake(gate->scan.bg, next);
     }
 }
 
@@ -269,29 +274,30 @@ void idletime_gate_done(IdletimeGate *gate, const IdletimeLease *lease,
 {
     IdletimeResource *res = gate->res;
     IdletimeRule rule = rule_of(gate);
-    int64_t now_ns = idletime_now_ns();
+    int64_t done_ns = idletime_now_ns(), now_ns;
     IdletimeView view;
     uint64_t before;
 
     idletime_gate_code(gate);
     idletime_guard_thread();
     idletime_stat_add(&gate->stats.in_service, -1);
-    idletime_bg_done(&gate->scan, now_ns - lease->since_ns);
+    idletime_bg_done(&gate->scan, done_ns - lease->since_ns);
     if (lease->grant.value) {
         idletime_token_give(&gate->scan, lease->grant);
     }
-    view = look(gate, &rule, now_ns);
     WITH_QEMU_LOCK_GUARD(&res->lock) {
+        now_ns = idletime_now_ns();
+        view = look(gate, &rule, now_ns);
         before = res->core.count[IDLETIME_STATE_BACKGROUND]
                                 [IDLETIME_EVENT_FOREGROUND];
         idletime_core_done(&res->core, &rule, &view, now_ns, more);
-        note_collision(gate, before, lease, &view, now_ns);
+        note_collision(gate, before, lease, &view, done_ns);
         if (res->learner) {
-            idletime_gate_learn_done(gate, lease, &view, now_ns);
+            idletime_gate_learn_done(gate, lease, &view, done_ns, now_ns);
         } else if (idletime_resource_is_uplink(res) &&
                    was_alone(lease, &view, rule.interval_ns)) {
             idletime_resource_served(res, lease->bytes, lease->beside + 1,
-                                     now_ns - lease->since_ns);
+                                     done_ns - lease->since_ns);
         }
     }
     if (!view.blind) {

@@ -66,14 +66,18 @@ void idletime_waker_stop(IdletimeWaker *waker)
 {
     qatomic_set(&waker->stop, true);
     /* Where it sleeps; a move under way only means that it is up anyway. */
-    idletime_bg_wake(&waker->scan, waker->scan.self);
+    idletime_bg_wake(waker->scan.bg, waker->scan.self);
     qemu_thread_join(&waker->thread);
     event_notifier_cleanup(&waker->notifier);
 }
 
 void idletime_waker_move(IdletimeWaker *waker, const IdletimeScan *scan)
 {
+    /* Once ordered to move, the thread may write its scan at any time. */
+    const IdletimeBoard *bg = waker->scan.bg;
+    uint32_t self = waker->scan.self;
+
     waker->next_scan = *scan;
     qatomic_store_release(&waker->move, true);
-    idletime_bg_wake(&waker->scan, waker->scan.self);
+    idletime_bg_wake(bg, self);
 }

@@ -23,7 +23,8 @@
  *
  * The writers may be hostile.  An entry counts only if it changes the state of
  * its slot and lies between the slot's last entry and now, so that a slot is
- * at most once busy, whatever its ring says.
+ * at most once busy, whatever its ring says.  One that was written while we
+ * look waits for the next look, and so does what follows it.
  */
 #include "qemu/osdep.h"
 #include "idletime/learner/gaps.h"
@@ -180,6 +181,14 @@ static bool read_entry(const IdletimeTrack *track, const uint64_t *ring_head,
            IDLETIME_RING - 1;
 }
 
+/* Of after this look; one that is further ahead is a lie. */
+static bool is_ahead(uint64_t entry, int64_t now_ns)
+{
+    int64_t at_ns = entry >> 1;
+
+    return at_ns > now_ns && at_ns - now_ns <= IDLETIME_GAPS_AHEAD_NS;
+}
+
 static void read_slot(IdletimeGaps *gaps, IdletimeTrack *track,
                       const IdletimeFgLine *line, const IdletimeFgPage *page,
                       uint32_t share, int64_t now_ns)
@@ -188,7 +197,8 @@ static void read_slot(IdletimeGaps *gaps, IdletimeTrack *track,
                                      share, now_ns);
 
     while (track->read < end && gaps->length < IDLETIME_GAPS_BATCH &&
-           read_entry(track, &line->ring_head, page->ring, &entry)) {
+           read_entry(track, &line->ring_head, page->ring, &entry) &&
+           !is_ahead(entry, now_ns)) {
         track->read++;
         take(gaps, track, entry, now_ns);
     }

@@ -20,6 +20,13 @@
  */
 #define IDLETIME_GAPS_BATCH     IDLETIME_SLOTS
 
+/*
+ * A look reads the clock, then the rings, and writers go on meanwhile: what
+ * they write is left for the next look.  A thread may lose its processor
+ * between the two, for longer than a scheduler's time slice.
+ */
+#define IDLETIME_GAPS_AHEAD_NS  (100 * 1000 * 1000)
+
 /* The observer's ring is read beside those of the slots. */
 #define IDLETIME_GAPS_OBSERVER  IDLETIME_SLOTS
 
