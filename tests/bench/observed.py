@@ -25,14 +25,16 @@ from tests.bench.alternate import UNPATCHED
 from tests.bench.resume import ResultsFile, work_off
 from tests.framework import accel, host, paths, run_folder
 from tests.framework.interrupt import exit_status
+from tests.framework.process import Process
 from tests.framework.qemu import Machine
 from tests.report import observed as report
 from tests.testbed import observer
 from tests.testbed.attach import RESOURCE
 from tests.testbed.hostload import HostLoad
 
-WAYS = ("slot", "stock", "process")
-"""Of the foreground: both VMs patched, stock QEMU with the observer, a process of the host with the observer."""
+WAYS = ("slot", "stock", "process", "container", "partition")
+"""Of the foreground: both VMs patched; with the observer stock QEMU, a process of the host, one in a cgroup of its own, stock QEMU
+on one partition of the device and the background on another."""
 CONTROLS: dict[str, dict[str, object]] = {
     "5 ms": {"interval-us": 5000, "auto": False},
     "20 ms": {"interval-us": 20000, "auto": False},
@@ -87,29 +89,33 @@ class Rig:
         self.facts = host.facts(boot)
         self.folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="idletime-")))
         self.host = observer.Host(stack, boot, Path(arguments.unpatched), self.folder / "arena")
-        self.background = self.host.background()
-        self.foreground = {"slot": self.host.patched(), "stock": self.host.stock()}
+        first, second = self.host.halves(self.folder)
+        self._whole, self._part = self.host.background(), self.host.background(second)
+        self.foreground = {"slot": self.host.patched(), "stock": self.host.stock(), "partition": self.host.stock(first)}
+        self._container = stack.enter_context(observer.cgroup("container"))
         self.host.observer()
-        observer.await_seen(self.background)
-        for machine in (self.background, *self.foreground.values()):
+        for background in (self._whole, self._part):
+            observer.await_seen(background)
+        for machine in (self._whole, self._part, *self.foreground.values()):
             machine.guest.load(seconds=pair.WARM_UP_SECONDS).result()
 
-    def counters(self) -> Any:
-        """The background's query-idletime."""
-        return self.background.qmp.execute("query-idletime")
+    def background(self, cell: Cell) -> Machine:
+        """Of this run; the other one does nothing."""
+        return self._part if cell.way == "partition" else self._whole
 
-    def control(self, name: str) -> None:
+    def control(self, background: Machine, name: str) -> None:
         """What holds the background back; alone, nothing does."""
         for key, value in CONTROLS.get(name, {"interval-us": 0, "auto": False}).items():
-            self.background.qmp.execute("qom-set", path=f"/objects/{RESOURCE}", property=key, value=value)
+            background.qmp.execute("qom-set", path=f"/objects/{RESOURCE}", property=key, value=value)
         time.sleep(PAUSE_SECONDS)
 
     def run(self, cell: Cell, seconds: float) -> dict[str, Any]:
         """The loads by role, as they ended."""
-        self.control(cell.control)
+        background = self.background(cell)
+        self.control(background, cell.control)
         loads: dict[str, Any] = {}
         if cell.outstanding:
-            loads["background"] = self.background.guest.load(**pair.BACKGROUND_LOAD, outstanding=cell.outstanding, seconds=seconds)
+            loads["background"] = background.guest.load(**pair.BACKGROUND_LOAD, outstanding=cell.outstanding, seconds=seconds)
         if cell.way:
             load = {**pair.FOREGROUND_LOAD, "quantum_ms": pair.QUANTUM_MS, "outstanding": 1, "seconds": seconds}
             loads["foreground"] = self._foreground(cell.way, load)
@@ -117,7 +123,13 @@ class Rig:
 
     def _foreground(self, way: str, load: dict[str, Any]) -> Any:
         machine: Machine | None = self.foreground.get(way)
-        return machine.guest.load(**load) if machine else HostLoad(self.folder, "idleload", device=self.host.loop.device, **load)
+        if machine:
+            return machine.guest.load(**load)
+        start = self._contained if way == "container" else Process
+        return HostLoad(self.folder, "idleload", start=start, device=self.host.loop.device, **load)
+
+    def _contained(self, argv: list[str], folder: Path) -> Process:
+        return Process(["sh", "-c", 'echo $$ >"$0" && exec "$@"', str(self._container / "cgroup.procs"), *argv], folder)
 
 
 def _measure(rig: Rig, results: ResultsFile, cell: Cell, seconds: float) -> None:
@@ -126,7 +138,7 @@ def _measure(rig: Rig, results: ResultsFile, cell: Cell, seconds: float) -> None
         name = f"latencies/{cell.key.replace(' ', '')}-{role}.npy"
         np.save(results.path.parent / name, samples)
         line[role] = {**result, "latencies": name}
-    results.write("run", key=cell.key, cell=asdict(cell), query_idletime=rig.counters(), **line)
+    results.write("run", key=cell.key, cell=asdict(cell), query_idletime=rig.background(cell).qmp.execute("query-idletime"), **line)
 
 
 def _arguments() -> argparse.Namespace:
@@ -147,7 +159,11 @@ def main() -> int:
     if lacking:
         print(f"error: {lacking}", file=sys.stderr)
         return 1
-    results = ResultsFile(arguments.output / "results.jsonl")
+    results, stock = ResultsFile(arguments.output / "results.jsonl"), host.version(arguments.unpatched)
+    if other := results.conditions("stock") - {stock}:
+        print(f"error: {results.path} has runs of another stock QEMU ({', '.join(map(str, other))}), this is {stock}: choose another "
+              "--output", file=sys.stderr)
+        return 1
     (arguments.output / "latencies").mkdir(parents=True, exist_ok=True)
 
     def work() -> None:
@@ -156,7 +172,7 @@ def main() -> int:
         if cells:
             with ExitStack() as stack:
                 rig = Rig(stack, arguments)
-                results.write("conditions", seconds=arguments.seconds, disk=rig.host.disk.parameters(), **rig.facts)
+                results.write("conditions", seconds=arguments.seconds, disk=rig.host.disk.parameters(), stock=stock, **rig.facts)
                 work_off(cells, lambda _: arguments.seconds + OVERHEAD_SECONDS,
                          lambda cell: _measure(rig, results, cell, arguments.seconds), arguments.limit_seconds)
         print(report.text(results.path))

@@ -32,6 +32,8 @@ KINDS: dict[str, list[str]] = {
     "on, without types": ["--old-kernel", "--disk"],
 }
 EVENTS = ("block_rq_issue", "block_rq_complete")
+TRACING = ("17", "26")
+"""BPF_PROG_TYPE_RAW_TRACEPOINT and _TRACING: what runs at EVENTS. Others that it loads run seldom, and in no order."""
 STATISTICS = Path("/proc/sys/kernel/bpf_stats_enabled")
 PACKET = bytes(1514)
 PACKETS = 1000000
@@ -54,13 +56,15 @@ def measure(disk: str, seconds: float, depth: int) -> dict[str, Any]:
 
 
 def statistics_of(entry: Path) -> tuple[str, int, int] | None:
-    """Of a program by its descriptor: its number, calls and time."""
+    """Of a program at an event, by its descriptor: its number, calls and time."""
     words = dict(line.split(":\t", 1) for line in entry.read_text().splitlines() if ":\t" in line)
-    return (words["prog_id"], int(words["run_cnt"]), int(words["run_time_ns"])) if int(words.get("run_cnt", 0)) else None
+    ran = words.get("prog_type") in TRACING and int(words["run_cnt"])
+    return (words["prog_id"], int(words["run_cnt"]), int(words["run_time_ns"])) if ran else None
 
 
 def programs(observer: Observer) -> list[tuple[str, int, int]]:
-    """Those of the observer that ran, from the descriptors that it holds, in the order in which they were loaded."""
+    """Those of the observer that ran at events, from the descriptors that it holds, in the order in which they were loaded:
+    that of EVENTS."""
     entries = Path(f"/proc/{observer.process.pid}/fdinfo").iterdir()
     return sorted({found for found in map(statistics_of, entries) if found}, key=lambda found: int(found[0]))
 
@@ -88,7 +92,7 @@ def own_time(disk: str, arguments: argparse.Namespace) -> Iterator[dict[str, Any
             stack.callback(observer.close)
             empty = [stack.enter_context(EmptyProgram(event)) for event in EVENTS]
             measure(disk, arguments.seconds, arguments.depth)
-            for name, program, nothing in zip(EVENTS, programs(observer), empty, strict=False):
+            for name, program, nothing in zip(EVENTS, programs(observer), empty, strict=True):
                 own, its = program, statistics_of(nothing.descriptor())
                 assert its
                 yield {"kind": "program", "event": name, "calls": own[1], "ns": own[2] / own[1], "ns_of_nothing": its[2] / its[1]}

@@ -39,9 +39,15 @@ class ResultsFile:
 
     def missing(self, plan: Sequence[AnyRun]) -> list[AnyRun]:
         """The runs of the plan that the file lacks; those that were skipped are tried again."""
-        lines = self.path.read_text().splitlines() if self.path.exists() else []
-        done = {line["key"] for line in map(json.loads, lines) if line["kind"] == "run"}
+        done = {line["key"] for line in self._lines() if line["kind"] == "run"}
         return [run for run in plan if run.key not in done]
+
+    def conditions(self, name: str) -> set[Any]:
+        """What its runs were made under, by this name; None where that was not written."""
+        return {line.get(name) for line in self._lines() if line["kind"] == "conditions"}
+
+    def _lines(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.path.read_text().splitlines()] if self.path.exists() else []
 
 
 def work_off(

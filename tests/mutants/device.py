@@ -21,7 +21,7 @@ OVERLAY = paths.ROOT / "qemu-patches" / "overlay"
 QEMU = paths.BUILD / "qemu"
 OBJ = QEMU / "obj"
 FOLDER = paths.BUILD / "mutants" / "device"
-PATTERNS = ("idletime/gate/*.c", "idletime/resource/*.c", "idletime/device/*.c", "idletime/hold/*.c", "idletime/monitor/*.c",
+PATTERNS = ("idletime/gate/*.c", "idletime/resource/*.c", "idletime/device/*.c", "idletime/hold/*.c", "idletime/work/*.c", "idletime/monitor/*.c",
             "hw/block/virtio-blk-idletime*.c", "hw/scsi/scsi-idletime*.c", "hw/net/virtio-net-idletime*.c", "net/idletime-*.c")
 PROGRAM = "qemu-system-x86_64"
 # Output, dependencies and debug information are ours; each may have a word after it.

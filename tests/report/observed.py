@@ -9,7 +9,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-WAYS = {"slot": "VM with a slot", "stock": "stock QEMU", "process": "host process"}
+WAYS = {"slot": "VM with a slot", "stock": "stock QEMU", "process": "host process", "container": "in a container",
+        "partition": "two partitions"}
 RATE = "operations_per_second"
 
 Rates = dict[tuple[str, int, str], dict[str, list[float]]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 import subprocess
 import tempfile
 import time
@@ -179,14 +180,28 @@ class Host:
         self.loop = stack.enter_context(loop.LoopDisk(self.disk, "loop"))
         self._device = Device(self.loop.device)
 
-    def background(self, **resource: object) -> Machine:
-        """Patched; an interval of 20 ms unless another is said."""
-        return self._start("background", attach(self._device, "background", self.arena, "background", **{"interval_us": 20000, **resource}))
+    def background(self, device: Device | None = None, **resource: object) -> Machine:
+        """Patched, on the whole device unless a part is said; an interval of 20 ms unless another is said."""
+        options = attach(device or self._device, "background", self.arena, "background", **{"interval_us": 20000, **resource})
+        return self._start("background", options)
 
-    def stock(self) -> Machine:
+    def stock(self, device: Device | None = None) -> Machine:
         """A foreground on a QEMU without our patches, in no cgroup of ours."""
         boot = replace(self._boot, qemu=self._unpatched)
-        return self._stack.enter_context(Machine(boot, "stock", attach(self._device, "stock", None)))
+        return self._stack.enter_context(Machine(boot, "stock", attach(device or self._device, "stock", None)))
+
+    def halves(self, folder: Path) -> tuple[Device, Device]:
+        """Two partitions of the device, with nodes of their own, as there may be nobody who makes them."""
+        name = Path(self.loop.device).name
+        half = int(Path(f"/sys/class/block/{name}/size").read_text()) // 2
+        found = []
+        for number in (1, 2):
+            subprocess.run(["addpart", self.loop.device, str(number), str((number - 1) * half), str(half)], check=True)
+            self._stack.callback(subprocess.run, ["delpart", self.loop.device, str(number)], check=True)
+            major, minor = map(int, Path(f"/sys/class/block/{name}p{number}/dev").read_text().split(":"))
+            os.mknod(folder / f"half{number}", 0o600 | stat.S_IFBLK, os.makedev(major, minor))
+            found.append(Device(str(folder / f"half{number}")))
+        return found[0], found[1]
 
     def patched(self) -> Machine:
         """A foreground that has a slot, so the observer must leave it out."""
