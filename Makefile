@@ -107,6 +107,11 @@ agent-check: ## Run the agent's own tests: vet, unit tests, race detector, short
 	@$(heading) 'Guest agent'
 	$(MAKE) -C guest-agent check
 
+.PHONY: agent-kernels
+agent-kernels: deps qemu ## Run the agent in guests with Linux 6.1 and 6.12 (5 minutes); CI has the first.
+	@$(heading) 'Guest agent, both kernels'
+	IDLETIME_FULL=1 $(python) -m pytest tests/e2e/test_agent.py $(PYTEST_ARGS)
+
 .PHONY: install-guest
 install-guest: ## Install the guest agent: programs, units, init script, completion, man pages.
 	@$(MAKE) -C guest-agent install DESTDIR='$(if $(DESTDIR),$(abspath $(DESTDIR)))' PREFIX='$(PREFIX)'

@@ -59,7 +59,11 @@ class Subject:
         return self.guest.run(f"ionice -p {pid}").text.split(":")[0].strip()
 
 
-@pytest.fixture(scope="module", params=["6.1", "6.12"])
+KERNELS = ["6.1", "6.12"] if os.environ.get("IDLETIME_FULL") else ["6.1"]
+"""6.12 as well: make agent-kernels. What a marked process does on the disk is tested on both anyway (test_agent_disk.py)."""
+
+
+@pytest.fixture(scope="module", params=KERNELS)
 def subject(request: pytest.FixtureRequest, boot: Boot) -> Iterator[Subject]:
     """One guest a kernel for all tests here; each test ends what it starts."""
     before = children()

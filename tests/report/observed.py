@@ -6,51 +6,65 @@ import json
 import sys
 from collections import defaultdict
 from pathlib import Path
-from statistics import median
+from statistics import median, quantiles
 from typing import Any
 
 WAYS = {"slot": "VM with a slot", "stock": "stock QEMU", "process": "host process", "container": "in a container",
         "partition": "two partitions"}
 RATE = "operations_per_second"
 
-Rates = dict[tuple[str, int, str], dict[str, list[float]]]
-"""By (way, outstanding, control): the rates of the foreground and of the background in each repeat."""
+Rates = dict[tuple[str, int, str], dict[str, dict[int, float]]]
+"""By (way, outstanding, control): the rates of the foreground and of the background by repeat."""
+
+Shares = dict[int, float]
+"""By repeat, percent."""
 
 
 def rates(runs: list[dict[str, Any]]) -> Rates:
     """Of all runs."""
-    found: Rates = defaultdict(lambda: defaultdict(list))
+    found: Rates = defaultdict(lambda: defaultdict(dict))
     for run in runs:
         cell = run["cell"]
         for role in ("foreground", "background"):
             if run[role]:
-                found[cell["way"], cell["outstanding"], cell["control"]][role].append(run[role][RATE])
+                found[cell["way"], cell["outstanding"], cell["control"]][role][cell["repeat"]] = run[role][RATE]
     return found
 
 
-def _percent(part: list[float], whole: list[float]) -> float | None:
-    return 100 * median(part) / median(whole) if part and whole else None
+def _shares(part: dict[int, float], whole: dict[int, float]) -> Shares:
+    """Of the median of what it has alone."""
+    alone = median(whole.values()) if whole else 0
+    return {repeat: 100 * rate / alone for repeat, rate in part.items()} if alone else {}
 
 
-def _cell(value: float | None) -> str:
-    return f"{value:10.1f}" if value is not None else f"{'pending':>10}"
+def _median(shares: Shares) -> str:
+    return f"{median(shares.values()):8.1f}" if shares else f"{'pending':>8}"
+
+
+def _against(one: Shares, other: Shares) -> str:
+    """The differences within repeats: their median, and half of them are between the two others."""
+    differences = [one[repeat] - other[repeat] for repeat in one.keys() & other.keys()]
+    if not differences:
+        return f"{'pending':>21}"
+    low, middle, high = quantiles(differences, n=4, method="inclusive") if len(differences) > 1 else differences * 3
+    return f"{middle:+7.1f} ({low:+.1f} {high:+.1f})".rjust(21)
 
 
 def text(path: Path) -> str:
     """Of medians: the foreground of its own alone, the background of its own alone; then the difference to the slot's, in points."""
     found = rates([line for line in map(json.loads, path.read_text().splitlines()) if line["kind"] == "run"])
     settings = sorted({(outstanding, control) for way, outstanding, control in found if way and outstanding})
-    lines = [f"{'outstanding, control':<22} {'foreground':<15} {'kept %':>10} {'against':>10} {'background %':>13} {'against':>10} {'runs':>5}"]
+    lines = [f"{'outstanding, control':<20} {'foreground':<14} {'kept %':>8} {'against (quartiles)':>21} {'backgr. %':>9} "
+             f"{'against (quartiles)':>21} {'runs':>4}"]
     for outstanding, control in settings:
-        slot: tuple[float | None, float | None] = (None, None)
+        slot: tuple[Shares, Shares] = ({}, {})
         for way, title in WAYS.items():
             rate = found[way, outstanding, control]
-            kept = _percent(rate["foreground"], found[way, 0, ""]["foreground"])
-            got = _percent(rate["background"], found["", outstanding, ""]["background"])
+            kept = _shares(rate["foreground"], found[way, 0, ""]["foreground"])
+            got = _shares(rate["background"], found["", outstanding, ""]["background"])
             slot = (kept, got) if way == "slot" else slot
-            against = [None if one is None or other is None else one - other for one, other in zip((kept, got), slot)]
-            lines.append(f"{f'{outstanding}, {control}':<22} {title:<15} {_cell(kept)} {_cell(against[0])}    {_cell(got)} "
-                         f"{_cell(against[1])} {len(rate['foreground']):5}")
+            lines.append(f"{f'{outstanding}, {control}':<20} {title:<14} {_median(kept)} {_against(kept, slot[0])} {_median(got):>9} "
+                         f"{_against(got, slot[1])} {len(rate['foreground']):4}")
     return "\n".join(lines)
 
 
