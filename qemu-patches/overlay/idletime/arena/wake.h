@@ -26,7 +26,7 @@ typedef struct IdletimeSleep {
     int64_t not_before_ns;      /* CLOCK_MONOTONIC; returns no earlier */
 } IdletimeSleep;
 
-/** idletime_bg_wake: wake the owner of slot @index out of idletime_bg_sleep(). */
+/** idletime_bg_wake: wake @index's owner out of idletime_bg_sleep(). */
 void idletime_bg_wake(const IdletimeBoard *bg, uint32_t index);
 
 /** idletime_bg_sleep_begin: wakes up to now count as handled. */
