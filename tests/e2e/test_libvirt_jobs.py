@@ -20,7 +20,7 @@ from tests.e2e.libvirt_fixtures import (  # noqa: F401  (fixtures)
 from tests.e2e.test_disk import MS, not_held
 from tests.framework import paths
 from tests.framework.domain import Domain, disk_xml, policy
-from tests.framework.idletimed import Idletimed, virt_idletime, wait_until
+from tests.framework.idletimed import Idletimed, answer, virt_idletime, wait_until
 from tests.framework.libvirtd import Libvirtd
 from tests.testbed.disk import Disk, Model
 from tests.testbed.requests import early, of_client
@@ -140,6 +140,8 @@ def test_a_copy_waits_for_the_foreground(pair: Pair, host: Libvirtd, shared_fold
     shown = virt_idletime(host, "jobs", "copied", "--delay", "0.2")
     pair.await_ready()
     job = pair.await_attached("copy")
+    wait_until(lambda: 'idletime_job_bytes_total{device="vda",resource="slow",type="copy",vm="copied"}' in answer(host, "/metrics"),
+               "metrics show it")
     load.stop()
     load.result()
     log = pair.disk.read(mark)
