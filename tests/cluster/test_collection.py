@@ -91,6 +91,7 @@ SETTINGS = [
     {"interval": "auto", "budget_percent": 3, "shadow": True, "max_inflight": 2, "max_request": "64KiB", "max_hold": "5s"},
     {"interval": "5ms", "shadow": False, "uplink_rate": "950Mbit"},
     {"shadow": True, "control": "demote", "cpu": "idle", "memory_low": "256MiB", "memory_high": "512MiB", "weight": 50},
+    {"enforce": "suspend", "jobs": "background"},
 ]
 
 
@@ -121,6 +122,14 @@ def test_an_interface_is_named_by_its_address(tmp_path: Path) -> None:
     text = policy.policy_element(policy.tenant_policy(full))
     valid(text, tmp_path)
     assert '<idletime:interface target="52:54:00:00:00:01" class="guest" dscp="1,8"/>' in text
+
+
+def test_scratch_disks_are_one_element_each(tmp_path: Path) -> None:
+    """And none where there are none."""
+    full = {**policy.TENANT_DEFAULTS, **tenant(policy={"scratch_disks": ["vdb", "vdc"]})}
+    text = policy.policy_element(policy.tenant_policy(full))
+    valid(text, tmp_path)
+    assert '<idletime:space target="vdb" reclaim="yes"/>' in text and '<idletime:space target="vdc" reclaim="yes"/>' in text
 
 
 def test_resources_become_a_file_of_the_host() -> None:

@@ -12,6 +12,8 @@ from ansible_collections.idletime.kvm.plugins.module_utils.element import interv
 CLASSES = ("foreground", "background", "guest")
 CONTROLS = ("none", "demote")
 CPU_CLASSES = ("idle", "minimal")
+ENFORCEMENTS = ("interval", "suspend", "rate", "auto")
+JOB_CLASSES = ("foreground", "background")
 STATES = ("running", "stopped", "absent")
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}"
 MAC = r"[0-9a-f]{2}(:[0-9a-f]{2}){5}"
@@ -101,6 +103,8 @@ def _policy(where: str, policy: dict[str, Any]) -> Problems:
         + _choice(f"{where}.cpu", policy.get("cpu"), CPU_CLASSES)
         + _matching(f"{where}.memory_low", policy.get("memory_low"), SIZE, "a size with a unit, such as 512MiB")
         + _matching(f"{where}.memory_high", policy.get("memory_high"), SIZE, "a size with a unit, such as 512MiB")
+        + _choice(f"{where}.enforce", policy.get("enforce"), ENFORCEMENTS)
+        + _choice(f"{where}.jobs", policy.get("jobs"), JOB_CLASSES)
     )
 
 

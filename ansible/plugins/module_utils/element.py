@@ -60,6 +60,9 @@ def _children(policy):
     yield "guest", {"control": policy.get("control")}
     yield "cpu", {"class": policy.get("cpu")}
     yield "memory", {"low": policy.get("memory_low"), "high": policy.get("memory_high")}
+    yield "job", {"class": policy.get("jobs")}
+    for target in policy.get("scratch_disks") or []:
+        yield "space", {"target": target, "reclaim": True}
 
 
 def _attributes(values):
@@ -70,7 +73,8 @@ def _attributes(values):
 
 def policy_element(policy):
     """The element as text, one child a line."""
-    lines = ["<idletime:policy xmlns:idletime='%s'%s>" % (NAMESPACE, _attributes({"class": policy["class"]}))]
+    own = {"class": policy["class"], "enforce": policy.get("enforce")}
+    lines = ["<idletime:policy xmlns:idletime='%s'%s>" % (NAMESPACE, _attributes(own))]
     for name, values in _children(policy):
         attributes = _attributes(values)
         if attributes:

@@ -128,6 +128,23 @@ options:
   memory_high:
     description: Memory beyond which the host reclaims first, such as V(512MiB); needs O(memory_low).
     type: str
+  enforce:
+    description:
+      - How it is kept back where it is background. V(interval) request by request, V(suspend) as a whole virtual machine, V(rate) by
+        limits while the foreground is busy, V(auto) by what its devices allow.
+    type: str
+    choices: [interval, suspend, rate, auto]
+  jobs:
+    description: What block jobs of the domain are (copies, commits, backups), whatever its class.
+    type: str
+    choices: [foreground, background]
+  scratch_disks:
+    description:
+      - Targets of its scratch disks, such as V(vdb); qcow2 overlays on a local file system.
+      - Where that is short of space, they are trimmed, then the domain is stopped and B(all that they hold is dropped).
+    type: list
+    elements: str
+    default: []
   wait:
     description: Wait until C(idletimed) has carried the policy out in running domains, ten seconds at the most.
     type: bool
@@ -173,6 +190,12 @@ EXAMPLES = r"""
     budget_percent: 10
     weight: 50
     control: demote
+
+- name: Backups and copies of the databases wait for idle disks; the databases do not
+  idletime.kvm.policy:
+    name: db*
+    class: foreground
+    jobs: background
 
 - name: Stock again, at once
   idletime.kvm.policy:
@@ -233,7 +256,7 @@ OK = 0
 PENDING = 5  # written, but not all of it in force now
 
 POLICY_OPTIONS = ("class", "disks", "interfaces", "interval", "budget_percent", "shadow", "max_inflight", "max_request", "max_hold",
-                  "uplink_rate", "weight", "control", "cpu", "memory_low", "memory_high")
+                  "uplink_rate", "weight", "control", "cpu", "memory_low", "memory_high", "enforce", "jobs", "scratch_disks")
 
 CLASSES = ["foreground", "background", "guest"]
 
@@ -250,7 +273,10 @@ def arguments():
         interval=dict(type="str"), budget_percent=dict(type="int"), shadow=dict(type="bool"), max_inflight=dict(type="int"),
         max_request=dict(type="str"), max_hold=dict(type="str"), uplink_rate=dict(type="str"), weight=dict(type="int"),
         control=dict(type="str", choices=["none", "demote"]), cpu=dict(type="str", choices=["idle", "minimal"]),
-        memory_low=dict(type="str"), memory_high=dict(type="str"), wait=dict(type="bool", default=True), uri=dict(type="str"),
+        memory_low=dict(type="str"), memory_high=dict(type="str"),
+        enforce=dict(type="str", choices=["interval", "suspend", "rate", "auto"]),
+        jobs=dict(type="str", choices=["foreground", "background"]),
+        scratch_disks=dict(type="list", elements="str", default=[]), wait=dict(type="bool", default=True), uri=dict(type="str"),
     )
     spec["class"] = dict(type="str", choices=CLASSES)
     return spec

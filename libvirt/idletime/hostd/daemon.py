@@ -340,6 +340,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--release", action="store_true",
                         help="let VMs go on that an idletimed stopped which was killed, and end")
     parser.add_argument("--debug", action="store_true", help="say more")
+    parser.add_argument("--version", action="version", version=f"%(prog)s {VERSION}")
     return parser.parse_args(argv)
 
 
