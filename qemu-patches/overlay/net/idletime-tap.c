@@ -99,6 +99,7 @@ static int bytes_of(const IdletimeTap *tap)
 
 void idletime_tap_bind(IdletimeTap *tap, unsigned packets)
 {
+    assert(bql_locked());
     if (tap->fd >= 0) {
         tap->packets = packets;
         set_sndbuf(tap, bytes_of(tap));
@@ -107,6 +108,7 @@ void idletime_tap_bind(IdletimeTap *tap, unsigned packets)
 
 void idletime_tap_free(IdletimeTap *tap)
 {
+    assert(bql_locked());
     if (tap->fd >= 0) {
         tap->packets = 0;
         set_sndbuf(tap, tap->stock_sndbuf);
@@ -115,6 +117,7 @@ void idletime_tap_free(IdletimeTap *tap)
 
 void idletime_tap_forget(IdletimeTap *tap)
 {
+    assert(bql_locked());
     if (tap->fd >= 0) {
         tap->sndbuf = -1;
     }
@@ -122,6 +125,7 @@ void idletime_tap_forget(IdletimeTap *tap)
 
 void idletime_tap_stalled(IdletimeTap *tap)
 {
+    assert(bql_locked());
     if (tap->packets && bytes_of(tap) < LARGEST_TRY) {
         tap->raised++;
         set_sndbuf(tap, bytes_of(tap));

@@ -193,6 +193,7 @@ void idletime_net_unrealize(VirtIONet *n)
 {
     VirtIONetIdletime *it = n->idletime;
 
+    assert(bql_locked());
     if (!it) {
         return;
     }

@@ -143,6 +143,7 @@ void idletime_net_choose_path(VirtIONetIdletime *it)
     bool by_qemu = has_vhost(it->n) && has_own_path(it->n) &&
                    !idletime_net_is_released(it);
 
+    assert(bql_locked());
     if (by_qemu == it->by_qemu) {
         return;
     }

@@ -24,6 +24,7 @@
  *   another queue waits longer     that one, when it moves
  */
 #include "qemu/osdep.h"
+#include "qemu/main-loop.h"
 #include "virtio-net-idletime-impl.h"
 
 /* An event that does not matter in a state is 0 here: the state stays. */
@@ -116,6 +117,7 @@ void idletime_net_move(IdletimeNetQueue *nq, IdletimeNetEvent event)
     bool waited = idletime_net_waits(nq);
     uint8_t next = next_state[nq->state][event];
 
+    assert(bql_locked());
     if (next) {
         nq->state = next - 1;
         note_held(nq, before);

@@ -131,6 +131,7 @@ static void follow_peer(VirtIONetIdletime *it)
 
 void idletime_net_follow_status(VirtIONetIdletime *it, uint8_t status)
 {
+    assert(bql_locked());
     for (unsigned i = 0; i < it->dev.num_queues; i++) {
         queue_follow(&it->queue[i], state_of(it->n, status, i));
     }
@@ -151,6 +152,7 @@ void idletime_net_queue_reset(VirtIONet *n, unsigned index)
     /* Receive and transmit queues alternate. */
     IdletimeNetQueue *nq;
 
+    assert(bql_locked());
     if (n->idletime && index % 2) {
         nq = &n->idletime->queue[index / 2];
         if (idletime_net_in_ring(nq)) {

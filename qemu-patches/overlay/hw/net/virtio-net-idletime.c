@@ -338,6 +338,7 @@ bool idletime_net_in_ring(const IdletimeNetQueue *nq)
 
 bool idletime_net_left_slow(VirtIONetQueue *q)
 {
+    assert(bql_locked());
     idletime_net_note_released(q->n->idletime);
     return idletime_net_in_ring(idletime_net_queue(q));
 }

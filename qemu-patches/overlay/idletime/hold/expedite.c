@@ -30,15 +30,18 @@
  * next bottom half, so behind the request that is the reason: a commit block
  * would otherwise wait for all of it, and what is ordered before it is done.
  */
-void idletime_hold_expedite(IdletimeHolder *hold, IdletimePromotion cause)
+void idletime_hold_expedite(IdletimeHoldPart *part, IdletimePromotion cause)
 {
-    for (unsigned i = 0; i < hold->dev.num_gates; i++) {
-        IdletimeHoldPart *part = &hold->part[i];
+    IdletimeHolder *hold = part->owner;
 
-        if (qatomic_read(&part->gate->stats.held) ||
-            qatomic_read(&part->gate->stats.in_service)) {
-            qatomic_set(&part->expedite, cause + 1);
-            idletime_gate_kick(part->gate);
+    idletime_hold_assert_thread(part);
+    for (unsigned i = 0; i < hold->dev.num_gates; i++) {
+        IdletimeHoldPart *each = &hold->part[i];
+
+        if (qatomic_read(&each->gate->stats.held) ||
+            qatomic_read(&each->gate->stats.in_service)) {
+            qatomic_set(&each->expedite, cause + 1);
+            idletime_gate_kick(each->gate);
         }
     }
 }
@@ -47,6 +50,7 @@ void idletime_hold_take_orders(IdletimeHoldPart *part)
 {
     int expedite = qatomic_xchg(&part->expedite, 0);
 
+    idletime_hold_assert_thread(part);
     part->reclassified |= qatomic_xchg(&part->reclassify, false);
     if (expedite) {
         part->expedite_cause = expedite - 1;
@@ -107,8 +111,10 @@ IdletimeReq *idletime_hold_expedited(IdletimeHoldPart *part,
                                      IdletimePromotion *cause)
 {
     IdletimeReq *head = QTAILQ_FIRST(&part->held);
-    IdletimeReq *req = first_reclassified(part);
+    IdletimeReq *req;
 
+    idletime_hold_assert_thread(part);
+    req = first_reclassified(part);
     if (req) {
         *cause = IDLETIME_PROMOTION_CLASS_CHANGE;
         return req;
@@ -128,6 +134,7 @@ int64_t idletime_hold_due_since_ns(IdletimeHoldPart *part,
                                                 IDLETIME_MAX_HOLD_MS) *
                           SCALE_MS;
 
+    idletime_hold_assert_thread(part);
     if (part->head != req) {
         part->head = req;
         part->head_since_ns = idletime_now_ns();

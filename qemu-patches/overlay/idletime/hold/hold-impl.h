@@ -88,10 +88,10 @@ void idletime_hold_expel(IdletimeHoldPart *part, IdletimeReq *req,
 /* ---- expedite.c */
 
 /**
- * idletime_hold_expedite: all that the device holds now, for @cause.
- * Each part follows in its next bottom half.  Context: any of its threads.
+ * idletime_hold_expedite: all that the device of @part holds now, for @cause.
+ * Each of its parts follows in its next bottom half.
  */
-void idletime_hold_expedite(IdletimeHolder *hold, IdletimePromotion cause);
+void idletime_hold_expedite(IdletimeHoldPart *part, IdletimePromotion cause);
 /** idletime_hold_take_orders: those of other threads, and class changes. */
 void idletime_hold_take_orders(IdletimeHoldPart *part);
 /** idletime_hold_expedited: the first of these; NULL: none.  @cause: set */
@@ -132,7 +132,8 @@ typedef enum IdletimeAside {
 } IdletimeAside;
 
 /**
- * idletime_hold_set_aside: by ops->park(), if the device is parked.
+ * idletime_hold_set_aside: by ops->park(), if the device is parked; the queue
+ * of @req is set.
  * Decided under park_lock: what is aside, the restart will see.
  */
 IdletimeAside idletime_hold_set_aside(IdletimeHolder *hold, IdletimeReq *req);

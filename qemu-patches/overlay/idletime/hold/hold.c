@@ -18,7 +18,7 @@ bool idletime_hold_judge(IdletimeHolder *hold, unsigned queue,
         idletime_stat_add(&part->gate->stats.passed, 1);
     } else if (verdict == IDLETIME_HOLD_EXPEDITE &&
                !idletime_hold_blocked(hold)) {
-        idletime_hold_expedite(hold, cause);
+        idletime_hold_expedite(part, cause);
     }
     return verdict == IDLETIME_HOLD_HOLD;
 }
@@ -26,15 +26,16 @@ bool idletime_hold_judge(IdletimeHolder *hold, unsigned queue,
 bool idletime_hold_put(IdletimeHolder *hold, IdletimeReq *req, unsigned queue)
 {
     IdletimeHoldPart *part = idletime_hold_part(hold, queue);
-    IdletimeAside aside = idletime_hold_set_aside(hold, req);
     IdletimePromotion cause;
+    IdletimeAside aside;
     bool first;
 
     idletime_hold_assert_thread(part);
+    req->queue = queue;
+    aside = idletime_hold_set_aside(hold, req);
     if (aside != IDLETIME_ASIDE_NO) {
         return aside == IDLETIME_ASIDE_DONE;
     }
-    req->queue = queue;
     first = QTAILQ_EMPTY(&part->held);
     idletime_hold_list_append(part, req);
     if (first || idletime_hold_expedited(part, &cause)) {

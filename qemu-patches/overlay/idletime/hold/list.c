@@ -35,6 +35,7 @@ static void insert_by_number(IdletimeHoldPart *part, IdletimeReq *req)
 
 void idletime_hold_list_append(IdletimeHoldPart *part, IdletimeReq *req)
 {
+    idletime_hold_assert_thread(part);
     /* It goes on waiting where a stop interrupted it. */
     req->held_ns = idletime_now_ns() - req->waited_ns;
     req->state = IDLETIME_REQ_HELD;
@@ -49,6 +50,7 @@ void idletime_hold_list_append(IdletimeHoldPart *part, IdletimeReq *req)
 
 void idletime_hold_list_prepend(IdletimeHoldPart *part, IdletimeReq *req)
 {
+    idletime_hold_assert_thread(part);
     req->state = IDLETIME_REQ_HELD;
     QTAILQ_INSERT_HEAD(&part->held, req, next);
     count_held(part, req, 1);
@@ -56,6 +58,7 @@ void idletime_hold_list_prepend(IdletimeHoldPart *part, IdletimeReq *req)
 
 void idletime_hold_list_remove(IdletimeHoldPart *part, IdletimeReq *req)
 {
+    idletime_hold_assert_thread(part);
     QTAILQ_REMOVE(&part->held, req, next);
     req->state = IDLETIME_REQ_NONE;
     count_held(part, req, -1);
@@ -66,6 +69,7 @@ void idletime_hold_list_remove(IdletimeHoldPart *part, IdletimeReq *req)
 
 IdletimeAside idletime_hold_set_aside(IdletimeHolder *hold, IdletimeReq *req)
 {
+    idletime_hold_assert_thread(idletime_hold_part(hold, req->queue));
     QEMU_LOCK_GUARD(hold->park_lock);
     if (!hold->parked) {
         return IDLETIME_ASIDE_NO;

@@ -51,6 +51,7 @@ static void release(IdletimeHoldPart *part, IdletimeReq *req,
 void idletime_hold_expel(IdletimeHoldPart *part, IdletimeReq *req,
                          IdletimePromotion cause)
 {
+    idletime_hold_assert_thread(part);
     idletime_gate_note_promotion(part->gate, cause);
     release(part, req, IDLETIME_REQ_EXPEDITED);
 }
@@ -94,6 +95,7 @@ static bool is_idle(const IdletimeHoldPart *part)
 /* Nothing begins in a device that leaves: what is idle there stays so. */
 void idletime_hold_leave(IdletimeHoldPart *part)
 {
+    idletime_hold_assert_thread(part);
     if (unlikely(qatomic_load_acquire(&part->owner->leaving)) &&
         is_idle(part)) {
         qatomic_store_release(&part->left, true);
@@ -137,6 +139,7 @@ void idletime_hold_begin_expedited(IdletimeHolder *hold, IdletimeReq *req,
 {
     IdletimeHoldPart *part = idletime_hold_part(hold, req->queue);
 
+    idletime_hold_assert_thread(part);
     part->expedited++;
     if (part->gate->fg_ready) {
         idletime_gate_begin(part->gate, now_ns, bytes);
@@ -187,6 +190,9 @@ void idletime_hold_piece_done(IdletimeHolder *hold, IdletimeReq *req, int ret)
 void idletime_hold_split(IdletimeHolder *hold, IdletimeReq *req,
                          IdletimePieces *pieces)
 {
+    IdletimeHoldPart *part = idletime_hold_part(hold, req->queue);
+
+    idletime_hold_assert_thread(part);
     req->pieces = pieces;
-    issue_piece(idletime_hold_part(hold, req->queue), req);
+    issue_piece(part, req);
 }

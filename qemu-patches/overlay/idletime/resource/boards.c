@@ -22,6 +22,7 @@ IdletimeBoards *idletime_boards_new(const char *owner, const char *path,
     IdletimeBoards *boards = boards_of(owner);
     IdletimeError err;
 
+    GLOBAL_STATE_CODE();
     if (!idletime_arena_open(&boards->arena, path, &err)) {
         error_setg(errp, "idletime-resource '%s': %s", owner, err.text);
         idletime_boards_free(boards);
@@ -35,6 +36,7 @@ IdletimeBoards *idletime_boards_renew(const IdletimeBoards *lost)
     IdletimeBoards *boards = boards_of(lost->owner);
     IdletimeError err;
 
+    GLOBAL_STATE_CODE();
     if (!idletime_arena_reopen(&boards->arena, &lost->arena, &err)) {
         idletime_boards_free(boards);
         return NULL;
@@ -44,6 +46,7 @@ IdletimeBoards *idletime_boards_renew(const IdletimeBoards *lost)
 
 void idletime_boards_free(IdletimeBoards *boards)
 {
+    GLOBAL_STATE_CODE();
     if (boards) {
         idletime_board_close(&boards->fg_write);
         idletime_board_close(&boards->fg_read);

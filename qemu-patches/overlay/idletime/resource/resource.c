@@ -145,6 +145,7 @@ IdletimeResource *idletime_resource_find(const char *id, const char *property,
     Object *obj = object_resolve_path_component(object_get_objects_root(), id);
     Object *res = obj ? object_dynamic_cast(obj, TYPE_IDLETIME_RESOURCE) : NULL;
 
+    GLOBAL_STATE_CODE();
     if (!res) {
         error_setg(errp, "property '%s': no idletime-resource has the id '%s'; "
                    "add -object idletime-resource,id=%s,path=DIRECTORY",
@@ -159,6 +160,7 @@ void idletime_resource_foreach(void (*fn)(IdletimeResource *res, void *opaque),
 {
     IdletimeResource *res;
 
+    GLOBAL_STATE_CODE();
     QTAILQ_FOREACH(res, &resources, next) {
         fn(res, opaque);
     }

@@ -84,6 +84,7 @@ static bool is_here(const IdletimeWork *work)
 
 void idletime_work_rest(IdletimeWork *work)
 {
+    IO_CODE();
     set_held(work, 0);
     if (is_here(work)) {
         idletime_gate_rest(work->gate);
@@ -108,6 +109,7 @@ bool idletime_work_ask(IdletimeWork *work, uint64_t bytes,
     int64_t since_ns;
     IdletimeLease lease;
 
+    IO_CODE();
     *chunk = NULL;
     if (qatomic_load_acquire(&work->leaving)) {
         idletime_work_rest(work);
