@@ -54,6 +54,13 @@ def test_unsaid_is_not_declared():
     assert [(one.runs, one.declared) for said in ({}, {"sda": None}) for one in decide([BG], said)] == [(True, False)] * 2
 
 
+def test_the_idle_class():
+    """Of the disks of which it is said; an interface has no such class."""
+    found = decide([BG, nic("other")], {}, {"sda", "eth0"})
+    assert [(one.resource, one.idle_class) for one in found] == [("eth0", False), ("sda", True)]
+    assert [arguments(one, "/l")[-1] for one in found] == ["/l", "--idle-class-is-background"]
+
+
 @pytest.mark.parametrize("name", ["fg", "bg"])
 def test_who_cannot_be_told(name):
     """Nobody is observed who would hold up all background."""

@@ -8,8 +8,8 @@ the kernel, it would count as foreground and hold up all background: then there 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from ..facts import DISK
 from .watched import Part, Use
@@ -40,6 +40,8 @@ class Observer:
     hidden: tuple[str, ...] = ()
     problem: str = ""
     remedy: str = ""
+    idle_class: bool = False
+    """Whether requests of the I/O priority class idle are left out, too."""
 
     @property
     def runs(self) -> bool:
@@ -61,15 +63,16 @@ class _Users:
         return [(part, use) for part, use in self.uses if use.seen]
 
 
-def decide(parts: Sequence[Part], said: Mapping[str, bool | None]) -> tuple[Observer, ...]:
+def decide(parts: Sequence[Part], said: Mapping[str, bool | None], idle: Collection[str] = ()) -> tuple[Observer, ...]:
     """An entry for each resource on which somebody is background and that is not said to be left alone (observe = false).
-    said: what resources.d says of it."""
+    said: what resources.d says of it; idle: resources of which it says idle-class = "background"."""
     users: dict[str, _Users] = {}
     for part in parts:
         for use in part.uses:
             users.setdefault(use.resource, _Users()).uses.append((part, use))
-    return tuple(_one(name, users[name], parts, bool(said.get(name))) for name in sorted(users)
-                 if users[name].held and said.get(name) is not False)
+    found = (_one(name, users[name], parts, bool(said.get(name))) for name in sorted(users)
+             if users[name].held and said.get(name) is not False)
+    return tuple(replace(one, idle_class=one.kind == DISK and one.resource in idle) for one in found)
 
 
 def _one(name: str, users: _Users, parts: Sequence[Part], declared: bool) -> Observer:
@@ -121,4 +124,4 @@ def arguments(observer: Observer, list_: str) -> list[str]:
     """The options of idletime-observer. list_: the file of those whom it leaves out."""
     what = ["--disk", observer.device, "--background-cgroups", list_] if observer.kind == DISK else \
         ["--uplink", observer.device, "--background-interfaces", list_]
-    return ["--arena", observer.path, *what]
+    return ["--arena", observer.path, *what, *(["--idle-class-is-background"] if observer.idle_class else [])]
