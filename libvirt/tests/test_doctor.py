@@ -55,6 +55,8 @@ TWO = (vm(name="a"), vm(name="b", generations=(Generation("sda", 4, (3,)),)))
         ("observers", host(observers=(UNSEEN,)), "warning", "no right"),
         ("observers", host(observers=(replace(UNSEEN, declared=False),)), "note", "no right"),
         ("observers", host(observers=(replace(UNSEEN, alive=True, hidden=("web",)),)), "warning", "cannot tell it"),
+        ("observers", host(observers=(replace(UNSEEN, alive=True, hidden_disks=("web: disk target='sdb'",)),)), "warning",
+         "disk target='sdb' has no place on resource"),
         ("observers", host(vm(beyond=("disk target='vda': by librbd; remedy: run it",))), "note", "librbd"),
         ("idletimed", host(alive=False), "error", "idletimed does not run"),
         ("idletimed", HostFacts(run_mode=0o711), "warning", "idletimed does not run"),

@@ -28,7 +28,8 @@ class Observer:
     """One that should run, or that cannot (problem, remedy).
 
     device: /dev/sda or eth0. leave_out: cgroups or interfaces. declared: observe = true. hidden: VMs that it does not see,
-    since they are in a cgroup of one that is left out.
+    since they are in a cgroup of one that is left out. hidden_disks: the same of disks without a slot, of a VM
+    that is foreground and left out for another one.
     """
 
     resource: str
@@ -42,6 +43,7 @@ class Observer:
     remedy: str = ""
     idle_class: bool = False
     """Whether requests of the I/O priority class idle are left out, too."""
+    hidden_disks: tuple[str, ...] = ()
 
     @property
     def runs(self) -> bool:
@@ -85,7 +87,8 @@ def _one(name: str, users: _Users, parts: Sequence[Part], declared: bool) -> Obs
     if use.kind != DISK:
         return Observer(name, use.path, use.kind, devices[0], _taps(users), declared)
     groups = tuple(sorted({part.cgroup for part, _ in users.seen}))
-    return Observer(name, use.path, use.kind, devices[0], groups, declared, _hidden(groups, users, parts))
+    return Observer(name, use.path, use.kind, devices[0], groups, declared, _hidden(groups, users, parts),
+                    hidden_disks=_hidden_disks(devices[0], users))
 
 
 def _of_devices(devices: Sequence[str]) -> tuple[str, str]:
@@ -118,6 +121,13 @@ def _hidden(groups: Sequence[str], users: _Users, parts: Sequence[Part]) -> tupl
     there = {part.name for part, _ in users.seen}
     return tuple(sorted(part.name for part in parts if part.name not in there and any(
         f"{part.cgroup}/".startswith(f"{group}/") for group in groups)))
+
+
+def _hidden_disks(device: str, users: _Users) -> tuple[str, ...]:
+    """Of a VM that is background there is nothing to see there: what it does is no foreground."""
+    left_out = {part.name: part for part, use in users.seen if use.class_ != "background"}
+    return tuple(f"{name}: {other.label}" for name, part in sorted(left_out.items()) for other in part.others
+                 if device in other.host)
 
 
 def arguments(observer: Observer, list_: str) -> list[str]:
