@@ -177,7 +177,8 @@ def _confinement(facts: HostFacts) -> _Found:
                      "from a domain's next start", 10)
     if facts.selinux_on and names["selinux"] and facts.selinux_allows is False:
         yield _error("", f"SELinux confines {names['selinux']}, and {facts.run_dir} does not have the type idletime_arena_t",
-                     f"semodule -i idletime.pp (confinement/selinux), then restorecon -R {facts.run_dir}", 10)
+                     f"semodule -i idletime.pp (confinement/selinux), then restorecon -R {facts.run_dir} and restorecon "
+                     "of idletime-observer", 10)
 
 
 def _hook(facts: HostFacts) -> _Found:
