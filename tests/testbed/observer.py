@@ -157,16 +157,17 @@ def _threads_of_process_1() -> set[int]:
 
 
 class Device:
-    """A block device as what several machines share (tests.testbed.attach.Shared)."""
+    """A block device, or the file below it, as what several machines share (tests.testbed.attach.Shared)."""
 
     fds: Sequence[int] = ()
 
     def __init__(self, path: str) -> None:
         self.path = path
+        self.driver = "host_device" if Path(path).is_block_device() else "file"
 
     def options(self, node: str, client: str) -> list[str]:
         """Linux AIO: requests are submitted by QEMU's own threads, and so are of its cgroup."""
-        return ["-blockdev", f"driver=host_device,node-name={node},filename={self.path},cache.direct=on,aio=native,locking=off"]
+        return ["-blockdev", f"driver={self.driver},node-name={node},filename={self.path},cache.direct=on,aio=native,locking=off"]
 
 
 class Host:
@@ -179,9 +180,10 @@ class Host:
         self.loop = stack.enter_context(loop.LoopDisk(self.disk, "loop"))
         self._device = Device(self.loop.device)
 
-    def background(self, **resource: object) -> Machine:
-        """Patched; an interval of 20 ms unless another is said."""
-        return self._start("background", attach(self._device, "background", self.arena, "background", **{"interval_us": 20000, **resource}))
+    def background(self, device: Device | None = None, **resource: object) -> Machine:
+        """Patched; an interval of 20 ms unless another is said. Of the block device, or of another one that is said."""
+        resource = {"interval_us": 20000, **resource}
+        return self._start("background", attach(device or self._device, "background", self.arena, "background", **resource))
 
     def stock(self) -> Machine:
         """A foreground on a QEMU without our patches, in no cgroup of ours."""
@@ -192,9 +194,10 @@ class Host:
         """A foreground that has a slot, so the observer must leave it out."""
         return self._start("foreground", attach(self._device, "foreground", self.arena))
 
-    def observer(self) -> Observer:
-        """Of the block device. One at a time."""
-        return self._stack.enter_context(Observer(self.arena, "--disk", self.loop.device, "--background-cgroup", str(self.group)))
+    def observer(self, device: str = "") -> Observer:
+        """Of the block device, or of another one. One at a time."""
+        options = ("--disk", device or self.loop.device, "--background-cgroup", str(self.group))
+        return self._stack.enter_context(Observer(self.arena, *options))
 
     def _start(self, name: str, options: list[str]) -> Machine:
         machine = self._stack.enter_context(Machine(self._boot, name, options))
