@@ -94,11 +94,11 @@ def _guest_names(element: Element) -> dict[str, str]:
     """By which a guest may know the device."""
     address = element.find("address[@type='pci']")
     names = {"target": get(element, "target", "dev"), "serial": (element.findtext("serial") or "")[:20],
-             "mac": get(element, "mac", "address").lower(), "pci": "" if address is None else _pci(address)}
+             "mac": get(element, "mac", "address").lower(), "pci": "" if address is None else pci_address(address)}
     return {name: value for name, value in names.items() if value}
 
 
-def _pci(address: Element) -> str:
+def pci_address(address: Element) -> str:
     """As lspci in the guest prints it; on a machine without unusual bridges libvirt's bus is the guest's."""
     domain, bus, slot, function = (int(address.get(name, "0"), 0) for name in ("domain", "bus", "slot", "function"))
     return f"{domain:04x}:{bus:02x}:{slot:02x}.{function}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ NAME = "observers"
 @dataclass(frozen=True)
 class ObserverState:
     """device: /dev/sda or eth0, "" where there is none. alive: it observes. declared: observe = true. hidden: VMs that it does
-    not see. problem, remedy: why it does not run, or not any more."""
+    not see; hidden_disks: of other VMs, each "VM: disk". problem, remedy: why it does not run, or not any more."""
 
     resource: str
     kind: str
@@ -28,6 +28,18 @@ class ObserverState:
     hidden: tuple[str, ...] = ()
     problem: str = ""
     remedy: str = ""
+    hidden_disks: tuple[str, ...] = ()
+
+    def unseen(self) -> Iterator[tuple[str, str, str]]:
+        """VM, message and remedy of all that it does not see."""
+        for name in self.hidden:
+            yield (name, f"it is in a cgroup of a VM that has its place on resource '{self.resource}', so the kernel cannot "
+                   "tell it: background does not wait for it", "give each VM a cgroup of its own")
+        for name, _, disk in (one.rpartition(": ") for one in self.hidden_disks):
+            yield (name, f"{disk} has no place on resource '{self.resource}' and another disk of this VM has: the observer "
+                   "leaves out both, as the kernel cannot tell them apart, and background does not wait for this one",
+                   f"make it a disk that QEMU can hold (bus virtio, or scsi on virtio-scsi) on '{self.resource}' in the VM's "
+                   "policy, or put it on another disk of the host")
 
     def __str__(self) -> str:
         if self.alive:

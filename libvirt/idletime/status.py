@@ -138,11 +138,11 @@ def build(name: str, uuid: str, state: str, persistent: bool, facts: Told) -> Do
         return DomainStatus(name, uuid, state, persistent, problems=tuple(facts.problems))
     todo = steps(facts.plan, facts.query) if facts.query is not None else None
     resources = _resources(facts)
-    devices = _devices(facts)
+    devices = _devices(name, facts)
     if devices and all(one.seen_by == KERNEL for one in devices):
         facts.problems = [STOCK_SEEN if one == STOCK else one for one in facts.problems]
     problems = [*facts.problems, *map(str, todo.findings if todo else ()), *_generations(resources),
-                *_unobserved(resources, facts)]
+                *_unobserved(resources, facts), *_hidden(name, facts)]
     return DomainStatus(name, uuid, state, persistent, policy.class_.value, policy.control.value, by, why,
                         _in_force(facts, todo), devices, resources, tuple(dict.fromkeys(problems)),
                         facts.said.asked if facts.said else "", facts.said.looked if facts.said and facts.old else None,
@@ -157,14 +157,14 @@ def _in_force(facts: Told, todo: Steps | None) -> bool | None:
     return None if todo is None else todo.nothing and not facts.left_out
 
 
-def _devices(facts: Told) -> tuple[DeviceStatus, ...]:
+def _devices(name: str, facts: Told) -> tuple[DeviceStatus, ...]:
     now = {device["device"]: (resource["id"], device) for resource in facts.query or () for device in
            resource["devices"]}
     result = []
     for want in facts.plan.devices:
         resource, device = now.get(want.alias, (None, None))
         wanted = (want.kind, want.target, want.alias, want.resource, want.class_.value)
-        kernel = _by_kernel(facts, want)
+        kernel = _by_kernel(name, facts, want)
         if device is None:
             result.append(DeviceStatus(*wanted, seen=True if kernel else None, seen_by=KERNEL if kernel else None))
             continue
@@ -177,17 +177,24 @@ def _devices(facts: Told) -> tuple[DeviceStatus, ...]:
     return tuple(result)
 
 
-def _by_kernel(facts: Told, want: DevicePlan) -> bool:
+def _by_kernel(domain: str, facts: Told, want: DevicePlan) -> bool:
     """Whether an observer sees a device where QEMU does not."""
     name = next((one.name for one in facts.plan.resources if one.id == want.resource), "")
     one = facts.observers.get(name)
-    return one is not None and one.alive and want.class_ is Class.FOREGROUND
+    return one is not None and one.alive and want.class_ is Class.FOREGROUND and domain not in one.hidden and \
+        f"{domain}: {want.kind} target='{want.target}'" not in one.hidden_disks
 
 
 def _unobserved(resources: Sequence[ResourceStatus], facts: Told) -> list[str]:
     """observe = true, and nobody does."""
     return [str(one) for resource in resources if (one := facts.observers.get(resource.name)) and one.declared and
             not one.alive]
+
+
+def _hidden(domain: str, facts: Told) -> list[str]:
+    """What of this domain an observer does not see."""
+    return [f"{message}; remedy: {remedy}" for one in facts.observers.values() if one.alive
+            for name, message, remedy in one.unseen() if name == domain]
 
 
 def _resources(facts: Told) -> tuple[ResourceStatus, ...]:

@@ -40,8 +40,10 @@ def test_settings(etc: Path, tmp_path: Path) -> None:
 interval-us = 5000
 max-inflight = 4
 observe = true
+idle-class = "background"
 
 [group-sdb]
+idle-class = "foreground"
 auto = true
 budget = "5%"
 """)
@@ -56,7 +58,8 @@ budget = "5%"
         "quiet": {"auto": False},
     }
     assert [one.observe for one in found.all] == [True, None, None, None]
-    assert found.all[1].place == "/etc/idletime/resources.d/10-disks.toml line 7"
+    assert [one.idle_class for one in found.all] == [True, False, False, False]
+    assert found.all[1].place == "/etc/idletime/resources.d/10-disks.toml line 8"
 
 
 def test_no_folder(tmp_path: Path) -> None:
@@ -67,7 +70,7 @@ MISTAKES = {
     "no-toml": ("[sda]\ninterval-us = \n", "line 2: it is not TOML: Invalid value; remedy: correct the line"),
     "unknown-key": (
         "[sda]\n\nintervall-us = 3\n",
-        "line 3: 'intervall-us' is not known; remedy: use interval-us, auto, budget, max-inflight, rate, observe, match",
+        "line 3: 'intervall-us' is not known; remedy: use interval-us, auto, budget, max-inflight, rate, observe, idle-class, match",
     ),
     "negative": ("[sda]\ninterval-us = -1\n", "line 2: interval-us = -1 is not a whole number; remedy: write a whole number of "
                  "microseconds from 0 to 3600000000"),
@@ -84,7 +87,13 @@ MISTAKES = {
     "none": ("[none]\n", "line 1: 'none' cannot be the name of a resource; remedy: write a name of at most 63 letters, digits, "
              "'.', '_' and '-', the first one a letter or digit"),
     "no-table": ("sda = 5\n", "line 1: 'sda' is no table; remedy: write [RESOURCE] above it, with interval-us, auto, budget, "
-                 "max-inflight, rate, observe, match"),
+                 "max-inflight, rate, observe, idle-class, match"),
+    "idle-class": ('[sda]\nidle-class = "idle"\n', "line 2: idle-class = 'idle' is not known; remedy: write 'foreground' or "
+                   "'background'"),
+    "idle-class-switch": ("[sda]\nidle-class = true\n", "line 2: idle-class = true is not known; remedy: write 'foreground' or "
+                          "'background'"),
+    "idle-class-unseen": ('[sda]\nobserve = false\nidle-class = "background"\n', "line 3: idle-class = 'background' with observe "
+                          "= false; remedy: remove one of them: only an observer tells classes"),
     "match-no-table": ('[sda]\nmatch = "/dev/sda"\n', "line 2: match is no table; remedy: write such as match.path = ..., with "
                        "path, device, bridge, network, pool, host"),
     "match-key": ('[sda]\nmatch.paths = "/dev/sda"\n', "line 2: 'paths' is not known; remedy: use path, device, bridge, network, "

@@ -55,6 +55,8 @@ TWO = (vm(name="a"), vm(name="b", generations=(Generation("sda", 4, (3,)),)))
         ("observers", host(observers=(UNSEEN,)), "warning", "no right"),
         ("observers", host(observers=(replace(UNSEEN, declared=False),)), "note", "no right"),
         ("observers", host(observers=(replace(UNSEEN, alive=True, hidden=("web",)),)), "warning", "cannot tell it"),
+        ("observers", host(observers=(replace(UNSEEN, alive=True, hidden_disks=("web: disk target='sdb'",)),)), "warning",
+         "disk target='sdb' has no place on resource"),
         ("observers", host(vm(beyond=("disk target='vda': by librbd; remedy: run it",))), "note", "librbd"),
         ("idletimed", host(alive=False), "error", "idletimed does not run"),
         ("idletimed", HostFacts(run_mode=0o711), "warning", "idletimed does not run"),
@@ -272,6 +274,36 @@ def test_what_nobody_sees(source, way):
     (text,) = sources._beyond([one], (), Resolved())
     assert way in text and "nobody on this host sees them" in text
     assert list(sources._beyond([one], [{"devices": [{"device": "d0"}]}], Resolved())) == []
+
+
+HOSTDEV = """<domain><devices><hostdev mode='subsystem' type='{type}' managed='yes'><source>
+<address domain='0x0000' bus='{bus}' slot='0x00' function='0x1'/></source></hostdev></devices></domain>"""
+
+
+@pytest.mark.parametrize(
+    "class_, said",
+    [
+        ("0x010802", "hostdev pci 0000:3b:00.1 (storage): its requests go by VFIO"),
+        ("0x010700", "(storage)"),
+        ("0x020000", "(network): its packets go by VFIO"),
+        ("0x0c0400", "(Fibre Channel)"),
+        ("0x0c0330", ""),
+        ("0x030000", ""),
+        (None, ""),
+    ],
+)
+def test_what_is_passed_through(tmp_path, class_, said):
+    """NVMe, HBA and NIC; no USB controller, no graphics, and nothing of which the host does not tell what it is."""
+    if class_:
+        (tmp_path / "sys/bus/pci/devices/0000:3b:00.1").mkdir(parents=True)
+        (tmp_path / "sys/bus/pci/devices/0000:3b:00.1/class").write_text(f"{class_}\n")
+    found = list(sources._passed_through(read(HOSTDEV.format(type="pci", bus="0x3b")), Tree(str(tmp_path))))
+    assert len(found) == bool(said) and all(said in one and "; remedy: " in one for one in found)
+
+
+@pytest.mark.parametrize("type_, bus", [("usb", "0x3b"), ("pci", "x")])
+def test_what_is_no_pci_device(tmp_path, type_, bus):
+    assert list(sources._passed_through(read(HOSTDEV.format(type=type_, bus=bus)), Tree(str(tmp_path)))) == []
 
 
 def test_a_nic_that_an_observer_sees():

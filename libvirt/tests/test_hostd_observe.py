@@ -19,7 +19,7 @@ from idletime.hostd import observers, watched
 from idletime.hostd.observe import Observer, arguments, decide
 from idletime.hostd.observers import Observers, mark
 from idletime.hostd.settings import Settings
-from idletime.hostd.watched import Part, Use
+from idletime.hostd.watched import Other, Part, Use
 from idletime.observed import ObserverState
 from idletime.resolve.tree import Tree
 
@@ -54,6 +54,13 @@ def test_unsaid_is_not_declared():
     assert [(one.runs, one.declared) for said in ({}, {"sda": None}) for one in decide([BG], said)] == [(True, False)] * 2
 
 
+def test_the_idle_class():
+    """Of the disks of which it is said; an interface has no such class."""
+    found = decide([BG, nic("other")], {}, {"sda", "eth0"})
+    assert [(one.resource, one.idle_class) for one in found] == [("eth0", False), ("sda", True)]
+    assert [arguments(one, "/l")[-1] for one in found] == ["/l", "--idle-class-is-background"]
+
+
 @pytest.mark.parametrize("name", ["fg", "bg"])
 def test_who_cannot_be_told(name):
     """Nobody is observed who would hold up all background."""
@@ -72,6 +79,15 @@ def test_who_is_hidden():
     inside, below, beside = Part("in", "/machine/bg"), Part("below", "/machine/bg/x"), Part("beside", "/machine/bg2")
     (one,) = decide([BG, inside, below, beside], {})
     assert one.hidden == ("below", "in")
+
+
+def test_which_disks_are_hidden():
+    """Of a foreground that is left out, on that device. Of a background they are no foreground; a VM without a slot is seen."""
+    disks = (Other("disk target='sdb'", ("/dev/sda",)), Other("disk target='sdc'", ("/dev/sdx",)))
+    (one,) = decide([replace(BG, others=disks), replace(FG, others=disks), Part("stock", "/machine/stock", others=disks)], {})
+    assert one.hidden == () and one.hidden_disks == ("fg: disk target='sdb'",)
+    state = ObserverState("sda", "disk", hidden_disks=one.hidden_disks)
+    assert [name for name, _, _ in state.unseen()] == ["fg"]
 
 
 @pytest.mark.parametrize(
@@ -156,6 +172,11 @@ def test_part(tmp_path):
     (one,) = uses(net, Resolution("x", ("eth0",), ("network n", "br0", "default route", "eth0")))
     assert one.apart == "the host routes its packets"
     assert watched.part("vm", None, [disk], plan, None, FakeHost(tmp_path, None)).uses == ()
+
+    sata = replace(disk, target="sdb", names=frozenset({"sdb", "s0"}), alias="s0")
+    attached = [{"id": "idletime-x", "devices": [{"device": "d0", "class": "foreground"}]}]
+    for found, others in ((Resolution("x", ("sda",)), (Other("disk target='sdb'", ("/dev/sda",)),)), (Resolution(None), ())):
+        assert watched.part("vm", None, [disk, sata], plan, attached, FakeHost(tmp_path, found)).others == others
 
 
 @pytest.mark.parametrize(

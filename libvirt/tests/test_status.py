@@ -312,6 +312,18 @@ def test_an_observer_that_is_declared_and_missing(alive, declared, said):
     assert any("no right; remedy: get it" in problem for problem in found.problems) is said
 
 
+@pytest.mark.parametrize("alive, said", [(True, True), (False, False)])
+def test_a_disk_that_is_hidden(alive, said):
+    """Named in the VM's own status, and not said to be seen."""
+    facts = status.facts_of(XML.replace("background", "foreground"), Host(), stock())
+    (one,) = facts.plan.resources
+    facts.observers = {one.name: ObserverState(one.name, "disk", "/dev/sda", alive, hidden_disks=("vm: disk target='vda'",))}
+    found = status.build("vm", "0-0", "running", True, facts)
+    assert [device.seen_by for device in found.devices] == [None]
+    assert any(problem.startswith("disk target='vda' has no place on resource") for problem in found.problems) is said
+    assert not any("has no place" in problem for problem in status.build("other", "0-0", "running", True, facts).problems)
+
+
 def test_resources_observed(tmp_path, capsys):
     one = ObserverState("sda", "disk", "/dev/sda", False, True, (), "no right", "get it")
     said = Resources((Resource("sda", {}, {}, True, "a.toml line 1"),))

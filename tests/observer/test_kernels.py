@@ -5,6 +5,8 @@ What this machine's kernel lacks is tried there too: device-mapper, md, NVMe, an
 
 from __future__ import annotations
 
+import base64
+import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -130,6 +132,77 @@ def test_no_end_is_lost(host: Machine, options: str) -> None:
     """Flushes among requests on busy processors: each that began ended, and nothing was healed."""
     text = observed(host, f"--disk /dev/loop0 {options}", STRESS)
     assert "loop0 in_service 0 started 1600 bytes 6553600 unpaired 0 healed 0" in text
+
+
+APPARMOR = paths.ROOT / "libvirt" / "confinement" / "apparmor"
+CONFINED = """
+mkdir -p /run/idletime/.observers /run/idletime/disk && chmod 700 /run/idletime/.observers
+echo /none >/run/idletime/.observers/disk.list
+mount -t securityfs s /sys/kernel/security && base64 -d /a/profile.64 >/a/profile
+cat /a/profile >/sys/kernel/security/apparmor/.replace
+ip link add up9 type dummy; ip link set up9 up
+"""
+START = """
+(echo 'exec idletime-observer' >/proc/self/attr/exec && exec /host/bin/idletime-observer --arena /run/idletime/disk {options} \
+    >/run/idletime/.observers/disk.log 2>&1) & echo $! >/a/pid
+for i in $(seq 600); do grep -q ^ready /run/idletime/.observers/disk.log && break; kill -0 $(cat /a/pid) || break; sleep 0.2; done
+cat /run/idletime/.observers/disk.log /proc/$(cat /a/pid)/attr/current
+"""
+
+
+@pytest.fixture(scope="module")
+def apparmor(host: Machine, tmp_path_factory: pytest.TempPathFactory) -> Machine:
+    """The host with the observer's profile in force, which is told where the program lies in this guest."""
+    features = Path("/etc/apparmor.d/abi/3.0")
+    if not shutil.which("apparmor_parser") or not features.exists():
+        pytest.skip("apparmor is not installed")
+    local = tmp_path_factory.mktemp("apparmor") / "local"
+    local.mkdir()
+    (local / "idletime-observer").write_text("/host/bin/idletime-observer mr,\n")
+    argv = ["apparmor_parser", "--skip-kernel-load", "--skip-cache", "--stdout", "--features-file", str(features), "--Include",
+            str(local.parent), "--Include", str(APPARMOR), "--Include", "/etc/apparmor.d", str(APPARMOR / "profiles/idletime-observer")]
+    text = base64.encodebytes(subprocess.run(argv, check=True, capture_output=True).stdout).decode()
+    for at in range(0, len(text), 16000):
+        host.guest.run(f"cat >>/a/profile.64 <<'END'\n{text[at:at + 16000].rstrip()}\nEND", 60)
+    host.guest.run(CONFINED, 60)
+    return host
+
+
+@pytest.mark.parametrize(
+    ("options", "load", "counted"),
+    [
+        ("--disk /dev/loop0 --background-cgroups /run/idletime/.observers/disk.list", read("/dev/loop0"), "started 64 "),
+        ("--disk /dev/nvme1n1", read("/dev/nvme1n1"), "started 64 "),
+        ("--disk /dev/loop0 --old-kernel", read("/dev/loop0"), "started 64 "),
+        ("--uplink up9", "true", "up9 in_service 0 "),
+        ("--uplink up9 --old-kernel", "true", "up9 in_service 0 "),
+    ],
+    ids=["disk", "nvme", "raw", "uplink", "clsact"],
+)
+def test_apparmor_lets_it_work(apparmor: Machine, options: str, load: str, counted: str) -> None:
+    """Confined by the profile as it is installed it starts, counts, comes back after its arena has gone; nothing is denied."""
+    guest = apparmor.guest
+    guest.run("dmesg -c >/a/dmesg", 30)
+    text = guest.run(START.format(options=options), 300).text
+    try:
+        assert "ready" in text and "idletime-observer (enforce)" in text
+        guest.run(load, 300)
+        assert counted in guest.run("sleep 0.5; show /run/idletime/disk", 60).text
+        guest.run("mv /run/idletime/disk /run/idletime/old; mkdir /run/idletime/disk; sleep 1; rm -r /run/idletime/old", 60)
+        assert counted in guest.run("show /run/idletime/disk", 60).text
+    finally:
+        guest.run("kill $(cat /a/pid); sleep 0.5", 60)
+    assert "DENIED" not in guest.run("dmesg; true", 30).text
+    guest.run("test ! -e /run/idletime/disk/observer", 30)
+
+
+def test_apparmor_denies_the_rest(apparmor: Machine) -> None:
+    """A file elsewhere cannot be read, and that is in the kernel's log: so nothing denied above means nothing denied."""
+    guest = apparmor.guest
+    guest.run("dmesg -c >/a/dmesg; echo /none >/a/list", 30)
+    guest.run(START.format(options="--disk /dev/loop0 --background-cgroups /a/list") + "kill $(cat /a/pid)", 300, check=False)
+    said = guest.run("sleep 0.5; dmesg", 30).text
+    assert 'apparmor="DENIED" operation="open" profile="idletime-observer" name="/a/list"' in said
 
 
 @pytest.fixture(scope="module")

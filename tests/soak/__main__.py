@@ -39,6 +39,8 @@ E2E = {
     "test_neighbours.py": ["test_killed_foreground_holds_nobody", "test_stopped_foreground_leaves_promotions",
                            "test_lost_arena[delete]", "test_lost_arena[truncate]", "test_lost_arena[scribble]"],
     "test_random_neighbours.py": ["test_random_signals"],
+    "test_observer.py": ["test_killed_observer_lets_go", "test_deleted_arena", "test_removed_device",
+                         "test_declared_arena_without_observer_is_blind"],
 }
 OBSERVER = {
     "test_disk.py": ["test_in_service_is_zero_whenever_it_is_idle", "test_cgroups_come_and_go_while_it_runs",
@@ -91,6 +93,7 @@ def run(scenario: str, seed: int, number: int, folder: Path) -> bool:
     environment = os.environ | {
         "IDLETIME_SEED": str(seed), "IDLETIME_LEDGER": str(folder / LEDGER), "IDLETIME_RACE_SEED": str(seed),
         "IDLETIME_RACE_STEPS": str(RACE_STEPS), "IDLETIME_REPETITIONS": "5", "IDLETIME_ROUNDS": "20", "IDLETIME_POWER_STATES": "40",
+        "IDLETIME_KILLS": "10",
         "IDLETIME_LOGS": str(folder / "machine"),
     }
     begin = time.monotonic()

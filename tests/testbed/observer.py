@@ -158,16 +158,17 @@ def _threads_of_process_1() -> set[int]:
 
 
 class Device:
-    """A block device as what several machines share (tests.testbed.attach.Shared)."""
+    """A block device, or the file below it, as what several machines share (tests.testbed.attach.Shared)."""
 
     fds: Sequence[int] = ()
 
     def __init__(self, path: str) -> None:
         self.path = path
+        self.driver = "host_device" if Path(path).is_block_device() else "file"
 
     def options(self, node: str, client: str) -> list[str]:
         """Linux AIO: requests are submitted by QEMU's own threads, and so are of its cgroup."""
-        return ["-blockdev", f"driver=host_device,node-name={node},filename={self.path},cache.direct=on,aio=native,locking=off"]
+        return ["-blockdev", f"driver={self.driver},node-name={node},filename={self.path},cache.direct=on,aio=native,locking=off"]
 
 
 class Host:
@@ -207,9 +208,10 @@ class Host:
         """A foreground that has a slot, so the observer must leave it out."""
         return self._start("foreground", attach(self._device, "foreground", self.arena))
 
-    def observer(self) -> Observer:
-        """Of the block device. One at a time."""
-        return self._stack.enter_context(Observer(self.arena, "--disk", self.loop.device, "--background-cgroup", str(self.group)))
+    def observer(self, device: str = "") -> Observer:
+        """Of the block device, or of another one. One at a time."""
+        options = ("--disk", device or self.loop.device, "--background-cgroup", str(self.group))
+        return self._stack.enter_context(Observer(self.arena, *options))
 
     def _start(self, name: str, options: list[str]) -> Machine:
         machine = self._stack.enter_context(Machine(self._boot, name, options))

@@ -6,6 +6,7 @@
 
     [array1]                        # several LUNs of one array are one resource
     max-inflight = 8
+    idle-class = "background"       # for its observer: what has the I/O priority class idle is no foreground
     match.path = "/dev/disk/by-id/wwn-0x600a0980*"
 """
 
@@ -36,6 +37,8 @@ _SETTINGS = {
 }
 """Key -> property of idletime-resource, form."""
 
+_OBSERVER = {"observe": SWITCH, "idle-class": text_form(units.one_of("foreground", "background"))}
+
 _MATCH = dict.fromkeys(("path", "device", "bridge", "network", "pool", "host"), NAMES)
 
 
@@ -54,13 +57,15 @@ class Identity:
 @dataclass(frozen=True)
 class Resource:
     """What an operator said of one resource. settings by QEMU's names. observe: whether foreground that passes QEMU by is
-    to be looked for on it; None unsaid. place: file and line."""
+    to be looked for on it; None unsaid. idle_class: whether requests of the I/O priority class idle are background for an
+    observer. place: file and line."""
 
     name: str
     settings: Mapping[str, int | bool]
     match: Mapping[str, tuple[str, ...]]
     observe: bool | None
     place: str
+    idle_class: bool = False
 
     def is_(self, identity: Identity) -> bool:
         """Whether this is the resource of a source: one glob that fits is enough."""
@@ -105,16 +110,20 @@ class _Reader:
         if not isinstance(table, dict):
             return None
         forms = {key: form for key, (_, form) in _SETTINGS.items()}
-        values = file.values((name,), table, {**forms, "observe": SWITCH}, ["match"])
+        values = file.values((name,), table, {**forms, **_OBSERVER}, ["match"])
         if "budget" in values and not values.get("auto"):
             file.say((name, "budget"), f"budget = '{table['budget']}' without auto", "add auto = true, or remove budget")
         match = table.get("match", {})
         if not isinstance(match, dict):
             file.say((name, "match"), "match is no table", f"write such as match.path = ..., with {', '.join(_MATCH)}")
             match = {}
-        observe = values.pop("observe", None)
+        observe, idle = values.pop("observe", None), values.pop("idle-class", "foreground")
+        if observe is False and idle == "background":
+            file.say((name, "idle-class"), f"idle-class = '{idle}' with observe = false",
+                     "remove one of them: only an observer tells classes")
         return Resource(name, {_SETTINGS[key][0]: value for key, value in values.items()},
-                        file.values((name, "match"), match, _MATCH), observe, f"{file.name} line {file.line((name,))}")
+                        file.values((name, "match"), match, _MATCH), observe, f"{file.name} line {file.line((name,))}",
+                        idle == "background")
 
     def _check(self, file: File, name: str, table: Any) -> None:
         try:
@@ -125,7 +134,7 @@ class _Reader:
             file.say((name,), f"'{name}' {bad}", f"write {units.RESOURCE.expected}".replace("'auto', 'none', or ", ""))
         if not isinstance(table, dict):
             file.say((name,), f"'{name}' is no table",
-                     f"write [RESOURCE] above it, with {', '.join(_SETTINGS)}, observe, match")
+                     f"write [RESOURCE] above it, with {', '.join((*_SETTINGS, *_OBSERVER))}, match")
         if name in self.found:
             file.say((name,), f"resource '{name}' is said before, in {self.found[name].place}", "keep one of them")
 

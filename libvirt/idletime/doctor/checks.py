@@ -148,9 +148,7 @@ def _observers(facts: HostFacts) -> _Found:
         if not one.alive and (one.declared or one.device):
             say = _warning if one.declared else _note
             yield say(one.resource, f"foreground that passes QEMU by is not seen: {one.problem}", one.remedy, 10)
-        for name in one.hidden:
-            yield _warning(name, f"it is in a cgroup of a VM that has its place on resource '{one.resource}', so the kernel "
-                           "cannot tell it: background does not wait for it", "give each VM a cgroup of its own", 10)
+        yield from (_warning(*unseen, 10) for unseen in one.unseen())
     if any(one.class_ in HELD for one in facts.running):
         yield from (_note(one.name, *_parts(text)) for one in facts.running for text in one.beyond)
 
@@ -179,7 +177,8 @@ def _confinement(facts: HostFacts) -> _Found:
                      "from a domain's next start", 10)
     if facts.selinux_on and names["selinux"] and facts.selinux_allows is False:
         yield _error("", f"SELinux confines {names['selinux']}, and {facts.run_dir} does not have the type idletime_arena_t",
-                     f"semodule -i idletime.pp (confinement/selinux), then restorecon -R {facts.run_dir}", 10)
+                     f"semodule -i idletime.pp (confinement/selinux), then restorecon -R {facts.run_dir} and restorecon "
+                     "of idletime-observer", 10)
 
 
 def _hook(facts: HostFacts) -> _Found:

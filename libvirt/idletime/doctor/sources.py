@@ -13,6 +13,7 @@ from typing import Any
 
 from .. import domains, observed, sockets, state, verdict
 from ..conf import resources, rules
+from ..devices import pci_address
 from ..errors import IdletimeError, MonitorError, PolicyError, Severity
 from ..facts import DISK, DeviceFacts, DevicePlan
 from ..hostd import act
@@ -38,6 +39,9 @@ _QEMU = "{http://libvirt.org/schemas/domain/qemu/1.0}"
 _KERNEL = ("bridge", "network", "direct", "ethernet")  # interfaces for which libvirt uses vhost unless told otherwise
 _PAST = {"vhostuser": "vhost-user", "vdpa": "vhost-vdpa", "hostdev": "VFIO"}
 _DISKS_PAST = {"vhostuser": "vhost-user (SPDK)", "vhostvdpa": "vhost-vdpa", "nvme": "VFIO (a disk of its own)"}
+_PCI = {"01": ("storage", "requests", "disk"), "02": ("network", "packets", "interface"),
+        "0c04": ("Fibre Channel", "requests", "disk")}
+"""By the first digits of a PCI device's class: what it is, what goes through it, and what could be had of QEMU instead."""
 _UUID = re.compile(r"(?:^|\0)-uuid\0([0-9a-f-]{36})(?:\0|$)")
 
 
@@ -90,7 +94,8 @@ def _domain(domain: Any, look: _Look) -> DomainFacts | None:
         return DomainFacts(
             name, running, class_, emulator, nics, left_out, tuple(_generations(have)),
             _compiled(root) or _compiled(read(stored)), _confined(root), wrong, said.problems if said else (),
-            tuple(_beyond(devices, have, look.host)) if running else (), said is not None and said.suspends)
+            (*_beyond(devices, have, look.host), *_passed_through(root, look.tree)) if running else (),
+            said is not None and said.suspends)
     return None
 
 
@@ -109,6 +114,19 @@ def _beyond(devices: Iterable[DeviceFacts], query: Have, host: Host) -> Iterator
             remedy = "use a source that QEMU serves itself, on" if one.unserved else "run it on"
             yield (f"{one.label}: its requests go by {way}: nobody on this host sees them, so background does not wait; "
                    f"remedy: {remedy} Idletime's QEMU, as foreground")
+
+
+def _passed_through(root: Element, tree: Tree) -> Iterator[str]:
+    """PCI devices of the host that are given to the guest whole: of disks and networks, not of graphics and others."""
+    for address in root.iterfind("./devices/hostdev[@type='pci']/source/address"):
+        with contextlib.suppress(ValueError):  # numbers that are none
+            name = pci_address(address)
+            code = (tree.text(f"/sys/bus/pci/devices/{name}/class") or "").removeprefix("0x")
+            kind, what, instead = _PCI.get(code[:4]) or _PCI.get(code[:2]) or ("", "", "")
+            if kind:
+                yield (f"hostdev pci {name} ({kind}): its {what} go by VFIO: nobody on this host sees or holds them, so "
+                       "background does not wait; remedy: none is needed where nobody else uses what is behind it; else (a "
+                       f"virtual function, LUNs of a shared array) give the VM a virtio {instead}")
 
 
 def _way(device: DeviceFacts, host: Host) -> str:

@@ -139,7 +139,8 @@ class Daemon:
         if self.unseen is None or self.unseen or alone is None:
             return
         said = {one.name: one.observe for one in self.said_of.all}
-        self.observers.want(decide([*self.parts.values(), *alone], said) if self.settings.observer else ())
+        idle = {one.name for one in self.said_of.all if one.idle_class}
+        self.observers.want(decide([*self.parts.values(), *alone], said, idle) if self.settings.observer else ())
 
     def _places(self) -> Callable[[], tuple[Place, ...]]:
         """For the gauge: what is known now; its thread looks up the rest."""

@@ -122,6 +122,7 @@ def samples(facts: Facts, sums: Sums, tally: Tally) -> Iterator[Sample]:
         yield "idletime_observer_possible", of, bool(observer.device)
         yield "idletime_observer_declared", of, observer.declared
         yield "idletime_observer_hidden_vms", of, len(observer.hidden)
+        yield "idletime_observer_hidden_disks", of, len(observer.hidden_disks)
     if facts.gauge is not None:
         yield "idletime_spare_timestamp_seconds", (), facts.gauge.at
         for one in facts.gauge.resources:

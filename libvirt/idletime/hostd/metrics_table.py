@@ -134,6 +134,8 @@ METRICS = (
            "1: observe = true, so background goes by deadline only while its observer is down."),
     Metric("idletime_observer_hidden_vms", "gauge", RESOURCE,
            "VMs in a cgroup that is left out, which it does not see; give them one of their own."),
+    Metric("idletime_observer_hidden_disks", "gauge", RESOURCE,
+           "Disks without a place of VMs that are left out for another disk; virt-idletime doctor names them."),
     Metric("idletime_observer_awaited_views", "gauge", RESOURCE,
            "QEMUs that hold by deadline only as the declared observer is not there; start it."),
     Metric("idletime_observer_lost_total", "counter", RESOURCE,

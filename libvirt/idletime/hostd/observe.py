@@ -8,8 +8,8 @@ the kernel, it would count as foreground and hold up all background: then there 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from ..facts import DISK
 from .watched import Part, Use
@@ -28,7 +28,8 @@ class Observer:
     """One that should run, or that cannot (problem, remedy).
 
     device: /dev/sda or eth0. leave_out: cgroups or interfaces. declared: observe = true. hidden: VMs that it does not see,
-    since they are in a cgroup of one that is left out.
+    since they are in a cgroup of one that is left out. hidden_disks: the same of disks without a slot, of a VM
+    that is foreground and left out for another one.
     """
 
     resource: str
@@ -40,6 +41,9 @@ class Observer:
     hidden: tuple[str, ...] = ()
     problem: str = ""
     remedy: str = ""
+    idle_class: bool = False
+    """Whether requests of the I/O priority class idle are left out, too."""
+    hidden_disks: tuple[str, ...] = ()
 
     @property
     def runs(self) -> bool:
@@ -61,15 +65,16 @@ class _Users:
         return [(part, use) for part, use in self.uses if use.seen]
 
 
-def decide(parts: Sequence[Part], said: Mapping[str, bool | None]) -> tuple[Observer, ...]:
+def decide(parts: Sequence[Part], said: Mapping[str, bool | None], idle: Collection[str] = ()) -> tuple[Observer, ...]:
     """An entry for each resource on which somebody is background and that is not said to be left alone (observe = false).
-    said: what resources.d says of it."""
+    said: what resources.d says of it; idle: resources of which it says idle-class = "background"."""
     users: dict[str, _Users] = {}
     for part in parts:
         for use in part.uses:
             users.setdefault(use.resource, _Users()).uses.append((part, use))
-    return tuple(_one(name, users[name], parts, bool(said.get(name))) for name in sorted(users)
-                 if users[name].held and said.get(name) is not False)
+    found = (_one(name, users[name], parts, bool(said.get(name))) for name in sorted(users)
+             if users[name].held and said.get(name) is not False)
+    return tuple(replace(one, idle_class=one.kind == DISK and one.resource in idle) for one in found)
 
 
 def _one(name: str, users: _Users, parts: Sequence[Part], declared: bool) -> Observer:
@@ -82,7 +87,8 @@ def _one(name: str, users: _Users, parts: Sequence[Part], declared: bool) -> Obs
     if use.kind != DISK:
         return Observer(name, use.path, use.kind, devices[0], _taps(users), declared)
     groups = tuple(sorted({part.cgroup for part, _ in users.seen}))
-    return Observer(name, use.path, use.kind, devices[0], groups, declared, _hidden(groups, users, parts))
+    return Observer(name, use.path, use.kind, devices[0], groups, declared, _hidden(groups, users, parts),
+                    hidden_disks=_hidden_disks(devices[0], users))
 
 
 def _of_devices(devices: Sequence[str]) -> tuple[str, str]:
@@ -117,8 +123,15 @@ def _hidden(groups: Sequence[str], users: _Users, parts: Sequence[Part]) -> tupl
         f"{part.cgroup}/".startswith(f"{group}/") for group in groups)))
 
 
+def _hidden_disks(device: str, users: _Users) -> tuple[str, ...]:
+    """Of a VM that is background there is nothing to see there: what it does is no foreground."""
+    left_out = {part.name: part for part, use in users.seen if use.class_ != "background"}
+    return tuple(f"{name}: {other.label}" for name, part in sorted(left_out.items()) for other in part.others
+                 if device in other.host)
+
+
 def arguments(observer: Observer, list_: str) -> list[str]:
     """The options of idletime-observer. list_: the file of those whom it leaves out."""
     what = ["--disk", observer.device, "--background-cgroups", list_] if observer.kind == DISK else \
         ["--uplink", observer.device, "--background-interfaces", list_]
-    return ["--arena", observer.path, *what]
+    return ["--arena", observer.path, *what, *(["--idle-class-is-background"] if observer.idle_class else [])]

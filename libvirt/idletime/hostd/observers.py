@@ -133,7 +133,7 @@ class _Kept:
         if one.runs and not self.alive and not problem:
             problem = STARTS
         return ObserverState(self.name, one.kind, one.device, self.alive, one.declared, one.hidden,
-                             "" if self.alive else problem, "" if self.alive else remedy)
+                             "" if self.alive else problem, "" if self.alive else remedy, one.hidden_disks)
 
     # ---- its life
 

@@ -6,7 +6,7 @@ which cgroup and which taps the kernel can tell what is the VM's. Facts; reads /
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,13 +35,23 @@ class Use:
 
 
 @dataclass(frozen=True)
+class Other:
+    """A disk of a VM that has no slot. label: in words. host: the devices of this host behind it."""
+
+    label: str
+    host: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Part:
-    """A VM. cgroup: of its QEMU, as /proc has it; "" is not known. told: whether the kernel charges requests to that cgroup."""
+    """A VM. cgroup: of its QEMU, as /proc has it; "" is not known. told: whether the kernel charges requests to that cgroup.
+    others: its disks without a slot."""
 
     name: str
     cgroup: str = ""
     told: bool = True
     uses: tuple[Use, ...] = ()
+    others: tuple[Other, ...] = ()
 
 
 def part(name: str, pid: int | None, devices: Iterable[DeviceFacts], plan: Plan,
@@ -49,12 +59,23 @@ def part(name: str, pid: int | None, devices: Iterable[DeviceFacts], plan: Plan,
     """A VM as it is now. query: what query-idletime answered, None if it was not asked or does not know it."""
     tree = Tree(host.root)
     cgroup = cgroup_of(tree, pid) if pid is not None else ""
+    devices = tuple(devices)
     there = {device.alias: device for device in devices}
     paths = {resource.id: (resource.name, resource.path) for resource in plan.resources}
     uses = tuple(_use(tree, there[one["device"]], one, *paths[resource["id"]], host)
                  for resource in query or () for one in resource["devices"]
                  if resource["id"] in paths and one["device"] in there)
-    return Part(name, cgroup, bool(cgroup) and is_told(tree, cgroup), uses)
+    seen = {one["device"] for resource in query or () for one in resource["devices"] if one.get("seen", True)}
+    rest = [one for one in devices if one.kind == DISK and one.alias not in seen] if uses else []
+    return Part(name, cgroup, bool(cgroup) and is_told(tree, cgroup), uses, tuple(_others(tree, rest, host)))
+
+
+def _others(tree: Tree, disks_: Iterable[DeviceFacts], host: Host) -> Iterator[Other]:
+    for one in disks_:
+        found = host.resolve(one.source)
+        behind = disks(tree, found.name or "", one.source.name, found)
+        if behind:
+            yield Other(one.label, behind)
 
 
 def _use(tree: Tree, device: DeviceFacts, now: Mapping[str, Any], resource: str, path: str, host: Host) -> Use:
