@@ -62,6 +62,15 @@ def test_who_cannot_be_told(name):
     assert not one.runs and f"the QEMU of '{name}' is in cgroup '/'" in one.problem and "cgroup_controllers" in one.remedy
 
 
+@pytest.mark.parametrize("class_, runs", [("background", False), ("guest", False), ("foreground", True)])
+def test_dm_crypt_on_the_way(class_, runs):
+    """What the kernel writes for a background VM would hold up that VM; a foreground holds up background anyway."""
+    part = Part("vm", "/machine/vm", True, (replace(SDA, class_=class_, apart="dm-crypt"),))
+    (one,) = decide([BG, part], {"sda": True})
+    assert one.runs == runs
+    assert runs or ("the writes of 'vm' from the host's: dm-crypt" in one.problem and "luks" in one.remedy)
+
+
 def test_a_stock_vm_in_the_root_cgroup_hinders_nobody():
     (one,) = decide([BG, Part("stock", "/", False)], {})
     assert one.runs and one.hidden == ()
@@ -124,6 +133,24 @@ def test_is_told(tmp_path):
     tree = Tree(str(tmp_path))
     assert [watched.is_told(tree, name) for name in ("/a", "/b", "/c", "/", "", "/none")] == [
         True, False, True, False, False, False]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "trail, words",
+    [
+        (("/dev/mapper/a", "vg-a (dm-2)", "luks-b (dm-1)", "sda2", "sda"), "'luks-b (dm-1)'"),
+        (("/a.qcow2", "ext4 on /", "dm-1", "sda"), "'dm-1'"),
+        (("/dev/mapper/a", "vg-a (dm-2)", "sda"), ""),
+        (("/tmp/b (dm-1) c", "sda"), ""),
+    ],
+)
+def test_encrypted(tmp_path, trail, words):
+    """Any layer of dm-crypt below a disk, by the uuid that cryptsetup gives it."""
+    for name, uuid in (("dm-1", "CRYPT-LUKS2-0123-luks-b"), ("dm-2", "LVM-CRYPT")):
+        (tmp_path / f"sys/class/block/{name}/dm").mkdir(parents=True)
+        (tmp_path / f"sys/class/block/{name}/dm/uuid").write_text(f"{uuid}\n")
+    said = watched.encrypted(Tree(str(tmp_path)), Resolution("sda", ("sda",), trail))
+    assert words in said and bool(said) == bool(words)
 
 
 class FakeHost:

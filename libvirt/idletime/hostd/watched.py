@@ -17,12 +17,15 @@ from ..resolve.tree import Tree
 _OF_LIBVIRT = re.compile(r"(/libvirt)?/(emulator|vcpu\d+|iothread\d+)$|/libvirt$")
 """Below the cgroup of a domain libvirt makes some for its threads."""
 
+_DEVICE_MAPPER = re.compile(r"(?:^|\()(dm-\d+)\)?$")
+"""In a trail, as "luks-a (dm-3)"."""
+
 
 @dataclass(frozen=True)
 class Use:
     """A device that takes part in a resource, by QEMU's own word. resource, path: name and arena. seen: it has a slot on a
     board of the arena. host: the devices of this host behind it. tap: by which its packets come to the host; "" if none
-    is known. apart: why its packets cannot be told from the host's own, "" if they can."""
+    is known. apart: why its packets, or requests, cannot be told from the host's own, "" if they can."""
 
     resource: str
     path: str
@@ -61,7 +64,7 @@ def _use(tree: Tree, device: DeviceFacts, now: Mapping[str, Any], resource: str,
     found = host.resolve(device.source)
     use = (resource, path, device.kind, str(now["class"]), bool(now.get("seen", True)))
     if device.kind == DISK:
-        return Use(*use, disks(tree, resource, device.source.name, found))
+        return Use(*use, disks(tree, resource, device.source.name, found), apart=encrypted(tree, found))
     return Use(*use, uplinks(tree, resource, found), tap(tree, device), _apart(device, found))
 
 
@@ -72,6 +75,16 @@ def disks(tree: Tree, resource: str, source: str, found: Resolution) -> tuple[st
         return (f"/dev/{resource}",)
     disks = tuple(f"/dev/{name}" for name in found.devices if tree.exists(f"{block.CLASS}/{name}"))
     return disks or ((tree.real(source),) if source.startswith("/") and tree.device_number(source) else ())
+
+
+def encrypted(tree: Tree, found: Resolution) -> str:
+    """The dm-crypt device on the way to a disk, for people. It makes its writes in threads of the kernel, in the root cgroup;
+    its option no_write_workqueue, with which it does not, is nowhere in /sys."""
+    for label in found.trail:
+        match = _DEVICE_MAPPER.search(label)
+        if match and (tree.text(f"{block.CLASS}/{match.group(1)}/dm/uuid") or "").startswith("CRYPT-"):
+            return f"dm-crypt ('{label}') writes in the kernel's name"
+    return ""
 
 
 def uplinks(tree: Tree, resource: str, found: Resolution) -> tuple[str, ...]:
