@@ -20,9 +20,10 @@
  *
  * so what exceeds the least of the one class is the other's.  For example 3
  * lost beside at least 2 of the background: 1 at least is the foreground's.
- * What may be either's is left until one of the two is idle at a look: until
- * then the foreground is in service anyway, or counted as such, and the
- * background waits, which soon makes it idle.
+ * What may be either's is the foreground's if it had no event for some ticks:
+ * what is in service for so long is more likely lost.  Else it is left until
+ * one of the two is idle at a look: until then the foreground is in service
+ * anyway.
  */
 #include "observer.h"
 
@@ -41,6 +42,7 @@ typedef struct Excess {
     uint32_t all;               /* more than the kernel has */
     uint32_t foreground;        /* all that is in service, of each class */
     uint32_t background;
+    int64_t last_ns;            /* of the foreground's events, at first */
 } Excess;
 
 static struct {
@@ -134,8 +136,8 @@ static Excess counted(const IdletimeObserved *page)
                                     __ATOMIC_SEQ_CST);
     uint32_t all = both >> 32, foreground = both;
 
-    return (Excess) { positive(all), positive(foreground),
-                      positive(all - foreground) };
+    return (Excess) { .all = positive(all), .foreground = positive(foreground),
+                      .background = positive(all - foreground) };
 }
 
 static uint64_t begun(const IdletimeObserved *page, const uint64_t *background)
@@ -157,11 +159,9 @@ static uint32_t above(uint32_t one, uint32_t other)
 
 static void keep_least(Excess *least, Excess one)
 {
-    *least = (Excess) {
-        lesser(least->all, one.all),
-        lesser(least->foreground, one.foreground),
-        lesser(least->background, one.background),
-    };
+    least->all = lesser(least->all, one.all);
+    least->foreground = lesser(least->foreground, one.foreground);
+    least->background = lesser(least->background, one.background);
 }
 
 /* Without effect where something began meanwhile. */
@@ -184,12 +184,13 @@ static bool look(const IdletimeObserved *page, const uint64_t *background,
     return true;
 }
 
-/* What is surely lost: see above. */
-static Excess lost_of(Excess least)
+/* What each class lost: see above.  @still: no event of the foreground. */
+static Excess lost_of(Excess least, bool still)
 {
+    uint32_t foreground = still ? least.all :
+                                  above(least.all, least.background);
     Excess lost = {
-        .foreground = lesser(above(least.all, least.background),
-                             least.foreground),
+        .foreground = lesser(foreground, least.foreground),
         .background = lesser(above(least.all, least.foreground),
                              least.background),
     };
@@ -212,6 +213,7 @@ static void take_from_ticks(Excess lost)
 static struct correction lost_in_ticks(Excess least)
 {
     Excess lost;
+    bool still;
 
     memmove(heal.least + 1, heal.least,
             sizeof(heal.least) - sizeof(*heal.least));
@@ -222,7 +224,8 @@ static struct correction lost_in_ticks(Excess least)
     for (unsigned i = 1; i < TICKS; i++) {
         keep_least(&least, heal.least[i]);
     }
-    lost = lost_of(least);
+    still = heal.least[TICKS - 1].last_ns == least.last_ns;
+    lost = lost_of(least, still);
     take_from_ticks(lost);
     return (struct correction) {
         .lost = lost.all, .lost_foreground = lost.foreground,
@@ -233,7 +236,10 @@ bool heal_look(const IdletimeObserved *page, const uint64_t *background,
                struct correction *correction)
 {
     struct timespec pause = { .tv_nsec = LOOK_NS };
-    Excess least = { UINT32_MAX, UINT32_MAX, UINT32_MAX };
+    Excess least = {
+        UINT32_MAX, UINT32_MAX, UINT32_MAX,
+        __atomic_load_n(&page->last_ns, __ATOMIC_SEQ_CST),
+    };
     unsigned told = 0;
 
     *correction = (struct correction) { 0 };

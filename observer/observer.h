@@ -125,7 +125,7 @@ bool page_open(Source *source, int map_fd, IdletimeObservedKind kind,
 
 struct correction;              /* share.h */
 
-/** heal_open: @leaf: by the kernel's name, in sysfs or what OBSERVER_SYS names. */
+/** heal_open: @leaf: by the kernel's name; sysfs as for leaf_of. */
 bool heal_open(const char *leaf);
 /** heal_is_counted: does the kernel count requests (queue/iostats)? */
 bool heal_is_counted(void);
