@@ -62,10 +62,10 @@ static bool become(const char *directory, Leaf *leaf)
 static int add(const char *directory, int found, const Leaf *one, Leaf *leaf)
 {
     if (found && strcmp(leaf->name, one->name)) {
-        fail("%s stands on several disks, %s and %s among them, and an observer "
-             "sees one: keep what is background on devices of one disk each, "
-             "or give up the observer", strrchr(directory, '/') + 1,
-             leaf->name, one->name);
+        fail("%s stands on several disks, %s and %s among them, and an "
+             "observer sees one: keep what is background on devices of one "
+             "disk each, or give up the observer",
+             strrchr(directory, '/') + 1, leaf->name, one->name);
         return -1;
     }
     *leaf = *one;
