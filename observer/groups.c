@@ -10,6 +10,7 @@
 
 #include <mntent.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 /* After this no request that was made before a change is in service. */
 #define FORGET_NS   120000000000ULL
@@ -67,8 +68,10 @@ bool cgroup_check(const char *path)
     if (!directory_of(path, directory, &st)) {
         return true;
     }
+    /* It is there with version 2 only, and empty where there is none. */
     snprintf(file, sizeof(file), "%s/cgroup.controllers", directory);
-    if (read_line(file, line, sizeof(line)) && !strstr(line, "io")) {
+    if (access(file, F_OK) == 0 &&
+        (!read_line(file, line, sizeof(line)) || !strstr(line, "io"))) {
         return fail("%s has no io controller, so the kernel does not tell its "
                     "requests from others: enable it (echo +io into the "
                     "cgroup.subtree_control of each cgroup above, or "

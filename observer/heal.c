@@ -13,8 +13,17 @@
  *                  before as inflight.  Those of the partitions may or may not
  *                  be in the disk's: they are added, so it is never too low.
  *
- * What was lost stays lost: it is the least excess of all looks of some ticks,
- * and what the foreground has lost of it is no more than its own least.
+ * What was lost stays lost, so it is the least excess of all looks of some
+ * ticks.  Whose it was is known from what else was least:
+ *
+ *   lost of a class  <=  least that was counted in service of that class
+ *
+ * so what exceeds the least of the one class is the other's.  For example 3
+ * lost beside at least 2 of the background: 1 at least is the foreground's.
+ * What may be either's is the foreground's if it had no event for some ticks:
+ * what is in service for so long is more likely lost.  Else it is left until
+ * one of the two is idle at a look: until then the foreground is in service
+ * anyway.
  */
 #include "observer.h"
 
@@ -31,41 +40,46 @@
 
 typedef struct Excess {
     uint32_t all;               /* more than the kernel has */
-    uint32_t foreground;        /* all that is in service */
+    uint32_t foreground;        /* all that is in service, of each class */
+    uint32_t background;
+    int64_t last_ns;            /* of the foreground's events, at first */
 } Excess;
 
 static struct {
-    char directory[64];         /* of the device, in sysfs */
+    char directory[PATH_MAX];   /* of the device, in sysfs */
     Excess least[TICKS];
     unsigned ticks;             /* that are in it */
 } heal;
 
-static bool is_off(const char *directory, char path[128])
+static void in_directory(char path[PATH_MAX + 32], const char *name)
 {
-    char line[8];
-
-    snprintf(path, 128, "%s/queue/iostats", directory);
-    return read_line(path, line, sizeof(line)) && line[0] == '0';
+    snprintf(path, PATH_MAX + 32, "%s/%s", heal.directory, name);
 }
 
 bool heal_is_counted(void)
 {
-    char path[128];
+    char path[PATH_MAX + 32], line[8];
 
-    return !is_off(heal.directory, path);
+    in_directory(path, "queue/iostats");
+    return !read_line(path, line, sizeof(line)) || line[0] != '0';
 }
 
 bool heal_open(const char *leaf)
 {
-    char path[128];
+    const char *sys = getenv("OBSERVER_SYS") ?: "/sys";
+    size_t before = strlen(sys) + strlen("/block/");
 
-    snprintf(heal.directory, sizeof(heal.directory), "/sys/block/%s", leaf);
-    for (char *c = heal.directory + strlen("/sys/block/"); *c; c++) {
-        *c = *c == '/' ? '!' : *c;  /* sysfs cannot have a / in a name */
+    heal_forget();
+    snprintf(heal.directory, sizeof(heal.directory), "%s/block/%s", sys, leaf);
+    for (size_t i = before; heal.directory[i]; i++) {
+        if (heal.directory[i] == '/') {
+            heal.directory[i] = '!';    /* sysfs cannot have a / in a name */
+        }
     }
-    return !is_off(heal.directory, path) ||
-           fail("%s is 0: requests do not know when they were made, and the "
-                "kernel counts none: write 1 into it", path);
+    return heal_is_counted() ||
+           fail("%s/queue/iostats is 0: requests do not know when they were "
+                "made, and the kernel counts none: write 1 into it",
+                heal.directory);
 }
 
 void heal_forget(void)
@@ -88,17 +102,17 @@ static unsigned in_stat(const char *path)
 static bool count_kernel(uint32_t *count)
 {
     unsigned reads, writes, sum;
-    char path[128], line[64];
+    char path[PATH_MAX + 32], line[64];
     glob_t parts;
 
-    snprintf(path, sizeof(path), "%s/inflight", heal.directory);
+    in_directory(path, "inflight");
     if (!read_line(path, line, sizeof(line)) ||
         sscanf(line, "%u %u", &reads, &writes) != 2) {
         return false;
     }
-    snprintf(path, sizeof(path), "%s/stat", heal.directory);
+    in_directory(path, "stat");
     sum = in_stat(path);
-    snprintf(path, sizeof(path), "%s/*/stat", heal.directory);
+    in_directory(path, "*/stat");
     if (glob(path, GLOB_NOSORT, NULL, &parts) == 0) {
         for (size_t i = 0; i < parts.gl_pathc; i++) {
             sum += in_stat(parts.gl_pathv[i]);
@@ -110,11 +124,20 @@ static bool count_kernel(uint32_t *count)
 }
 
 /* Too many ends show as a negative number for a moment. */
-static uint32_t positive(const uint32_t *count)
+static uint32_t positive(uint32_t value)
 {
-    uint32_t value = __atomic_load_n(count, __ATOMIC_SEQ_CST);
-
     return value <= INT32_MAX ? value : 0;
+}
+
+/* What is counted in service: both numbers at one moment. */
+static Excess counted(const IdletimeObserved *page)
+{
+    uint64_t both = __atomic_load_n((const uint64_t *)&page->in_service,
+                                    __ATOMIC_SEQ_CST);
+    uint32_t all = both >> 32, foreground = both;
+
+    return (Excess) { .all = positive(all), .foreground = positive(foreground),
+                      .background = positive(all - foreground) };
 }
 
 static uint64_t begun(const IdletimeObserved *page, const uint64_t *background)
@@ -123,11 +146,22 @@ static uint64_t begun(const IdletimeObserved *page, const uint64_t *background)
            __atomic_load_n(background, __ATOMIC_SEQ_CST);
 }
 
-static void keep_least(Excess *least, uint32_t all, uint32_t foreground)
+static uint32_t lesser(uint32_t one, uint32_t other)
 {
-    least->all = all < least->all ? all : least->all;
-    least->foreground = foreground < least->foreground ? foreground :
-                                                         least->foreground;
+    return one < other ? one : other;
+}
+
+/* 0 where there is less. */
+static uint32_t above(uint32_t one, uint32_t other)
+{
+    return one > other ? one - other : 0;
+}
+
+static void keep_least(Excess *least, Excess one)
+{
+    least->all = lesser(least->all, one.all);
+    least->foreground = lesser(least->foreground, one.foreground);
+    least->background = lesser(least->background, one.background);
 }
 
 /* Without effect where something began meanwhile. */
@@ -135,23 +169,52 @@ static bool look(const IdletimeObserved *page, const uint64_t *background,
                  Excess *least, unsigned *told)
 {
     uint64_t before = begun(page, background);
-    uint32_t kernel, all, foreground;
+    uint32_t kernel;
+    Excess now;
 
     if (!count_kernel(&kernel)) {
         return access(heal.directory, F_OK) == 0;   /* no descriptor left? */
     }
-    all = positive(&page->all_in_service);
-    foreground = positive(&page->in_service);
+    now = counted(page);
     if (begun(page, background) == before) {
-        keep_least(least, all > kernel ? all - kernel : 0, foreground);
+        now.all = above(now.all, kernel);
+        keep_least(least, now);
         (*told)++;
     }
     return true;
 }
 
-/* The least of the last ticks; what is found begins the search anew. */
-static struct correction least_of_ticks(Excess least)
+/* What each class lost: see above.  @still: no event of the foreground. */
+static Excess lost_of(Excess least, bool still)
 {
+    uint32_t foreground = still ? least.all :
+                                  above(least.all, least.background);
+    Excess lost = {
+        .foreground = lesser(foreground, least.foreground),
+        .background = lesser(above(least.all, least.foreground),
+                             least.background),
+    };
+
+    lost.all = lost.foreground + lost.background;
+    return lost;
+}
+
+/* As if it had never been counted, so that the ticks that were seen stay. */
+static void take_from_ticks(Excess lost)
+{
+    for (unsigned i = 0; i < TICKS; i++) {
+        heal.least[i].all -= lost.all;
+        heal.least[i].foreground -= lost.foreground;
+        heal.least[i].background -= lost.background;
+    }
+}
+
+/* Of the last ticks. */
+static struct correction lost_in_ticks(Excess least)
+{
+    Excess lost;
+    bool still;
+
     memmove(heal.least + 1, heal.least,
             sizeof(heal.least) - sizeof(*heal.least));
     heal.least[0] = least;
@@ -159,15 +222,13 @@ static struct correction least_of_ticks(Excess least)
         return (struct correction) { 0 };
     }
     for (unsigned i = 1; i < TICKS; i++) {
-        keep_least(&least, heal.least[i].all, heal.least[i].foreground);
+        keep_least(&least, heal.least[i]);
     }
-    if (least.all) {
-        heal_forget();
-    }
+    still = heal.least[TICKS - 1].last_ns == least.last_ns;
+    lost = lost_of(least, still);
+    take_from_ticks(lost);
     return (struct correction) {
-        .lost = least.all,
-        .lost_foreground = least.all < least.foreground ? least.all :
-                                                          least.foreground,
+        .lost = lost.all, .lost_foreground = lost.foreground,
     };
 }
 
@@ -175,7 +236,10 @@ bool heal_look(const IdletimeObserved *page, const uint64_t *background,
                struct correction *correction)
 {
     struct timespec pause = { .tv_nsec = LOOK_NS };
-    Excess least = { UINT32_MAX, UINT32_MAX };
+    Excess least = {
+        UINT32_MAX, UINT32_MAX, UINT32_MAX,
+        __atomic_load_n(&page->last_ns, __ATOMIC_SEQ_CST),
+    };
     unsigned told = 0;
 
     *correction = (struct correction) { 0 };
@@ -188,7 +252,7 @@ bool heal_look(const IdletimeObserved *page, const uint64_t *background,
         }
     }
     if (told) {
-        *correction = least_of_ticks(least);
+        *correction = lost_in_ticks(least);
     }
     return true;
 }

@@ -5,8 +5,9 @@
  *
  * A partition's requests are in the queue of its whole disk, those of a
  * device-mapper or md device in the queues of what it stands on, those of an
- * NVMe disk with multipath in the queue of a hidden disk.  A loop device has
- * a queue of its own, and is a leaf: below it there may be no device at all.
+ * NVMe disk with multipath in the queue of a hidden disk.  What has a queue of
+ * its own is the leaf, whatever is below: a loop device, and dm-multipath,
+ * whose paths all lead to one disk.
  */
 #include "observer.h"
 
@@ -61,10 +62,10 @@ static bool become(const char *directory, Leaf *leaf)
 static int add(const char *directory, int found, const Leaf *one, Leaf *leaf)
 {
     if (found && strcmp(leaf->name, one->name)) {
-        fail("%s stands on several disks, %s and %s among them: an arena is one "
-             "disk; give each an arena and an observer of its own "
-             "(--disk /dev/%s)", strrchr(directory, '/') + 1, leaf->name,
-             one->name, leaf->name);
+        fail("%s stands on several disks, %s and %s among them, and an "
+             "observer sees one: keep what is background on devices of one "
+             "disk each, or give up the observer",
+             strrchr(directory, '/') + 1, leaf->name, one->name);
         return -1;
     }
     *leaf = *one;
@@ -148,12 +149,12 @@ static bool descend(const char *directory, int depth, Leaf *leaf)
     if (exists(whole, "partition")) {
         *strrchr(whole, '/') = '\0';
     }
+    if (exists(whole, "mq")) {
+        return become(whole, leaf);
+    }
     found = below(whole, depth, leaf);
     if (found) {
         return found > 0;
-    }
-    if (exists(whole, "mq")) {
-        return become(whole, leaf);
     }
     found = hidden_paths(whole, leaf);
     if (found) {

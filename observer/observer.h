@@ -30,8 +30,11 @@
 
 #include "idletime/arena/observed.h"
 
-/* A leak is found and a directory that came back is served within a second. */
-#define TICK_MS         250
+/*
+ * A directory that came back is served within two.  A leak is healed at the
+ * third tick of idle: 600 ms, and 50 that these ticks look.
+ */
+#define TICK_MS         200
 /* From an order to its validity: all processors have read it by then. */
 #define SOON_NS         250000000ULL
 
@@ -122,7 +125,7 @@ bool page_open(Source *source, int map_fd, IdletimeObservedKind kind,
 
 struct correction;              /* share.h */
 
-/** heal_open: @leaf: the device by the kernel's name. */
+/** heal_open: @leaf: by the kernel's name; sysfs as for leaf_of. */
 bool heal_open(const char *leaf);
 /** heal_is_counted: does the kernel count requests (queue/iostats)? */
 bool heal_is_counted(void);

@@ -69,6 +69,15 @@ def test_who_cannot_be_told(name):
     assert not one.runs and f"the QEMU of '{name}' is in cgroup '/'" in one.problem and "cgroup_controllers" in one.remedy
 
 
+@pytest.mark.parametrize("class_, runs", [("background", False), ("guest", False), ("foreground", True)])
+def test_dm_crypt_on_the_way(class_, runs):
+    """What the kernel writes for a background VM would hold up that VM; a foreground holds up background anyway."""
+    part = Part("vm", "/machine/vm", True, (replace(SDA, class_=class_, apart="dm-crypt"),))
+    (one,) = decide([BG, part], {"sda": True})
+    assert one.runs == runs
+    assert runs or ("the writes of 'vm' from the host's: dm-crypt" in one.problem and "luks" in one.remedy)
+
+
 def test_a_stock_vm_in_the_root_cgroup_hinders_nobody():
     (one,) = decide([BG, Part("stock", "/", False)], {})
     assert one.runs and one.hidden == ()
@@ -140,6 +149,52 @@ def test_is_told(tmp_path):
     tree = Tree(str(tmp_path))
     assert [watched.is_told(tree, name) for name in ("/a", "/b", "/c", "/", "", "/none")] == [
         True, False, True, False, False, False]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "trail, words",
+    [
+        (("/dev/mapper/a", "vg-a (dm-2)", "luks-b (dm-1)", "sda2", "sda"), "'luks-b (dm-1)'"),
+        (("/a.qcow2", "ext4 on /", "dm-1", "sda"), "'dm-1'"),
+        (("/dev/mapper/a", "vg-a (dm-2)", "sda"), ""),
+        (("/tmp/b (dm-1) c", "sda"), ""),
+        (("/dev/mapper/a", "tags (dm-3)", "sda"), "dm-integrity ('tags (dm-3)')"),
+    ],
+)
+def test_written_by_kernel(tmp_path, trail, words):
+    """Any layer of dm-crypt below a disk, by the uuid that cryptsetup gives it; not on a kernel that charges its writes."""
+    for name, uuid in (("dm-1", "CRYPT-LUKS2-0123-luks-b"), ("dm-2", "LVM-CRYPT"), ("dm-3", "CRYPT-INTEGRITY-tags")):
+        (tmp_path / f"sys/class/block/{name}/dm").mkdir(parents=True)
+        (tmp_path / f"sys/class/block/{name}/dm/uuid").write_text(f"{uuid}\n")
+    tree, found = Tree(str(tmp_path)), Resolution("sda", ("sda",), trail)
+    said = watched.written_by_kernel(tree, found)
+    assert words in said and bool(said) == bool(words)
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/version").write_text("Linux version 7.0.1 (x)\n")
+    assert watched.written_by_kernel(tree, found) == (said if "integrity" in said else "")
+
+
+@pytest.mark.parametrize(
+    "version, charged",
+    [
+        ("6.1.0-56-cloud-amd64 (gcc-12 (Debian 12.2.0-14)) #1 SMP PREEMPT_DYNAMIC Debian 6.1.192-2 (2026-11-16)", True),
+        ("6.1.0-30-amd64 (gcc-12 (Debian 12.2.0-14)) #1 SMP PREEMPT_DYNAMIC Debian 6.1.124-1 (2025-01-12)", False),
+        ("6.12.95+deb12-cloud-amd64 (x) #1 SMP Debian 6.12.95-1~bpo12+1 (2026-11-01)", True),
+        ("6.12.74 (x)", False),
+        ("6.12.75 (x)", True),
+        ("6.14.11 (x)", False),
+        ("6.19.4-arch1 (x)", True),
+        ("7.0 (x)", True),
+        ("7.0-rc1 (x)", True),
+        ("5.14.0-570.el9.x86_64 (x)", False),
+        ("nonsense", False),
+    ],
+)
+def test_charges(tmp_path, version, charged):
+    """By the kernel's number, and Debian's behind it; the compiler's is none."""
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/version").write_text(f"Linux version {version}\n")
+    assert watched.charges(Tree(str(tmp_path))) == charged
 
 
 class FakeHost:

@@ -17,6 +17,8 @@ from tests.framework import paths
 PROGRAM = paths.BUILD / "stage" / "bin" / "idletime-observer"
 SECONDS = 10.0
 """For what takes milliseconds on a quiet machine."""
+HEALED = 1.2
+"""Within a second of idle nothing is left in service, whatever was lost; the rest is for who looks."""
 
 WRITER = """
 import mmap, os, sys
@@ -102,10 +104,10 @@ def fio(disk: str, *options: str) -> str:
 
 
 @contextmanager
-def load(disk: str, group: Path | None = None) -> Iterator[None]:
-    """Reads and writes on the disk as long as the block runs, perhaps by a cgroup."""
+def load(disk: str, group: Path | None = None, *options: str) -> Iterator[None]:
+    """Reads and writes on the disk as long as the block runs, perhaps by a cgroup; more options of fio."""
     fio_argv = ["fio", f"--filename={disk}", "--direct=1", "--ioengine=libaio", "--name=load", "--rw=randrw", "--iodepth=16",
-                "--time_based", "--runtime=600", "--size=32M", "--output=/dev/null"]
+                "--time_based", "--runtime=600", "--size=32M", "--output=/dev/null", *options]
     process = subprocess.Popen(
         fio_argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, preexec_fn=partial(_join, group))
     try:

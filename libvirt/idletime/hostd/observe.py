@@ -20,6 +20,8 @@ OFF = "observe = false"
 
 _CGROUP = ("let each VM have a cgroup with the io controller: by libvirt, cgroup_controllers in /etc/libvirt/qemu.conf with "
            "\"blkio\"; by hand, systemd-run --scope -p IOAccounting=yes")
+_KERNEL = ("keep the VM's disk on another device; have QEMU or the guest encrypt it (libvirt: <encryption format='luks'/> of "
+           "the disk); or write observe = false")
 _ONE = "name resources in /etc/idletime/resources.d that are one device each, or write observe = false"
 
 
@@ -104,6 +106,9 @@ def _of_users(kind: str, users: _Users) -> tuple[str, str]:
             if not part.told:
                 where = f"cgroup '{part.cgroup}'" if part.cgroup else "a cgroup that is not known"
                 return f"the QEMU of '{part.name}' is in {where}, by which the kernel cannot tell its requests", _CGROUP
+        for part, use in users.held:
+            if use.apart:
+                return f"the kernel cannot tell the writes of '{part.name}' from the host's: {use.apart}", _KERNEL
         return "", ""
     for part, use in users.held:
         if use.apart or not use.tap:

@@ -17,12 +17,17 @@ from ..resolve.tree import Tree
 _OF_LIBVIRT = re.compile(r"(/libvirt)?/(emulator|vcpu\d+|iothread\d+)$|/libvirt$")
 """Below the cgroup of a domain libvirt makes some for its threads."""
 
+_DEVICE_MAPPER = re.compile(r"(?:^|\()(dm-\d+)\)?$")
+"""In a trail, as "luks-a (dm-3)"."""
+_CHARGES = {(6, 1): 165, (6, 6): 128, (6, 12): 75, (6, 18): 14, (6, 19): 4}
+"""The releases of Linux with "dm: use bio_clone_blkg_association" (7.0)."""
+
 
 @dataclass(frozen=True)
 class Use:
     """A device that takes part in a resource, by QEMU's own word. resource, path: name and arena. seen: it has a slot on a
     board of the arena. host: the devices of this host behind it. tap: by which its packets come to the host; "" if none
-    is known. apart: why its packets cannot be told from the host's own, "" if they can."""
+    is known. apart: why its packets, or requests, cannot be told from the host's own, "" if they can."""
 
     resource: str
     path: str
@@ -82,7 +87,7 @@ def _use(tree: Tree, device: DeviceFacts, now: Mapping[str, Any], resource: str,
     found = host.resolve(device.source)
     use = (resource, path, device.kind, str(now["class"]), bool(now.get("seen", True)))
     if device.kind == DISK:
-        return Use(*use, disks(tree, resource, device.source.name, found))
+        return Use(*use, disks(tree, resource, device.source.name, found), apart=written_by_kernel(tree, found))
     return Use(*use, uplinks(tree, resource, found), tap(tree, device), _apart(device, found))
 
 
@@ -93,6 +98,31 @@ def disks(tree: Tree, resource: str, source: str, found: Resolution) -> tuple[st
         return (f"/dev/{resource}",)
     disks = tuple(f"/dev/{name}" for name in found.devices if tree.exists(f"{block.CLASS}/{name}"))
     return disks or ((tree.real(source),) if source.startswith("/") and tree.device_number(source) else ())
+
+
+def written_by_kernel(tree: Tree, found: Resolution) -> str:
+    """What on the way to a disk writes in the kernel's name, not in the VM's; "" if nothing does. dm-integrity writes its
+    journal in threads. So did dm-crypt before it was mended, without its option no_write_workqueue, which is not in /sys."""
+    for label in found.trail:
+        match = _DEVICE_MAPPER.search(label)
+        uuid = tree.text(f"{block.CLASS}/{match.group(1)}/dm/uuid") or "" if match else ""
+        if uuid.startswith("CRYPT-INTEGRITY-"):
+            return f"dm-integrity ('{label}') writes in the kernel's name"
+        if uuid.startswith("CRYPT-") and not charges(tree):
+            return (f"dm-crypt ('{label}') writes in the kernel's name before Linux 6.1.165, 6.6.128, 6.12.75, 6.18.14, "
+                    "6.19.4 and 7.0")
+    return ""
+
+
+def charges(tree: Tree) -> bool:
+    """Whether the kernel is one that charges what device-mapper does for a request to that request's cgroup, as far as its
+    number tells. Debian's own number is in the text behind it."""
+    text = tree.text("/proc/version") or ""
+    match = re.search(r"#.*Debian (\d+)\.(\d+)\.(\d+)", text) or re.search(r"Linux version (\d+)\.(\d+)(?:\.(\d+))?", text)
+    if not match:
+        return False
+    major, minor, patch = (int(number or 0) for number in match.groups())
+    return major >= 7 or patch >= _CHARGES.get((major, minor), patch + 1)
 
 
 def uplinks(tree: Tree, resource: str, found: Resolution) -> tuple[str, ...]:
