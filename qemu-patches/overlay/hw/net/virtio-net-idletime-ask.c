@@ -5,13 +5,10 @@
  */
 #include "qemu/osdep.h"
 #include "qemu/iov.h"
+#include "hw/virtio/virtio-idletime.h"
 #include "virtio-net-idletime-impl.h"
 
-/*
- * A queue that foreground shares holds this part of its ring at most; then
- * what is behind stays in the ring, and the deadline is short.
- */
-#define RING_SHARE          4
+/* A queue that holds its share of the ring leaves what is behind there. */
 #define HOLD_FULL_NS        (10 * 1000 * 1000LL)
 
 /*
@@ -49,7 +46,7 @@ bool idletime_net_is_marked(const VirtIONetIdletime *it,
 
 bool idletime_net_is_full(const IdletimeNetQueue *nq)
 {
-    return nq->num_held >= nq->q->n->net_conf.tx_queue_size / RING_SHARE;
+    return nq->num_held >= nq->q->n->net_conf.tx_queue_size / IDLETIME_RING_SHARE;
 }
 
 size_t idletime_net_piece_limit(const VirtIONetIdletime *it)

@@ -7,12 +7,11 @@
  * who still lives.
  */
 #include "qemu/osdep.h"
+#include "idletime/arena/load.h"
 #include "idletime/arena/look.h"
 #include "idletime/arena/slot.h"
 #include "idletime/arena/tokens.h"
 #include "idletime/arena/turns.h"
-
-#define load_relaxed(p)         __atomic_load_n((p), __ATOMIC_RELAXED)
 
 static uint32_t high_water(const IdletimeBoard *board, uint32_t seen)
 {

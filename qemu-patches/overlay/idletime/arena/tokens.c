@@ -6,12 +6,12 @@
 #include "qemu/osdep.h"
 #include "idletime/arena/slot.h"
 #include "idletime/arena/tokens.h"
+#include "idletime/core/time.h"
 
 /* A token younger than this is not doubted: most requests are done by then. */
 #define TOKEN_DOUBT_NS          IDLETIME_LOOK_INFLIGHT_NS
 /* The lease at least: no disk that works takes longer for one request. */
 #define TOKEN_LEASE_NS          (5 * 1000 * 1000 * 1000LL)
-#define NS_PER_MS               (1000 * 1000LL)
 
 int64_t idletime_lease_ns(const IdletimeRule *rule)
 {
@@ -20,7 +20,7 @@ int64_t idletime_lease_ns(const IdletimeRule *rule)
 
 static IdletimeToken token_make(uint32_t slot, int64_t now_ns)
 {
-    uint64_t ms = (uint64_t)(now_ns / NS_PER_MS);
+    uint64_t ms = (uint64_t)(now_ns / IDLETIME_NS_PER_MS);
 
     return (uint64_t)(slot + 1) << IDLETIME_TOKEN_SHIFT |
            (ms & ((1ULL << IDLETIME_TOKEN_SHIFT) - 1));
@@ -29,12 +29,12 @@ static IdletimeToken token_make(uint32_t slot, int64_t now_ns)
 static bool token_expired(const IdletimeScan *scan, IdletimeToken token,
                           const IdletimeRule *rule, int64_t now_ns)
 {
-    uint64_t age = ((uint64_t)(now_ns / NS_PER_MS) - token) <<
+    uint64_t age = ((uint64_t)(now_ns / IDLETIME_NS_PER_MS) - token) <<
                    (64 - IDLETIME_TOKEN_SHIFT);
     /* Signed, modulo 2^48 ms. */
     int64_t age_ms = (int64_t)age >> (64 - IDLETIME_TOKEN_SHIFT);
-    int64_t lease_ms = idletime_lease_ns(rule) / NS_PER_MS;
-    int64_t doubt_ms = TOKEN_DOUBT_NS / NS_PER_MS;
+    int64_t lease_ms = idletime_lease_ns(rule) / IDLETIME_NS_PER_MS;
+    int64_t doubt_ms = TOKEN_DOUBT_NS / IDLETIME_NS_PER_MS;
     uint32_t owner = (token >> IDLETIME_TOKEN_SHIFT) - 1;
 
     /*

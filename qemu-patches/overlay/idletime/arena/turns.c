@@ -4,6 +4,7 @@
  * SPDX-License-Identifier: GPL-2.0-or-later
  */
 #include "qemu/osdep.h"
+#include "idletime/arena/load.h"
 #include "idletime/arena/slot.h"
 #include "idletime/arena/turns.h"
 #include "idletime/core/time.h"
@@ -18,7 +19,6 @@
 #define SKIP_DOUBLINGS          6
 #define WEIGHT_BASE             100
 
-#define load_relaxed(p)         __atomic_load_n((p), __ATOMIC_RELAXED)
 #define store_relaxed(p, v)     __atomic_store_n((p), (v), __ATOMIC_RELAXED)
 
 /* ---- who is first */

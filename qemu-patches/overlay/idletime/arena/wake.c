@@ -9,8 +9,7 @@
 #include <linux/futex.h>
 #include <sys/syscall.h>
 
-#define NS_PER_MS               (1000 * 1000LL)
-#define NS_PER_S                (1000 * NS_PER_MS)
+#define NS_PER_S                (1000 * IDLETIME_NS_PER_MS)
 
 static struct timespec timespec_of(int64_t ns)
 {
@@ -68,7 +67,7 @@ static void sleep_until(int64_t ns)
 bool idletime_bg_sleep(const IdletimeScan *scan, IdletimeSleep *sleep,
                        int timeout_ms)
 {
-    struct timespec timeout = timespec_of(timeout_ms * NS_PER_MS);
+    struct timespec timeout = timespec_of(timeout_ms * IDLETIME_NS_PER_MS);
     uint32_t seen = sleep->seen;
 
     if (clock_ns() < sleep->not_before_ns) {

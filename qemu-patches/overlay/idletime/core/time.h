@@ -1,5 +1,5 @@
 /*
- * Idletime time: sums and differences of times that do not wrap.
+ * Idletime time: units, and sums and differences that do not wrap.
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
@@ -8,6 +8,8 @@
  */
 #ifndef IDLETIME_TIME_H
 #define IDLETIME_TIME_H
+
+#define IDLETIME_NS_PER_MS      (1000 * 1000LL)
 
 /** idletime_time_add: @a + @b in ns; saturates. */
 static inline int64_t idletime_time_add(int64_t a, int64_t b)

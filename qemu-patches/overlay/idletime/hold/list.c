@@ -6,6 +6,7 @@
 #include "qemu/osdep.h"
 #include "qemu/lockable.h"
 #include "hold-impl.h"
+#include "idletime/device/trace.h"
 
 /* One more (1) or one fewer (-1) of the queue of @req. */
 static void count_held(IdletimeHoldPart *part, const IdletimeReq *req, int n)
@@ -74,6 +75,7 @@ IdletimeAside idletime_hold_set_aside(IdletimeHolder *hold, IdletimeReq *req)
     if (!hold->parked) {
         return IDLETIME_ASIDE_NO;
     }
+    trace_idletime_device_aside(req);
     if (!hold->ops->park(hold, req)) {
         return IDLETIME_ASIDE_START;
     }

@@ -10,6 +10,7 @@
  *   many servers   as long as one stays free for the foreground
  */
 #include "qemu/osdep.h"
+#include "idletime/core/time.h"
 #include "idletime/learner/learner.h"
 
 /* No open window in sight: look again after so many service times. */
@@ -24,8 +25,6 @@
  */
 #define LOOK_MIN_NS         (200 * 1000LL)
 #define LOOK_MAX_NS         (20 * 1000 * 1000LL)
-/* A foreground that has been away for so long is not waited for. */
-#define AWAY_NS             (1000 * 1000 * 1000LL)
 
 /* The windows in force, and when their clock was at 0. */
 typedef struct Clock {
@@ -66,7 +65,7 @@ static bool may_seek(IdletimeLearner *l, const IdletimeQuestion *q)
 {
     double price_ns = idletime_seek_price(&l->seek);
 
-    return q->now_ns - q->fg_last_ns >= AWAY_NS ||
+    return q->now_ns - q->fg_last_ns >= IDLETIME_AWAY_NS ||
            ((price_ns == 0 || price_ns <= l->budget.credit_ns) &&
             !idletime_seek_away(&l->seek, l->services.any.mean_ns,
                                   q->fg_last_ns));
@@ -85,12 +84,12 @@ static int64_t opens_at(const IdletimeLearner *l, Clock clock,
 {
     int64_t age_ns = now_ns - clock.zero_ns;
     int64_t next_ns = idletime_windows_next(clock.windows, age_ns, used(l));
+    int64_t opens_ns = idletime_time_add(clock.zero_ns, next_ns);
 
-    if (next_ns == INT64_MAX || next_ns <= age_ns ||
-        __builtin_add_overflow(clock.zero_ns, next_ns, &next_ns)) {
+    if (next_ns == INT64_MAX || next_ns <= age_ns || opens_ns == INT64_MAX) {
         return look_again(service, LOOK_SERVICES, now_ns);
     }
-    return MIN(next_ns, now_ns + LOOK_MAX_NS);
+    return MIN(opens_ns, now_ns + LOOK_MAX_NS);
 }
 
 int64_t idletime_learner_interval(const IdletimeLearner *l, int64_t safe_ns)

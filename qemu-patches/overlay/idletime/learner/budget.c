@@ -20,10 +20,9 @@
 /* Room for eight collisions: chance makes four come together. */
 #define CAP_COLLISIONS      8
 /*
- * A foreground that has been away for a second earns us one collision every
- * 15 s: else one that never comes back would stop us for ever.
+ * A foreground that has been away for IDLETIME_AWAY_NS earns one collision
+ * every 15 s: else one that never comes back would stop background for ever.
  */
-#define AWAY_NS             1e9
 #define AWAY_COLLISION_NS   15e9
 
 void idletime_budget_init(IdletimeBudget *b)
@@ -73,7 +72,8 @@ void idletime_budget_look(IdletimeBudget *b, double share,
     }
     if (b->started) {
         earn(b, share, request_ns, cost_ns,
-             idle_ns > AWAY_NS ? MIN(elapsed_ns, idle_ns - AWAY_NS) : 0);
+             idle_ns > IDLETIME_AWAY_NS ?
+             MIN(elapsed_ns, idle_ns - IDLETIME_AWAY_NS) : 0);
     }
     b->started = true;
     b->last = *now;

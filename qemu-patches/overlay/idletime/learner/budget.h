@@ -9,6 +9,12 @@
 #ifndef IDLETIME_BUDGET_H
 #define IDLETIME_BUDGET_H
 
+/*
+ * A foreground that has been away for so long is not waited for: no burst
+ * pauses so long.
+ */
+#define IDLETIME_AWAY_NS        (1000 * 1000 * 1000LL)
+
 /* Sums over all slots at one look; they only grow while nobody leaves. */
 typedef struct IdletimeTotals {
     uint64_t fg_done;           /* foreground requests completed */

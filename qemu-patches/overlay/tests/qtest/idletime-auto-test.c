@@ -358,13 +358,13 @@ int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
     qtest_add_func("idletime/auto/options", test_options);
-    qtest_add_func("idletime/auto/safe-start", test_safe_start);
-    qtest_add_func("idletime/auto/learns", test_learns);
-    qtest_add_func("idletime/auto/foreground-gone", test_foreground_gone);
-    qtest_add_func("idletime/auto/off-again", test_off_again);
-    qtest_add_func("idletime/auto/shadow", test_shadow);
-    qtest_add_func("idletime/auto/cap", test_cap);
-    qtest_add_func("idletime/auto/leaves-turn", test_leaves_turn);
-    qtest_add_func("idletime/auto/switch-under-load", test_switch_under_load);
+    ring_test("idletime/auto/safe-start", test_safe_start);
+    ring_test("idletime/auto/learns", test_learns);
+    ring_test("idletime/auto/foreground-gone", test_foreground_gone);
+    ring_test("idletime/auto/off-again", test_off_again);
+    ring_test("idletime/auto/shadow", test_shadow);
+    ring_test("idletime/auto/cap", test_cap);
+    ring_test("idletime/auto/leaves-turn", test_leaves_turn);
+    ring_test("idletime/auto/switch-under-load", test_switch_under_load);
     return g_test_run();
 }

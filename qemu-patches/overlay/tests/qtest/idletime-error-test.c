@@ -287,11 +287,11 @@ static void test_many(void)
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
-    qtest_add_func("idletime/error/stop", test_error_stop);
-    qtest_add_func("idletime/error/stop-piece", test_error_stop_piece);
-    qtest_add_data_func("idletime/error/report", "", test_error_report);
-    qtest_add_data_func("idletime/error/report-piece", SECOND_PIECE,
-                        test_error_report);
+    ring_test("idletime/error/stop", test_error_stop);
+    ring_test("idletime/error/stop-piece", test_error_stop_piece);
+    ring_data_test("idletime/error/report", "", test_error_report);
+    ring_data_test("idletime/error/report-piece", SECOND_PIECE,
+                   test_error_report);
     for (unsigned i = 0; i < ARRAY_SIZE(error_run); i++) {
         ErrorRun *run = &error_run[i];
         g_autofree char *path = NULL;
@@ -299,15 +299,15 @@ int main(int argc, char **argv)
         *run = (ErrorRun) { &error_case[i / 2], i % 2 };
         path = g_strdup_printf("idletime/error/%s%s", run->c->name,
                                run->second ? "-piece" : "");
-        qtest_add_data_func(path, run, test_error);
+        ring_data_test(path, run, test_error);
     }
-    qtest_add_data_func("idletime/error/foreground-report", "report",
-                        test_error_foreground);
-    qtest_add_data_func("idletime/error/foreground-stop", "stop",
-                        test_error_foreground);
+    ring_data_test("idletime/error/foreground-report", "report",
+                   test_error_foreground);
+    ring_data_test("idletime/error/foreground-stop", "stop",
+                   test_error_foreground);
     /* A SCSI disk says before it holds it that a request is out of range. */
     if (!disks_are_scsi()) {
-        qtest_add_func("idletime/error/many", test_many);
+        ring_test("idletime/error/many", test_many);
     }
     return g_test_run();
 }

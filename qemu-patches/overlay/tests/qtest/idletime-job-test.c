@@ -308,14 +308,22 @@ static TestMachine *snapshot_pair(TestDisk **fg, TestDisk **bg)
     return m;
 }
 
-/* The driver's memory went back in time: so does what we know of it. */
-static void rewind_requests(TestDisk *fg, TestDisk *bg, TestRequest **r)
+/* What the driver's side of a ring knows. */
+typedef struct RingState {
+    TestRing ring;
+    QVirtQueue vq;
+} RingState;
+
+static RingState ring_state(const TestDisk *d)
 {
-    fg->vq[0]->last_used_idx = 1;
-    bg->vq[0]->last_used_idx = 0;
-    for (int i = 0; i < HELD; i++) {
-        r[i]->done = false;
-    }
+    return (RingState) { .ring = d->ring[0], .vq = *d->ring[0].vq };
+}
+
+/* The driver's memory went back in time: so does what is known of it. */
+static void ring_rewind(TestDisk *d, const RingState *state)
+{
+    *d->ring[0].vq = state->vq;
+    d->ring[0] = state->ring;
 }
 
 static void test_savevm(void)
@@ -323,6 +331,7 @@ static void test_savevm(void)
     TestDisk *fg, *bg;
     TestMachine *m;
     TestRequest *r[HELD];
+    RingState fg_state, bg_state;
 
     if (!have_qemu_img()) {
         g_test_skip("QTEST_QEMU_IMG is not set");
@@ -333,6 +342,8 @@ static void test_savevm(void)
     for (int i = 0; i < HELD; i++) {
         r[i] = disk_write(bg, i * BLOCK_BYTES, BLOCK_BYTES, 0x5a);
     }
+    fg_state = ring_state(fg);
+    bg_state = ring_state(bg);
     hmp_ok(m, "savevm s");
     disk_await(bg, "held", HELD);
     g_assert_cmpint(disk_number(bg, "background.requests"), ==, 0);
@@ -345,7 +356,11 @@ static void test_savevm(void)
         g_assert_cmpint(disk_number(bg, "background.requests"), ==, n * HELD);
         foreground(fg);
         hmp_ok(m, "loadvm s");
-        rewind_requests(fg, bg, r);
+        ring_rewind(fg, &fg_state);
+        ring_rewind(bg, &bg_state);
+        for (int i = 0; i < HELD; i++) {
+            r[i]->done = false;
+        }
         disk_await(bg, "held", HELD);
     }
     machine_free(m);
@@ -358,12 +373,12 @@ int main(int argc, char **argv)
         g_autofree char *path = g_strdup_printf("idletime/drain/%s",
                                                 drain_case[i].name);
 
-        qtest_add_data_func(path, &drain_case[i], test_held);
+        ring_data_test(path, &drain_case[i], test_held);
     }
-    qtest_add_func("idletime/drain/time", test_drained_time);
-    qtest_add_func("idletime/drain/neighbour", test_neighbour);
-    qtest_add_func("idletime/drain/half-way", test_half_way);
-    qtest_add_func("idletime/drain/none-inside", test_none_inside);
-    qtest_add_func("idletime/savevm", test_savevm);
+    ring_test("idletime/drain/time", test_drained_time);
+    ring_test("idletime/drain/neighbour", test_neighbour);
+    ring_test("idletime/drain/half-way", test_half_way);
+    ring_test("idletime/drain/none-inside", test_none_inside);
+    ring_test("idletime/savevm", test_savevm);
     return g_test_run();
 }

@@ -181,12 +181,12 @@ static void test_queues_change(void)
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
-    qtest_add_func("idletime/live/interval", test_interval_change);
-    qtest_add_func("idletime/live/deadline", test_deadline_change);
-    qtest_add_func("idletime/live/cap", test_cap_change);
-    qtest_add_func("idletime/live/class", test_class_change);
-    qtest_add_func("idletime/live/class-to-guest", test_class_to_guest);
-    qtest_add_func("idletime/live/queue-list", test_queue_list_change);
-    qtest_add_func("idletime/live/queues", test_queues_change);
+    ring_test("idletime/live/interval", test_interval_change);
+    ring_test("idletime/live/deadline", test_deadline_change);
+    ring_test("idletime/live/cap", test_cap_change);
+    ring_test("idletime/live/class", test_class_change);
+    ring_test("idletime/live/class-to-guest", test_class_to_guest);
+    ring_test("idletime/live/queue-list", test_queue_list_change);
+    ring_test("idletime/live/queues", test_queues_change);
     return g_test_run();
 }

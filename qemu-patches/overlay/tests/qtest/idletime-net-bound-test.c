@@ -311,13 +311,14 @@ int main(int argc, char **argv)
     if (!tap_possible() || !tap_bridge_possible()) {
         return 0;
     }
-    qtest_add_func("idletime/net-bound/one", test_one);
-    qtest_add_func("idletime/net-bound/two", test_two);
-    qtest_add_func("idletime/net-bound/three", test_three);
-    qtest_add_func("idletime/net-bound/foreground", test_foreground);
-    qtest_add_func("idletime/net-bound/stall", test_stall);
-    qtest_add_func("idletime/net-bound/unplug", test_unplug);
-    qtest_add_func("idletime/net-bound/detach", test_detach);
-    qtest_add_func("idletime/net-bound/netdev-deleted", test_netdev_deleted);
+    nic_add("idletime/net-bound/one", test_one);
+    nic_add("idletime/net-bound/two", test_two);
+    nic_add("idletime/net-bound/three", test_three);
+    /* In order, what is held leaves with the foreground behind it. */
+    nic_add_of("idletime/net-bound/foreground", false, test_foreground);
+    nic_add("idletime/net-bound/stall", test_stall);
+    nic_add("idletime/net-bound/unplug", test_unplug);
+    nic_add("idletime/net-bound/detach", test_detach);
+    nic_add("idletime/net-bound/netdev-deleted", test_netdev_deleted);
     return g_test_run();
 }

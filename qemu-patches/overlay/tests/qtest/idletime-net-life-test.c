@@ -6,6 +6,7 @@
  */
 #include "qemu/osdep.h"
 #include "qemu/bswap.h"
+#include "hw/pci/pci_regs.h"
 #include "idletime-nic-live.h"
 
 #define LONG_US         (60 * 1000 * MS)
@@ -214,6 +215,72 @@ static void test_reset(const void *opaque)
     g_assert_cmpint(nic_returned(bg), ==, 1);
     done(m, fg, bg);
 }
+
+/* ---- the driver goes, or its right to access memory */
+
+static void without_bus_master(TestNic *nic)
+{
+    QPCIDevice *pdev = nic->pci->pdev;
+    uint16_t command = qpci_config_readw(pdev, PCI_COMMAND);
+
+    qpci_config_writew(pdev, PCI_COMMAND, command & ~PCI_COMMAND_MASTER);
+}
+
+static void without_driver_ok(TestNic *nic)
+{
+    QVirtioDevice *vdev = &nic->pci->vdev;
+
+    vdev->bus->set_status(vdev, vdev->bus->get_status(vdev) &
+                          ~VIRTIO_CONFIG_S_DRIVER_OK);
+}
+
+static const ResetCase gone_case[] = {
+    { "bus-master-background", "background", without_bus_master },
+    { "bus-master-guest", "guest", without_bus_master },
+    { "driver-ok-background", "background", without_driver_ok },
+    { "driver-ok-guest", "guest", without_driver_ok },
+};
+
+/* All of the transmit ring, as libqos lays it out: the used ring is last. */
+static GBytes *ring_memory(TestNic *nic)
+{
+    const QVirtQueue *vq = nic->tx.vq;
+    size_t size = vq->used - vq->desc + sizeof(struct vring_used) +
+                  vq->size * sizeof(struct vring_used_elem);
+    void *memory = g_malloc(size);
+
+    qtest_memread(nic->m->qts, vq->desc, memory, size);
+    return g_bytes_new_take(memory, size);
+}
+
+/* What the guest's memory is from then on, nobody writes to. */
+static void test_driver_gone(const void *opaque)
+{
+    const ResetCase *c = opaque;
+    TestNic *fg, *bg;
+    TestMachine *m = pair(c->class, &fg, &bg);
+    g_autoptr(GBytes) before = NULL;
+    g_autoptr(GBytes) after = NULL;
+
+    hold_some(fg, bg);
+    before = ring_memory(bg);
+    c->reset(bg);
+    g_assert_cmpint(nic_number(bg, "held"), ==, 0);
+    nic_settle(m);
+    step(m, LONG_US);
+    after = ring_memory(bg);
+    g_assert_true(g_bytes_equal(before, after));
+    g_assert_cmpint(nic_number(bg, "in-service"), ==, 0);
+    g_assert_cmpint(nic_returned(bg), ==, 0);
+    assert_none_left(bg);
+    nic_init(bg);
+    nic_send(bg, (TestPacket) { .dscp = DSCP_LE, .number = 9 });
+    assert_left(bg, 9);
+    g_assert_cmpint(nic_returned(bg), ==, 1);
+    done(m, fg, bg);
+}
+
+/* ---- one queue */
 
 /* struct virtio_pci_common_cfg: le16 queue_notify_data, le16 queue_reset */
 #define QUEUE_RESET     58
@@ -468,6 +535,12 @@ int main(int argc, char **argv)
                                                 reset_case[i].name);
 
         nic_add_data(path, &reset_case[i], test_reset);
+    }
+    for (unsigned i = 0; i < ARRAY_SIZE(gone_case); i++) {
+        g_autofree char *path = g_strdup_printf("idletime/net-reset/%s",
+                                                gone_case[i].name);
+
+        nic_add_data(path, &gone_case[i], test_driver_gone);
     }
     add_for_classes("queue-reset", test_queue_reset);
     add_for_classes("link", test_link);

@@ -132,7 +132,7 @@ static void test_share_of_two(void)
     TestNic *other, *nic;
 
     nic_resource(m, "max-inflight=2,rate-bps=8000000");
-    other = machine_nic(m, "other", options);
+    other = machine_nic_at(m, "other", 21, options);
     nic = tap_nic(m, netdev, options, GUEST_FEATURES);
     close(tap);
     nic_init(other);
@@ -185,9 +185,9 @@ int main(int argc, char **argv)
     if (!tap_possible()) {
         return 0;
     }
-    qtest_add_func("idletime/net-tap/cut", test_cut);
-    qtest_add_func("idletime/net-tap/clock", test_cut_by_clock);
-    qtest_add_func("idletime/net-tap/share-of-two", test_share_of_two);
-    qtest_add_func("idletime/net-tap/stop-half-way", test_stop_half_way);
+    nic_add("idletime/net-tap/cut", test_cut);
+    nic_add("idletime/net-tap/clock", test_cut_by_clock);
+    nic_add("idletime/net-tap/share-of-two", test_share_of_two);
+    nic_add("idletime/net-tap/stop-half-way", test_stop_half_way);
     return g_test_run();
 }

@@ -198,17 +198,13 @@ static void test_guest_only(const void *opaque)
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
-    qtest_add_func("idletime/overdue/earliest-deadline",
-                   test_earliest_deadline);
-    qtest_add_func("idletime/overdue/stopped-foreground",
-                   test_stopped_foreground);
-    qtest_add_func("idletime/overdue/at-the-cap", test_at_the_cap);
-    qtest_add_func("idletime/overdue/guest-head", test_guest_head);
-    qtest_add_func("idletime/overdue/guest-head-pieces",
-                   test_guest_head_pieces);
-    qtest_add_data_func("idletime/overdue/only-guest", "guest",
-                        test_guest_only);
-    qtest_add_data_func("idletime/overdue/only-guest-background",
-                        "background", test_guest_only);
+    ring_test("idletime/overdue/earliest-deadline", test_earliest_deadline);
+    ring_test("idletime/overdue/stopped-foreground", test_stopped_foreground);
+    ring_test("idletime/overdue/at-the-cap", test_at_the_cap);
+    ring_test("idletime/overdue/guest-head", test_guest_head);
+    ring_test("idletime/overdue/guest-head-pieces", test_guest_head_pieces);
+    ring_data_test("idletime/overdue/only-guest", "guest", test_guest_only);
+    ring_data_test("idletime/overdue/only-guest-background",
+                   "background", test_guest_only);
     return g_test_run();
 }

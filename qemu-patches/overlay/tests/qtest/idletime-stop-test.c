@@ -8,6 +8,7 @@
  */
 #include "qemu/osdep.h"
 #include "qemu/units.h"
+#include "qobject/qdict.h"
 #include "idletime-machine.h"
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -115,15 +116,31 @@ static void await_write(TestMachine *m, const char *thread)
     }
 }
 
-/* Looked at while the VM is stopped, and decided after it goes on. */
-static void test_lost_at_cont(void)
+/* Long enough for a monitor command that waits for nothing. */
+#define COMMAND_US  (200 * 1000)
+
+static void cont_begin(TestMachine *m)
+{
+    qtest_qmp_send(m->qts, "{'execute': 'cont'}");
+    g_usleep(COMMAND_US);
+}
+
+static void cont_end(TestMachine *m)
+{
+    QDict *answer = qtest_qmp_receive(m->qts);
+
+    g_assert_true(qdict_haskey(answer, "return"));
+    qobject_unref(answer);
+}
+
+/* The I/O thread is at @event of a request while the VM goes on. */
+static void cont_at(const char *event)
 {
     g_autofree char *dir = g_dir_make_tmp("idletime-XXXXXX", NULL);
     g_autofree char *log = g_strdup_printf("%s/log", dir);
     g_autofree char *args =
-        g_strdup_printf("-name debug-threads=on -D %s"
-                        " -d trace:%s_idletime_hold", log,
-                        disks_are_scsi() ? "scsi" : "virtio_blk");
+        g_strdup_printf("-name debug-threads=on -D %s -d trace:%s", log,
+                        event);
     int fd = full_pipe(log);
     TestDisk *fg, *bg;
     TestMachine *m = with_thread(args, &fg, &bg);
@@ -132,14 +149,28 @@ static void test_lost_at_cont(void)
     machine_stop(m);
     r = disk_write(bg, 0, BLOCK_BYTES, 0x5a);
     await_write(m, "IO io0");
-    machine_cont(m);
+    cont_begin(m);
     empty_pipe(fd);
+    cont_end(m);
     request_ok(r);
     g_assert_true(disk_holds(bg, 0, BLOCK_BYTES, 0x5a));
     machine_free(m);
     close(fd);
     unlink(log);
     rmdir(dir);
+}
+
+/* Looked at while the VM is stopped, and decided after it goes on. */
+static void test_lost_at_cont(void)
+{
+    cont_at(disks_are_scsi() ? "scsi_idletime_hold" :
+                               "virtio_blk_idletime_hold");
+}
+
+/* Decided while it is stopped: cont waits until the request is put aside. */
+static void test_aside_at_cont(void)
+{
+    cont_at("idletime_device_aside");
 }
 
 /* ---- stop while requests are expedited */
@@ -258,6 +289,7 @@ int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
     ring_test("idletime/stop/lost-at-cont", test_lost_at_cont);
+    ring_test("idletime/stop/aside-at-cont", test_aside_at_cont);
     ring_test("idletime/stop/expedited", test_expedited);
     ring_test("idletime/stop/no-notifiers", test_no_notifiers);
     return g_test_run();

@@ -19,6 +19,7 @@ typedef struct ThreadCase {
     const char *name;
     unsigned num_queues;
     const char *options;
+    bool rings;                 /* on all forms of ring */
 } ThreadCase;
 
 #define CLASS   "'idletime': 'r0', 'idletime-class': 'background', "
@@ -26,7 +27,7 @@ typedef struct ThreadCase {
 static const ThreadCase thread_case[] = {
     { "one", 2, CLASS "'iothread': 'io0'" },
     { "two", 2, CLASS "'iothread-vq-mapping': "
-      "[{'iothread': 'io0'}, {'iothread': 'io1'}]" },
+      "[{'iothread': 'io0'}, {'iothread': 'io1'}]", true },
     { "four-queues", 4, CLASS "'iothread-vq-mapping': "
       "[{'iothread': 'io0', 'vqs': [0, 3]}, {'iothread': 'io1',"
       " 'vqs': [1, 2]}]" },
@@ -419,7 +420,11 @@ int main(int argc, char **argv)
                 g_strdup_printf("idletime/thread/%s-%s", thread_test[t].name,
                                 thread_case[c].name);
 
-            qtest_add_data_func(path, &thread_case[c], thread_test[t].fn);
+            if (thread_case[c].rings) {
+                ring_data_test(path, &thread_case[c], thread_test[t].fn);
+            } else {
+                qtest_add_data_func(path, &thread_case[c], thread_test[t].fn);
+            }
         }
     }
     qtest_add_func("idletime/thread/polling", test_polling);

@@ -132,7 +132,7 @@ static void test_weight(void)
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
-    qtest_add_func("idletime/turn/deaf", test_deaf);
-    qtest_add_func("idletime/turn/weight", test_weight);
+    ring_test("idletime/turn/deaf", test_deaf);
+    ring_test("idletime/turn/weight", test_weight);
     return g_test_run();
 }

@@ -1,5 +1,5 @@
 /*
- * virtio: what disks that hold requests have in common.
+ * virtio: what devices that hold requests or packets have in common.
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  */
@@ -10,7 +10,7 @@
 #include "hw/virtio/virtio.h"
 #include "idletime/device/device.h"
 
-/* Held requests may take this part of a ring that foreground shares. */
+/* What is held may take this part of a ring that foreground shares. */
 #define IDLETIME_RING_SHARE     4
 
 /**
