@@ -46,7 +46,8 @@ bool idletime_net_is_marked(const VirtIONetIdletime *it,
 
 bool idletime_net_is_full(const IdletimeNetQueue *nq)
 {
-    return nq->num_held >= nq->q->n->net_conf.tx_queue_size / IDLETIME_RING_SHARE;
+    return nq->num_held >=
+           nq->q->n->net_conf.tx_queue_size / IDLETIME_RING_SHARE;
 }
 
 size_t idletime_net_piece_limit(const VirtIONetIdletime *it)

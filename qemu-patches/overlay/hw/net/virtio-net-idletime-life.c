@@ -178,7 +178,7 @@ static bool net_detach(Object *obj, Error **errp)
     return true;
 }
 
-/* A packet may sit in the backend's queue; its callback is ours. */
+/* A packet may sit in the backend's queue; it calls us back. */
 static void queue_purge(IdletimeNetQueue *nq)
 {
     NetClientState *nc = qemu_get_subqueue(nq->q->n->nic, nq->index);

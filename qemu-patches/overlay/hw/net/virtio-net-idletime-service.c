@@ -4,7 +4,7 @@
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
  * A write to the backend returns when the host's queue has the packet, not
- * when the link has sent it.  Until it has, the packet's lease is ours and
+ * when the link has sent it.  Until it has, the packet's lease is kept and
  * nothing else of the background starts.  Who tells:
  *
  *   send buffer  A tap does, by its send buffer (net/idletime-tap.c).
@@ -180,7 +180,7 @@ static IdletimeServiceEnd service_of(const IdletimeNetQueue *nq)
                                  IDLETIME_SERVICE_END_COMPLETION;
 }
 
-/* Nothing of ours is in service: only the foreground may be waited for. */
+/* No background of it is in service: only the foreground may be waited for. */
 static void watch_link(IdletimeNetQueue *nq)
 {
     if (nq->busy_until_ns) {

@@ -45,7 +45,7 @@ void idletime_scan_skip(IdletimeScan *scan, uint32_t index, int64_t now_ns);
 /* ---- our own slot */
 
 /**
- * idletime_bg_enter: we begin to wait, or a rule of ours changed.
+ * idletime_bg_enter: we begin to wait, or our rule changed.
  * @due_ns: deadline of our first; INT64_MAX: none
  * Time that we did not want is not saved up, but for 50 ms.
  */
@@ -59,7 +59,7 @@ void idletime_bg_started(const IdletimeScan *scan);
 /** idletime_bg_done: it took @service_ns, charged at our weight. */
 void idletime_bg_done(const IdletimeScan *scan, int64_t service_ns);
 
-/** idletime_bg_cost: foreground has waited @cost_ns for a request of ours. */
+/** idletime_bg_cost: foreground has waited @cost_ns for an own request. */
 void idletime_bg_cost(const IdletimeScan *scan, uint64_t cost_ns);
 
 #endif

@@ -43,7 +43,7 @@ typedef struct IdletimeView {
     int64_t fg_last_ns;         /* last foreground event; INT64_MIN: none yet */
     uint32_t bg_in_service;     /* background in service, all participants */
     bool others_first;          /* it is another participant's turn */
-    bool overdue_first;         /* another one's deadline passed before ours */
+    bool overdue_first;         /* another one's deadline passed earlier */
     bool blind;                 /* the arena is lost: nothing above is known */
     bool unseen;                /* no observer where one is to be: there may */
                                 /* be foreground that is not in this view */
@@ -146,7 +146,7 @@ void idletime_core_started(IdletimeCore *core);
 
 /**
  * idletime_core_done: one of our background requests completed.
- * @more: another one of ours is held and will be asked for right now
+ * @more: another own one is held and will be asked for right now
  */
 void idletime_core_done(IdletimeCore *core, const IdletimeRule *rule,
                         const IdletimeView *view, int64_t now_ns, bool more);

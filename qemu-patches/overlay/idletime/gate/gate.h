@@ -246,8 +246,8 @@ void idletime_gate_learn(IdletimeGate *gate, IdletimeRule *rule,
 int64_t idletime_gate_learn_again(const IdletimeGate *gate, int64_t again_ns,
                                   int64_t now_ns);
 /**
- * idletime_gate_learn_done: one of ours completed at @done_ns; @view is of
- * @now_ns, after it.
+ * idletime_gate_learn_done: an own request completed at @done_ns; @view is
+ * of @now_ns, after it.
  * Context: @gate's ctx, res->lock held; there is a learner.
  */
 void idletime_gate_learn_done(IdletimeGate *gate, const IdletimeLease *lease,

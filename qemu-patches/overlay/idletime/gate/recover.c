@@ -9,7 +9,7 @@
  *                 anew if it was deleted; a damaged one stays until somebody
  *                 removes it): participants move, each in its own thread
  *                      |
- *                 one period after all of ours have moved: those of other
+ *                 one period after all its gates have moved: those of other
  *                 processes have, too
  *                      |
  *   intact <-----------+

@@ -259,7 +259,7 @@ void idletime_gate_run(IdletimeGate *gate, void (*fn)(void *opaque),
     }
 }
 
-/* Context: gate->ctx; nothing of ours runs there afterwards. */
+/* Context: gate->ctx; nothing of the gate runs there afterwards. */
 static void quiesce(void *opaque)
 {
     IdletimeGate *gate = opaque;

@@ -12,7 +12,7 @@
  *
  *   detach   All queues are foreground, then hold->leaving: requests that come
  *            are as in a stock device from now on, so what is held or in
- *            service of ours only gets less.  Each part says in its thread
+ *            service here only gets less.  Each part says in its thread
  *            when nothing is left of it.  When all have, the device's pointer
  *            is cleared.  A thread that had read it by then finds only that
  *            nothing is to be done, until it comes back to its event loop,

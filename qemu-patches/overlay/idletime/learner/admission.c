@@ -40,7 +40,7 @@ static Clock clock_of(const IdletimeLearner *l, int64_t fg_last_ns)
     return (Clock) { &l->windows, fg_last_ns };
 }
 
-/* Ours ran in this gap already. */
+/* Background ran in this gap already. */
 static bool used(const IdletimeLearner *l)
 {
     return idletime_seek_price(&l->seek) == 0;

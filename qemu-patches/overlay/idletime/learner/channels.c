@@ -55,7 +55,7 @@
 #define AWAY_EVERY_BOUND    8
 /* Then background starts only where there is next to no foreground. */
 #define AWAY_LIMIT          2
-/* With more of ours in it a measurement is none without us: give it up. */
+/* With more own requests in it, it measures no time without them. */
 #define AWAY_OWN            256
 /* Of the foreground without us, the weight of the last measurement. */
 #define AWAY_PART           0.5

@@ -28,7 +28,7 @@ typedef struct IdletimeChannels {
     /* Foreground latency: measured against that without us. */
     double done, request_ns;    /* of the present measurement */
     bool away;                  /* it is of the foreground without us */
-    uint32_t own;               /* of ours in it */
+    uint32_t own;               /* own requests in it */
     uint32_t since_away;        /* measurements */
     double alone_ns;
     uint32_t ceiling;           /* by foreground latency */
@@ -37,7 +37,7 @@ typedef struct IdletimeChannels {
 
 void idletime_channels_init(IdletimeChannels *c);
 
-/** idletime_channels_note: one of ours, started as number @n, took @ns. */
+/** idletime_channels_note: an own one, started as number @n, took @ns. */
 void idletime_channels_note(IdletimeChannels *c, uint32_t n, double ns);
 
 /** idletime_channels_fg: so many completed, so long in service together. */

@@ -5,14 +5,14 @@
  *
  * THE FIRST ONE, AND THOSE BEHIND IT
  *
- *   ours        ########
+ *   background  ########
  *   foreground       |-d-|11111|22222|33333|   idle again
  *
- * The first foreground request that arrives while ours is in service waits
- * d for the rest of it: that is seen.  On one server each one that arrives
- * before the foreground is idle again finds d more work before it.  So at most
- * n d is lost, n requests of this busy period.  It is over when the rings say
- * so; n is its length by the time that a request keeps the resource busy.
+ * The first foreground request that arrives while background is in service
+ * waits d for the rest of it: that is seen.  On one server each one that
+ * arrives before the foreground is idle again finds d more work before it.  At
+ * most n d is lost, n requests of this busy period.  It is over when the rings
+ * say so; n is its length by the time that a request keeps the resource busy.
  *
  * Requests that arrive on their own schedule lose nearly all of that: idle
  * time between them takes up the rest (load 0.6, M/D/1: 3.1 d of 3.6 d).  A
@@ -21,7 +21,7 @@
  * busy period that makes little difference, and all of n d is counted.  In a
  * long one the sums tell.  Each foreground slot keeps that of its requests'
  * times in service (Little's law); the mean time of a request in a busy period
- * that ours has delayed is
+ * that background has delayed is
  *
  *   y = a + part * d
  *

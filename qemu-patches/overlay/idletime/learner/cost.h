@@ -13,7 +13,7 @@ typedef struct IdletimeSpan {
     double done;                /* foreground requests completed */
     double request_ns;          /* their time in service, with waiting */
     double busy_ns;             /* at least one of them was in service */
-    bool background;            /* some of ours was, too, or began */
+    bool background;            /* some was, too, or began */
     bool quiet;                 /* nothing is in service now */
 } IdletimeSpan;
 
@@ -38,8 +38,8 @@ void idletime_cost_look(IdletimeCost *c, const IdletimeSpan *span,
                         double service_ns);
 
 /**
- * idletime_cost_collision: the first foreground request that came while ours
- * was in service waited for @delay_ns; from our end until the foreground was
+ * idletime_cost_collision: the first foreground request that came while one
+ * was in service waited for @delay_ns; from its end until the foreground was
  * idle it took @drain_ns.
  * Returns what that cost all of them, in ns.
  */

@@ -29,7 +29,7 @@
  *   window.c     those ages, and how they are asked for
  *   cycle.c      the same on a second clock: time since the last burst began
  *   cost.c       collisions -> what they cost all foreground requests
- *   seek.c       gaps that ours used, and left alone -> what a seek back costs
+ *   seek.c       gaps used and left alone -> what a seek back costs
  *   budget.c     measured cost -> credit
  *   channels.c   own service times -> is it one server or many?
  *   service.c    own service times, by size
@@ -277,7 +277,7 @@ static int64_t idle_from(const IdletimeGaps *gaps, int64_t at_ns)
            INT64_MAX;
 }
 
-/* The busy period that ours has delayed is over: now its cost can be told. */
+/* The busy period that background delayed is over: its cost can be told. */
 static double settle(IdletimeLearner *l)
 {
     IdletimeCollision c = l->collision;
@@ -386,7 +386,7 @@ void idletime_learner_started(IdletimeLearner *l, int64_t now_ns)
 }
 
 /*
- * Until when did ours keep the resource busy?  A host that is stalled sees it
+ * Until when did background keep it busy?  A host that is stalled sees it
  * complete later; that is not our fault, all of its requests would wait.
  */
 static int64_t believed_end(const IdletimeLearner *l,

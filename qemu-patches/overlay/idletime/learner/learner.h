@@ -35,7 +35,7 @@ typedef struct IdletimeAdmission {
     uint32_t max_inflight;      /* background in service at most */
 } IdletimeAdmission;
 
-/* Ours was in service from before a foreground arrival until @end_ns. */
+/* Background was in service from before a foreground arrival until @end_ns. */
 typedef struct IdletimeCollision {
     bool open;                  /* the foreground has not been idle since */
     int64_t arrival_ns, end_ns;
@@ -131,10 +131,10 @@ IdletimeAdmission idletime_learner_admit(IdletimeLearner *l,
 int64_t idletime_learner_again(const IdletimeLearner *l, int64_t again_ns,
                                int64_t now_ns);
 
-/** idletime_learner_started: one of ours was issued. */
+/** idletime_learner_started: an own request was issued. */
 void idletime_learner_started(IdletimeLearner *l, int64_t now_ns);
 
-/* One of ours that has completed. */
+/* An own request that has completed. */
 typedef struct IdletimeServed {
     uint32_t bytes;
     uint32_t beside;            /* others in service when it started */
@@ -142,7 +142,7 @@ typedef struct IdletimeServed {
     int64_t since_ns;
 } IdletimeServed;
 
-/** idletime_learner_done: one of ours completed; before it, a look then. */
+/** idletime_learner_done: an own one completed; before it, a look then. */
 void idletime_learner_done(IdletimeLearner *l, const IdletimeServed *served,
                            int64_t now_ns);
 

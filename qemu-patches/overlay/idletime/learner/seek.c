@@ -1,28 +1,29 @@
 /*
- * Idletime seek: what it costs the foreground that ours had the resource.
+ * Idletime seek: what it costs the foreground that background ran.
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
  * THE WAY BACK
  *
  *   foreground  ######.....................#####    the arm stays where it is
- *   foreground  ######..               ....######--   ours took it elsewhere
- *   ours                ################
+ *   foreground  ######..               ....######--   the arm was elsewhere
+ *   background          ################
  *
- * Nobody waits behind a request of ours, and still the first one after them
- * takes longer.  That is paid once for each gap in which ours ran, however
- * many they were; so the budget has to buy a gap, before it buys starts in it.
+ * Nobody waits behind background, and still the first one after it takes
+ * longer.  That is paid once for each gap in which background ran, however
+ * often it did; so the budget has to buy a gap, before it buys starts in it.
  *
  * HOW IT IS TOLD
  *
  * Foreground requests come after other foreground, after a pause in which
- * nothing ran, or after ours; in each case
+ * nothing ran, or after background; in each case
  *
  *   excess = their time in service - requests * time of one after foreground
  *
  * summed until at most one is in service, less what collisions have cost
  * (cost.c).
- * More after ours than after foreground is a suspicion only: what begins a
+ *
+ * More after background than after foreground is a suspicion: what begins a
  * burst may always take longer.  So now and then, by lot, a gap is left alone
  * that would have been used.  The cost is the difference between both, as soon
  * as it is more than chance and more than an eighth of a service time: less is

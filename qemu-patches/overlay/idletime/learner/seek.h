@@ -1,5 +1,5 @@
 /*
- * Idletime seek: what it costs the foreground that ours had the resource.
+ * Idletime seek: what it costs the foreground that background ran.
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
@@ -35,7 +35,7 @@ typedef struct IdletimeSeek {
 
 /* What else is known of a span. */
 typedef struct IdletimeTurn {
-    double started, own;        /* background requests, of these ours */
+    double started, own;        /* background requests, own ones of these */
     double cost_ns;             /* that all background said it cost */
     bool settled;               /* one foreground request, at most, is left */
 } IdletimeTurn;

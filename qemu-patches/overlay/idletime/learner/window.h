@@ -28,7 +28,7 @@ typedef struct IdletimeWindows {
     double starts;              /* expected a gap */
     double seek_ns;             /* what it costs to use a gap at all */
     float reached[IDLETIME_BINS];   /* share of gaps seen that reach it */
-    /* First open bin from here, BINS: none; if none of ours ran, and if. */
+    /* First open bin from here, BINS: none; if no background ran, and if. */
     uint16_t first[IDLETIME_BINS], next[IDLETIME_BINS];
 } IdletimeWindows;
 
@@ -38,7 +38,7 @@ double idletime_windows_ratio(const IdletimeWindows *w, IdletimeService service,
 
 /**
  * idletime_windows_next: age at which the next window opens; INT64_MAX
- * @used: some of ours ran in this gap already
+ * @used: background ran in this gap already
  */
 int64_t idletime_windows_next(const IdletimeWindows *w, int64_t age_ns,
                               bool used);

@@ -17,7 +17,7 @@
  * be made up for.  Two full packets at 100 Mbit/s.
  */
 #define CREDIT_NS       (250 * 1000LL)
-/* A time further ahead is no queue of ours: it is scribbled. */
+/* No queue is so long: a time further ahead is scribbled. */
 #define AHEAD_MAX_NS    (1000 * 1000 * 1000LL)
 /* Longer queues drop, and we do not know what. */
 #define QUEUE_MAX_NS    (100 * 1000 * 1000LL)

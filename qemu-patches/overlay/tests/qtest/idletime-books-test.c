@@ -12,7 +12,7 @@
 #define LONG_US         (70 * MS)
 #define PLAN_US         (10 * MS)
 
-/* Ours is in service for 5 ms; the foreground comes so long before its end. */
+/* Background takes 5 ms; the foreground comes so long before its end. */
 static void collide(TestDisk *fg, TestDisk *bg, int64_t before_us)
 {
     TestMachine *m = bg->m;

@@ -435,7 +435,7 @@ int main(int argc, char **argv)
     ring_test("idletime/hold/late-arrival", test_late_arrival);
     ring_test("idletime/hold/restart", test_restart);
     ring_test("idletime/hold/interval-zero", test_interval_zero);
-    /* On a look of ours, and between two of them. */
+    /* On a look of the gate, and between two of them. */
     ring_data_test("idletime/hold/in-service-1s",
                         GINT_TO_POINTER(1000 * MS), test_in_service);
     ring_data_test("idletime/hold/in-service-33ms",

@@ -210,7 +210,7 @@ static void test_counters(void)
     request_ok(disk_read(bg));
     assert_counts(m, (Counts) { { 0, 1, 0, 0 }, {}, {}, { 0, 0, 0, 1 } });
 
-    /* I[f], F[b]: foreground, and then ours waits */
+    /* I[f], F[b]: foreground, and then background waits */
     foreground(fg);
     r = disk_read(bg);
     assert_counts(m, (Counts) { { 1, 1, 0, 0 }, { 0, 1, 0, 0 }, {},
@@ -229,7 +229,7 @@ static void test_counters(void)
     assert_counts(m, (Counts) { { 1, 2, 0, 0 }, { 0, 2, 0, 0 },
                                 { 1, 0, 1, 0 }, { 0, 0, 0, 2 } });
 
-    /* I[b], B[f], F[f]: two collide with one of ours; F[i] */
+    /* I[b], B[f], F[f]: two collide with a background one; F[i] */
     disk_pause_read(bg, "A");
     r = disk_read(bg);
     foreground(fg);
@@ -265,7 +265,7 @@ static void test_collision_cost(void)
     machine_step_us(m, 3 * MS);
     disk_pause_read(fg, "A");
     f = disk_read(fg);
-    /* Foreground came at 3 ms, ours was done at 5 ms: it waited for 2. */
+    /* Foreground came at 3 ms, background was done at 5 ms: it waited for 2. */
     machine_step_us(m, 2 * MS);
     disk_resume(bg, "A");
     request_ok(r);

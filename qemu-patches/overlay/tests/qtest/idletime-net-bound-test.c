@@ -285,7 +285,7 @@ static unsigned taps_of(TestMachine *m)
     return n;
 }
 
-/* QEMU keeps its own descriptor until the NIC goes; ours go with the netdev. */
+/* QEMU keeps its own descriptor until the NIC goes; the others do not. */
 static void test_netdev_deleted(void)
 {
     Bench b = bench("", ON "background");
@@ -301,7 +301,7 @@ static void test_netdev_deleted(void)
     g_assert_cmpint(taps_of(b.m), ==, 0);
     uplink_drain();
     done(&b);
-    /* The last descriptor was ours. */
+    /* The last descriptor was this test's. */
     g_assert_cmpint(if_nametoindex("tap-idle"), ==, 0);
 }
 
