@@ -80,6 +80,15 @@ static void count_misses(void)
     }
 }
 
+/* A device that is gone has nothing in service: its last ends come too late. */
+static void clear(void)
+{
+    correct((struct correction) {
+        .lost = disk.page->all_in_service,
+        .lost_foreground = disk.page->in_service,
+    });
+}
+
 /* False when the device is gone. */
 static bool heal(void)
 {
@@ -97,6 +106,7 @@ static bool heal(void)
     }
     if (!heal_look(disk.page, &disk.bpf->bss->told.begun_background,
                    &correction)) {
+        clear();
         return fail("%s is gone", disk.leaf.name);
     }
     if (correction.lost) {
@@ -124,6 +134,7 @@ static bool tick(void)
 {
     if (disk.ticks++ % (1000 / TICK_MS) == 0) {
         if (!same_leaf()) {
+            clear();
             return false;
         }
         /*
