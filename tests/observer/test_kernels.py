@@ -143,9 +143,10 @@ cat /a/profile >/sys/kernel/security/apparmor/.replace
 ip link add up9 type dummy; ip link set up9 up
 """
 START = """
+rm -f /run/idletime/.observers/disk.log
 (echo 'exec idletime-observer' >/proc/self/attr/exec && exec /host/bin/idletime-observer --arena /run/idletime/disk {options} \
     >/run/idletime/.observers/disk.log 2>&1) & echo $! >/a/pid
-for i in $(seq 600); do grep -q ^ready /run/idletime/.observers/disk.log && break; kill -0 $(cat /a/pid) || break; sleep 0.2; done
+for i in $(seq 600); do grep -qs ^ready /run/idletime/.observers/disk.log && break; kill -0 $(cat /a/pid) || break; sleep 0.2; done
 cat /run/idletime/.observers/disk.log /proc/$(cat /a/pid)/attr/current
 """
 
