@@ -14,10 +14,10 @@ import libvirt
 import pytest
 
 from tests.e2e.libvirt_fixtures import foreground, module_stack, remove, resource, set_policy, shared_disk  # noqa: F401
-from tests.e2e.test_police import answers, daemon, metrics, until
+from tests.e2e.test_police import answers, daemon, until
 from tests.framework import initramfs, kernel
 from tests.framework.domain import Domain, disk_xml, policy
-from tests.framework.idletimed import virt_idletime
+from tests.framework.idletimed import answer, virt_idletime
 from tests.framework.libvirtd import Libvirtd
 from tests.framework.qemu import Boot
 from tests.testbed.disk import Disk
@@ -85,7 +85,7 @@ def test_given_and_back(host: Libvirtd, bg: Domain) -> None:
         gives()
         until(lambda: "the foreground has " in idletimed_says(host, "status"), "shown")
         assert f"down to {LOW_MIB} MiB, " in idletimed_says(host, "explain")
-        until(lambda: 'idletime_vm_memory_given_bytes{vm="bg"} 0.0' not in metrics(host), "measured")
+        until(lambda: 'idletime_vm_memory_given_bytes{vm="bg"} 0.0' not in answer(host, "/metrics"), "measured")
         assert f'bytes="{SIZE_MIB << 20}"' in bg.dom.XMLDesc(0)
         assert "domain 'bg': balloon" in idletimed.log() and "saved" not in idletimed.log()
         assert LOW_MIB <= target(bg)
