@@ -10,6 +10,7 @@
  */
 #include "qemu/osdep.h"
 #include "qemu/atomic.h"
+#include "idletime/core/time.h"
 #include "idletime/gate/gate.h"
 
 static IdletimeTotals totals_of(IdletimeGate *gate, const IdletimeView *view,
@@ -31,23 +32,28 @@ static IdletimeTotals totals_of(IdletimeGate *gate, const IdletimeView *view,
     };
 }
 
-/* Its owner is dead; or all that it wrote was read, and its end was refused. */
+/*
+ * Its owner is dead; or all that it wrote was read, and its end was refused.
+ * A begin writes its ring before in_service, so a recent one may be going on.
+ */
 static bool will_not_end(const IdletimeGate *gate, const IdletimeTrack *track,
-                         uint32_t slot)
+                         uint32_t slot, int64_t now_ns)
 {
     const IdletimeFgLine *line = &idletime_fg_board(gate->scan.fg)->line[slot];
 
     if (__atomic_load_n(&line->in_service, __ATOMIC_ACQUIRE)) {
         return !idletime_slot_alive(gate->scan.fg, slot);
     }
-    return __atomic_load_n(&line->ring_head, __ATOMIC_RELAXED) == track->read;
+    return __atomic_load_n(&line->ring_head, __ATOMIC_RELAXED) == track->read &&
+           idletime_time_sub(now_ns, track->last_ns) > IDLETIME_GAPS_AHEAD_NS;
 }
 
 /* The merged rings say busy, the look says idle. */
-static void forget_dead(IdletimeGate *gate, IdletimeGaps *gaps)
+static void forget_dead(IdletimeGate *gate, IdletimeGaps *gaps, int64_t now_ns)
 {
     for (uint32_t i = 0; i < gate->scan.fg_high; i++) {
-        if (gaps->track[i].busy && will_not_end(gate, &gaps->track[i], i)) {
+        if (gaps->track[i].busy &&
+            will_not_end(gate, &gaps->track[i], i, now_ns)) {
             idletime_gaps_dead(gaps, i);
         }
     }
@@ -85,7 +91,7 @@ static void look(IdletimeGate *gate, const IdletimeView *view, int64_t now_ns)
     totals = totals_of(gate, view, now_ns);
     idletime_learner_look(learner, &goal, &totals, now_ns);
     if (!view->fg_in_service && learner->gaps.busy) {
-        forget_dead(gate, &learner->gaps);
+        forget_dead(gate, &learner->gaps, now_ns);
         forget_observed(gate->scan.observer, &learner->gaps);
     }
 }

@@ -65,7 +65,10 @@ bool idletime_waker_start(IdletimeWaker *waker, const IdletimeScan *scan,
 void idletime_waker_stop(IdletimeWaker *waker)
 {
     qatomic_set(&waker->stop, true);
-    /* Where it sleeps; a move under way only means that it is up anyway. */
+    /* Where it sleeps, or is about to. */
+    if (!idletime_waker_moved(waker)) {
+        idletime_bg_wake(waker->next_scan.bg, waker->next_scan.self);
+    }
     idletime_bg_wake(waker->scan.bg, waker->scan.self);
     qemu_thread_join(&waker->thread);
     event_notifier_cleanup(&waker->notifier);
