@@ -159,11 +159,13 @@ def test_is_told(tmp_path):
         (("/dev/mapper/a", "vg-a (dm-2)", "sda"), ""),
         (("/tmp/b (dm-1) c", "sda"), ""),
         (("/dev/mapper/a", "tags (dm-3)", "sda"), "dm-integrity ('tags (dm-3)')"),
+        (("/dev/mapper/a", "tags_dif (dm-4)", "sda"), "dm-integrity ('tags_dif (dm-4)')"),
     ],
 )
 def test_written_by_kernel(tmp_path, trail, words):
     """Any layer of dm-crypt below a disk, by the uuid that cryptsetup gives it; not on a kernel that charges its writes."""
-    for name, uuid in (("dm-1", "CRYPT-LUKS2-0123-luks-b"), ("dm-2", "LVM-CRYPT"), ("dm-3", "CRYPT-INTEGRITY-tags")):
+    for name, uuid in (("dm-1", "CRYPT-LUKS2-0123-luks-b"), ("dm-2", "LVM-CRYPT"), ("dm-3", "CRYPT-INTEGRITY-tags"),
+                       ("dm-4", "CRYPT-SUBDEV-tags_dif")):
         (tmp_path / f"sys/class/block/{name}/dm").mkdir(parents=True)
         (tmp_path / f"sys/class/block/{name}/dm/uuid").write_text(f"{uuid}\n")
     tree, found = Tree(str(tmp_path)), Resolution("sda", ("sda",), trail)

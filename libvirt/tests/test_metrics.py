@@ -196,6 +196,22 @@ def test_sums_begin_with_idletimed_and_only_grow() -> None:
     assert look(vm(22, run=2)) == 36
 
 
+def test_a_job_that_has_begun_counts_from_its_begin() -> None:
+    """Of one that was there before idletimed, what it did before is not known to be new."""
+    ledger = Ledger()
+    requests = ("sda", "idletime_resource_requests_total", "background")
+
+    def look(*jobs: dict[str, Any]) -> int:
+        metrics.note(ledger, Facts((metrics_facts.vm_of("0-1", said(query=[resource(jobs=list(jobs))])),)))
+        return sums_of(ledger).get(requests, 0)
+
+    assert look(job("backup-vda-a", 50)) == 0
+    assert look(job("backup-vda-a", 60)) == 10
+    assert look() == 10
+    assert look(job("copy-vda-b", 7)) == 17
+    assert look(job("copy-vda-b", 9)) == 19
+
+
 def test_a_vm_that_stops_looking_and_looks_again_adds_nothing_twice() -> None:
     ledger = Ledger()
     blind = resource(50)

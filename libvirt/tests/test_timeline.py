@@ -53,6 +53,16 @@ def test_what_was_before_the_first_moment() -> None:
     assert found["background"] == [None, None, 0]
 
 
+def test_what_is_told_twice() -> None:
+    """As of an observer, whose newest transition is: it changes nothing, though a later one was told before."""
+    line = Timeline()
+    line.add(moment(0))
+    line.add(moment(20, slot((5, True), (10, False), (15, True))))
+    line.add(moment(40, slot((10, False), (15, True), first=1)))
+    line.add(moment(60, slot((35, False), first=3)))
+    assert line.read(FIRST)["foreground"] == [500, 750, 0]
+
+
 def test_two_slots_are_one_disk() -> None:
     """0 to 15 and 10 to 20 ms: one busy period, no interval within it. The second one is busy still, and has no interval."""
     line = Timeline()

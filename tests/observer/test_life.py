@@ -7,7 +7,6 @@ import fcntl
 import mmap
 import os
 import resource
-import shutil
 import signal
 import socket
 import stat
@@ -75,7 +74,7 @@ def test_an_arena_that_goes_and_comes_back(arena: Path, disk: str, observe: Obse
     observer = observe("--disk", disk)
     with Page(arena) as page:
         for _ in range(3):
-            shutil.rmtree(arena)
+            run.remove(arena)
             run.write(disk, 5)
             assert page.is_alive()
             arena.mkdir()
@@ -85,7 +84,7 @@ def test_an_arena_that_goes_and_comes_back(arena: Path, disk: str, observe: Obse
         (arena / "observer").unlink()
         wait_until(lambda: (arena / "observer").exists())
     observer.end()
-    shutil.rmtree(arena)
+    run.remove(arena)
     late = observe("--disk", disk)
     assert "waiting for it" in late.said()
     arena.mkdir()
@@ -355,7 +354,7 @@ def test_its_arena_goes_under_load(arena: Path, disk: str, observe: Observe) -> 
         with run.load(disk):
             for _ in range(10):
                 before = page.look().started
-                shutil.rmtree(arena)
+                run.remove(arena)
                 wait_until(lambda before=before: page.look().started > before + 100)  # type: ignore[misc]
                 arena.mkdir()
                 wait_until((arena / "observer").is_socket)

@@ -80,9 +80,15 @@ def space() -> Iterator[list[str]]:
         subprocess.run(["ip", "netns", "del", name], check=True)
 
 
+TCX_FROM = (6, 6)
+"""Below, a filter is used."""
+
+
 @pytest.mark.parametrize("options, kept", [([], KEPT), (["--old-kernel"], KEPT | {"cap_net_admin"})], ids=["tcx", "clsact"])
 def test_an_uplink(foreign: Path, observe: Observe, space: list[str], options: list[str], kept: set[str]) -> None:
     """The same; only a filter, which has to be removed, needs a right of the network."""
+    if not options and tuple(map(int, os.uname().release.split(".")[:2])) < TCX_FROM:
+        pytest.skip("this kernel has no tcx")
     observer = observe("--uplink", "lo", *options, prefix=[*space, *confined(granted())])
     with Page(foreign) as page:
         before = page.look().started

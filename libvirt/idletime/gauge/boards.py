@@ -158,11 +158,11 @@ def observed(page: bytes, now_ns: int, number: int = 1) -> Source:
 
 
 def transitions(page: bytes, number: int, heads: Mapping[int, int]) -> arena.Transitions:
-    """What its ring has since an earlier look, as of a slot of that number. Its writers are many, so they are sorted; what is
-    written while it is copied may be told again at the next look. Pure."""
+    """What its ring has since an earlier look, as of a slot of that number. Its writers are many, so they are sorted; they
+    raise the head before they write, so the newest entry is told again at the next look. Pure."""
     in_service, _, _, _, _, head, _ = _COUNTS.unpack_from(page, _LINE)
     ring = _RING.unpack_from(page, _HISTORY)
     before = heads.get(number, 0)
-    first = max(before if before <= head else 0, head - RING)
+    first = max(max(before - 1, 0) if before <= head else 0, head - RING)
     new = moves_of([ring[at % RING] for at in range(first, head)])
     return arena.Transitions(number, in_service if in_service < 1 << 31 else 0, head, first, new)

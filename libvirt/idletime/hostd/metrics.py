@@ -47,8 +47,9 @@ def note(ledger: Ledger, facts: Facts) -> None:
     for vm in facts.vms:
         for one in vm.resources or ():
             name = one["name"]
+            looked_at = ledger.knows(("view", vm.key, name), vm.run)
             for source, counted in _counted(vm, one):
-                ledger.note(source, vm.run, name, counted)
+                ledger.note(source, vm.run, name, counted, began=looked_at and source[0] == "job")
                 sources.append(source)
             observer = one.get("observer", {})
             if observer.get("state") == "seen" and newest.get(name, (0.0,))[0] < vm.looked:

@@ -34,12 +34,13 @@ class Ledger:
     sums: dict[str, dict[Series, int]] = field(default_factory=dict)
     _sources: dict[tuple[str, ...], _Source] = field(default_factory=dict)
 
-    def note(self, source: tuple[str, ...], run: int, resource: str, counted: Mapping[Series, int]) -> None:
-        """A source has counted so far."""
+    def note(self, source: tuple[str, ...], run: int, resource: str, counted: Mapping[Series, int],
+             began: bool = False) -> None:
+        """A source has counted so far. began: since the last look, so all of that is new."""
         sums = self.sums[resource] = self.sums.pop(resource, {})
         known = self._sources.get(source)
         if known is None:
-            known = _Source(run, dict(counted))
+            known = _Source(run, {} if began else dict(counted))
         elif known.run != run:
             known = _Source(run, {})
         for series, value in counted.items():
@@ -49,6 +50,11 @@ class Ledger:
         self._sources[source] = known
         while len(self.sums) > MOST:
             del self.sums[next(iter(self.sums))]
+
+    def knows(self, source: tuple[str, ...], run: int) -> bool:
+        """Whether it was there at the last look, in the same run."""
+        known = self._sources.get(source)
+        return known is not None and known.run == run
 
     def copy(self) -> Sums:
         """The sums of now."""

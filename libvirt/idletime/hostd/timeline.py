@@ -87,7 +87,7 @@ class Timeline:
         for at, busy in one.all:
             if busy and slot.busy is None:
                 slot.busy = at
-            elif not busy:
+            elif not busy and (slot.busy is None or at >= slot.busy):  # else it was told before
                 self._end(slot, at)
 
     def _end(self, slot: _Slot, at: int) -> None:

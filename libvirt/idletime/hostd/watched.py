@@ -106,7 +106,7 @@ def written_by_kernel(tree: Tree, found: Resolution) -> str:
     for label in found.trail:
         match = _DEVICE_MAPPER.search(label)
         uuid = tree.text(f"{block.CLASS}/{match.group(1)}/dm/uuid") or "" if match else ""
-        if uuid.startswith("CRYPT-INTEGRITY-"):
+        if uuid.startswith(("CRYPT-INTEGRITY-", "CRYPT-SUBDEV-")):  # as cryptsetup names them, the second below LUKS2
             return f"dm-integrity ('{label}') writes in the kernel's name"
         if uuid.startswith("CRYPT-") and not charges(tree):
             return (f"dm-crypt ('{label}') writes in the kernel's name before Linux 6.1.165, 6.6.128, 6.12.75, 6.18.14, "
