@@ -8,7 +8,6 @@
 #include <getopt.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <sys/mman.h>
 #include <sys/signalfd.h>
 #include <time.h>
@@ -17,53 +16,12 @@
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 
-static char reason[2 * PATH_MAX];
-
-bool fail(const char *format, ...)
-{
-    int error = errno;
-    va_list ap;
-
-    va_start(ap, format);
-    vsnprintf(reason, sizeof(reason), format, ap);
-    va_end(ap);
-    errno = error;
-    return false;
-}
-
-const char *what(void)
-{
-    return reason;
-}
-
-void warn(const char *format, ...)
-{
-    va_list ap;
-
-    va_start(ap, format);
-    fputs("idletime-observer: ", stderr);
-    vfprintf(stderr, format, ap);
-    fputc('\n', stderr);
-    va_end(ap);
-}
-
 uint64_t now_ns(void)
 {
     struct timespec now;
 
     clock_gettime(CLOCK_MONOTONIC, &now);
     return now.tv_sec * 1000000000ULL + now.tv_nsec;
-}
-
-bool read_line(const char *path, char *line, size_t size)
-{
-    FILE *file = fopen(path, "re");
-    bool there = file && fgets(line, size, file);
-
-    if (file) {
-        fclose(file);
-    }
-    return there;
 }
 
 bool page_open(Source *source, int map_fd, IdletimeObservedKind kind,

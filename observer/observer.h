@@ -4,6 +4,7 @@
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
  *   main.c      the command line, and the loop
+ *   text.c      what it says, and a line of a file
  *   leaf.c      which device's queue a disk's requests go through (pure, but for sysfs)
  *   disk.c      loads the programs of a disk
  *   heal.c      finds begins whose end was not told

@@ -182,7 +182,7 @@ def _by_kernel(domain: str, facts: Told, want: DevicePlan) -> bool:
     name = next((one.name for one in facts.plan.resources if one.id == want.resource), "")
     one = facts.observers.get(name)
     return one is not None and one.alive and want.class_ is Class.FOREGROUND and domain not in one.hidden and \
-        f"{domain}: {want.kind} target='{want.target}'" not in one.hidden_disks
+        f"{domain}: {want.label}" not in one.hidden_disks
 
 
 def _unobserved(resources: Sequence[ResourceStatus], facts: Told) -> list[str]:

@@ -12,30 +12,16 @@ import pytest
 from tests.framework import paths
 from tests.observer.page import BYTES, LINE, LINE_AT
 
-STUBS = """
-#include "observer.h"
-bool fail(const char *format, ...) { return false; }
-bool read_line(const char *path, char *line, size_t size)
-{
-    FILE *file = fopen(path, "re");
-    bool there = file && fgets(line, size, file);
-    if (file) {
-        fclose(file);
-    }
-    return there;
-}
-"""
 TICKS = 3
 
 
 @pytest.fixture(scope="session")
 def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    """heal.c alone."""
+    """heal.c, and what it says by."""
     folder = tmp_path_factory.mktemp("heal")
-    (folder / "stubs.c").write_text(STUBS)
     source, overlay = paths.ROOT / "observer", paths.ROOT / "qemu-patches" / "overlay"
     argv = ["cc", "-std=gnu11", "-D_GNU_SOURCE", "-g", "-shared", "-fPIC", f"-I{source}", f"-I{overlay}", "-include", "stdint.h",
-            str(source / "heal.c"), str(folder / "stubs.c"), "-o", str(folder / "heal.so")]
+            str(source / "heal.c"), str(source / "text.c"), "-o", str(folder / "heal.so")]
     subprocess.run(argv, check=True)
     return ctypes.CDLL(str(folder / "heal.so"))
 

@@ -7,7 +7,6 @@ kernel does not tell, and br_netfilter on an uplink.
 from __future__ import annotations
 
 import base64
-import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -18,6 +17,7 @@ import pytest
 
 from tests.framework import accel, initramfs, inner, paths, series
 from tests.framework.qemu import Machine
+from tests.observer import apparmor as profile
 from tests.observer import run
 
 MODULES = ["loop", "null_blk", "dm_mod", "dm_crypt", "xts", "ecb", "dm_integrity", "dm_multipath", "dm_round_robin", "raid1", "nvme",
@@ -198,7 +198,6 @@ def test_no_end_is_lost(host: Machine, options: str) -> None:
     assert "loop0 in_service 0 started 1600 bytes 6553600 unpaired 0 healed 0" in text
 
 
-APPARMOR = paths.ROOT / "libvirt" / "confinement" / "apparmor"
 CONFINED = """
 mkdir -p /run/idletime/.observers /run/idletime/disk && chmod 700 /run/idletime/.observers
 echo /none >/run/idletime/.observers/disk.list
@@ -218,15 +217,12 @@ cat /run/idletime/.observers/disk.log /proc/$(cat /a/pid)/attr/current
 @pytest.fixture(scope="module")
 def apparmor(host: Machine, tmp_path_factory: pytest.TempPathFactory) -> Machine:
     """The host with the observer's profile in force, which is told where the program lies in this guest."""
-    features = Path("/etc/apparmor.d/abi/3.0")
-    if not shutil.which("apparmor_parser") or not features.exists():
-        pytest.skip("apparmor is not installed")
+    if profile.missing():
+        pytest.skip(str(profile.missing()))
     local = tmp_path_factory.mktemp("apparmor") / "local"
     local.mkdir()
     (local / "idletime-observer").write_text("/host/bin/idletime-observer mr,\n")
-    argv = ["apparmor_parser", "--skip-kernel-load", "--skip-cache", "--stdout", "--features-file", str(features), "--Include",
-            str(local.parent), "--Include", str(APPARMOR), "--Include", "/etc/apparmor.d", str(APPARMOR / "profiles/idletime-observer")]
-    text = base64.encodebytes(subprocess.run(argv, check=True, capture_output=True).stdout).decode()
+    text = base64.encodebytes(profile.profile(local.parent)).decode()
     for at in range(0, len(text), 16000):
         host.guest.run(f"cat >>/a/profile.64 <<'END'\n{text[at:at + 16000].rstrip()}\nEND", 60)
     host.guest.run(CONFINED, 60)
