@@ -23,9 +23,10 @@ def test_the_hosts_own_packets_are_foreground(net_boot: Boot) -> None:
         if not pair.link.host.has_sysctl(BRIDGE_SYSCTL):
             pytest.skip(f"this kernel has no /proc/sys/{BRIDGE_SYSCTL}: load br_netfilter")
         pair.warm_up()
-        assert share(pair) < 0.05
+        observed_share = share(pair)
+        assert observed_share < 0.05
         pair.observer.stop()
-        assert share(pair) > 0.1
+        assert share(pair) > max(0.03, 3 * observed_share), observed_share
 
 
 def share(pair: observed.ObservedPair) -> float:
