@@ -2,8 +2,9 @@
 
     python3 -m tests.bench.builds before=PATH after=PATH ... [--rounds 3] [--only auto foreground-alone]
 
-Each round boots a pair of guests on each build and runs the demo's phases; every second round runs the builds backwards.
-One JSON line a run, then the medians side by side.
+Each round boots a pair of guests on each build, with a disk of its own. Each of the demo's phases runs on one pair after the
+other, every second time backwards, so that what the host does meanwhile hits all builds nearly alike. One JSON line a run,
+then the medians side by side.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import argparse
 import json
 import shutil
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
 from typing import Any, Iterator
@@ -60,22 +62,25 @@ def _phases(only: list[str]) -> list[plan.Phase]:
 
 def _runs(boots: dict[str, Boot], phases: list[plan.Phase], arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
     each = arguments.seconds + OVERHEAD_SECONDS
-    per_build = BOOT_SECONDS + each * len(phases)
-    done = 0.0
-    with Progress(per_build * len(boots) * arguments.rounds) as progress:
+    per_round = len(boots) * (BOOT_SECONDS + each * len(phases))
+    with Progress(per_round * arguments.rounds) as progress:
         for number in range(arguments.rounds):
-            for name in list(boots)[:: -1 if number % 2 else 1]:
-                with pair.Pair(boots[name], DISK) as machines:
+            with ExitStack() as stack:
+                pairs = {name: stack.enter_context(pair.Pair(boot, DISK)) for name, boot in boots.items()}
+                for machines in pairs.values():
                     machines.warm_up()
-                    for at, phase in enumerate(phases):
+                for at, phase in enumerate(phases):
+                    progress.at(number * per_round + len(boots) * (BOOT_SECONDS + at * each))
+                    for name in list(pairs)[:: -1 if (number + at) % 2 else 1]:
                         progress.step(f"round {number + 1}, {name}: {phase.title}")
-                        progress.at(done + BOOT_SECONDS + at * each)
-                        loads = machines.begin(phase, arguments.seconds)
-                        reports = {role: load.result() for role, load in loads.items()}
                         yield {"kind": "run", "round": number, "build": name, "phase": phase.parameters(),
-                               "disk_log": machines.at_disk(), **reports}
-                done += per_build
-                progress.at(done)
+                               **_run(pairs[name], phase, arguments.seconds)}
+
+
+def _run(machines: pair.Pair, phase: plan.Phase, seconds: float) -> dict[str, Any]:
+    loads = machines.begin(phase, seconds)
+    reports = {role: load.result() for role, load in loads.items()}
+    return {"disk_log": machines.at_disk(), **reports}
 
 
 FIGURES = (("foreground, op/s", "foreground", "operations_per_second", 1), ("mean, ms", "foreground", "mean_us", 1000),

@@ -64,7 +64,7 @@ def statistics_of(entry: Path) -> tuple[str, int, int] | None:
 
 def programs(observer: Observer) -> list[tuple[str, int, int]]:
     """Those of the observer that ran at events, from the descriptors that it holds, in the order in which they were loaded:
-    that of EVENTS."""
+    those of EVENTS, then that of requests which were given back, if any was."""
     entries = Path(f"/proc/{observer.process.pid}/fdinfo").iterdir()
     return sorted({found for found in map(statistics_of, entries) if found}, key=lambda found: int(found[0]))
 
@@ -92,7 +92,7 @@ def own_time(disk: str, arguments: argparse.Namespace) -> Iterator[dict[str, Any
             stack.callback(observer.close)
             empty = [stack.enter_context(EmptyProgram(event)) for event in EVENTS]
             measure(disk, arguments.seconds, arguments.depth)
-            for name, program, nothing in zip(EVENTS, programs(observer), empty, strict=True):
+            for name, program, nothing in zip(EVENTS, programs(observer)[:len(EVENTS)], empty, strict=True):
                 own, its = program, statistics_of(nothing.descriptor())
                 assert its
                 yield {"kind": "program", "event": name, "calls": own[1], "ns": own[2] / own[1], "ns_of_nothing": its[2] / its[1]}
