@@ -50,8 +50,8 @@ class Comparison:
     figures: tuple[Figure, ...]
 
 
-def parse(program: str, description: str, repeats: int = 7, rounds: int = 1, seconds: float = 4) -> argparse.Namespace:
-    """The options that all comparisons have, with these defaults."""
+def parse(program: str, description: str, repeats: int = 7, rounds: int = 1, seconds: float = 4, **flags: str) -> argparse.Namespace:
+    """The options that all comparisons have, with these defaults; `flags` are its own, with their help."""
     parser = argparse.ArgumentParser(prog=f"python3 -m tests.bench.{program}", description=description)
     parser.add_argument("--output", type=Path, default=paths.BUILD / "bench" / f"{program}.jsonl")
     parser.add_argument("--unpatched", default=str(UNPATCHED), help="QEMU of `make qemu-unpatched`")
@@ -59,6 +59,8 @@ def parse(program: str, description: str, repeats: int = 7, rounds: int = 1, sec
     parser.add_argument("--repeats", type=int, default=repeats, help="each with new processes")
     parser.add_argument("--rounds", type=int, default=rounds, help="of a repeat; in each, a run of every variant")
     parser.add_argument("--seconds", type=float, default=seconds, help="of a run")
+    for name, meaning in flags.items():
+        parser.add_argument(f"--{name}", action="store_true", help=meaning)
     return parser.parse_args()
 
 

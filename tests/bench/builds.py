@@ -1,6 +1,7 @@
 """Several builds of QEMU under the demo's two guests, in turn: is a change of the scheduler felt?
 
     python3 -m tests.bench.builds before=PATH after=PATH ... [--rounds 3] [--only auto foreground-alone]
+    python3 -m tests.bench.builds blk=PATH scsi=PATH --scsi scsi        # the same build, one pair with its disks on virtio-scsi
 
 Each round boots a pair of guests on each build, with a disk of its own. Each of the demo's phases runs on one pair after the
 other, every second time backwards, so that what the host does meanwhile hits all builds nearly alike. One JSON line a run,
@@ -46,10 +47,13 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python3 -m tests.bench.builds", description=description)
     parser.add_argument("builds", nargs="+", type=_build, metavar="NAME=PATH")
     parser.add_argument("--output", type=Path, default=paths.BUILD / "bench" / "builds.jsonl")
+    parser.add_argument("--scsi", nargs="*", default=[], metavar="NAME", help="builds whose guests have their disks on virtio-scsi")
     parser.add_argument("--rounds", type=int, default=3, help="in each, all phases on each build")
     parser.add_argument("--seconds", type=float, default=4, help="of a run")
     parser.add_argument("--only", nargs="*", default=[], metavar="TEXT", help="phases whose name has one of these in it")
     arguments = parser.parse_args()
+    if unknown := set(arguments.scsi) - {name for name, _ in arguments.builds}:
+        parser.error(f"--scsi {' '.join(sorted(unknown))}: no build is called so")
     if not _phases(arguments.only):
         known = " ".join(phase.name for phase in _phases([]))
         parser.error(f"--only {' '.join(arguments.only)}: no phase is called so; there are: {known}")
@@ -66,7 +70,7 @@ def _runs(boots: dict[str, Boot], phases: list[plan.Phase], arguments: argparse.
     with Progress(per_round * arguments.rounds) as progress:
         for number in range(arguments.rounds):
             with ExitStack() as stack:
-                pairs = {name: stack.enter_context(pair.Pair(boot, DISK)) for name, boot in boots.items()}
+                pairs = {name: stack.enter_context(pair.Pair(boot, DISK, on_scsi=name in arguments.scsi)) for name, boot in boots.items()}
                 for machines in pairs.values():
                     machines.warm_up()
                 for at, phase in enumerate(phases):
@@ -111,7 +115,8 @@ def main() -> int:
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
     facts = {name: host.facts(boot) for name, boot in boots.items()}
     lines: list[dict[str, Any]] = [
-        {"kind": "conditions", "program": "builds", "seconds": arguments.seconds, "rounds": arguments.rounds, "builds": facts}
+        {"kind": "conditions", "program": "builds", "seconds": arguments.seconds, "rounds": arguments.rounds, "scsi": arguments.scsi,
+         "builds": facts}
     ]
     with arguments.output.open("w") as file:
         print(json.dumps(lines[0]), file=file)

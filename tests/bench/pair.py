@@ -11,6 +11,7 @@ from typing import Any, ContextManager, Mapping
 from tests.bench.plan import Phase
 from tests.framework.guest import Load
 from tests.framework.qemu import Boot, Machine, has_idletime
+from tests.testbed import scsi
 from tests.testbed.attach import DEVICE, RESOURCE, attach
 from tests.testbed.disk import Disk, Model
 
@@ -29,12 +30,14 @@ WARM_UP_SECONDS = 1.0
 
 
 class Pair:
-    """A context manager: enter boots both guests, leave removes all of it."""
+    """A context manager: enter boots both guests, leave removes all of it. `on_scsi`: their disks are on virtio-scsi."""
 
-    def __init__(self, boot: Boot, model: Model, quantum_ms: int = QUANTUM_MS) -> None:
+    def __init__(self, boot: Boot, model: Model, quantum_ms: int = QUANTUM_MS, on_scsi: bool = False) -> None:
         self.patched = has_idletime(boot.qemu)
-        self._boot, self._model = boot, model
-        self.foreground_load = {**FOREGROUND_LOAD, "quantum_ms": quantum_ms}
+        self._boot, self._model, self._on_scsi = scsi.with_driver(boot) if on_scsi else boot, model, on_scsi
+        self._where: dict[str, Any] = {"device": scsi.DISK} if on_scsi else {}
+        self.foreground_load = {**FOREGROUND_LOAD, **self._where, "quantum_ms": quantum_ms}
+        self.background_load = {**BACKGROUND_LOAD, **self._where}
         self._stack = ExitStack()
 
     def __enter__(self) -> Pair:
@@ -43,11 +46,17 @@ class Pair:
             arena = folder / "arena" if self.patched else None
             self.disk = stack.enter_context(self._shared())
             self.foreground, self.background = (
-                stack.enter_context(Machine(self._boot, name, attach(self.disk, name, arena, name), self.disk.fds))
-                for name in ("foreground", "background")
+                self._machine(stack, name, arena) for name in ("foreground", "background")
             )
             self._stack = stack.pop_all()
         return self
+
+    def _machine(self, stack: ExitStack, name: str, arena: Path | None) -> Machine:
+        arguments = attach(self.disk, name, arena, name, scsi=self._on_scsi)
+        machine: Machine = stack.enter_context(Machine(self._boot, name, arguments, self.disk.fds))
+        if self._on_scsi:
+            scsi.wait_for_disk(machine)
+        return machine
 
     def _shared(self) -> ContextManager[Any]:
         """What the two guests read."""
@@ -55,14 +64,14 @@ class Pair:
 
     def conditions(self) -> dict[str, Any]:
         """For the data."""
-        return {"disk": self.disk.parameters(), "foreground_load": self.foreground_load, "background_load": BACKGROUND_LOAD}
+        return {"disk": self.disk.parameters(), "foreground_load": self.foreground_load, "background_load": self.background_load}
 
     def __exit__(self, kind: type | None, value: BaseException | None, trace: TracebackType | None) -> None:
         self._stack.close()
 
     def warm_up(self) -> None:
         """Run both loads for a moment and forget the result."""
-        loads = [machine.guest.load(seconds=WARM_UP_SECONDS) for machine in (self.foreground, self.background)]
+        loads = [machine.guest.load(**self._where, seconds=WARM_UP_SECONDS) for machine in (self.foreground, self.background)]
         for load in loads:
             load.result()
 
@@ -93,7 +102,7 @@ class Pair:
         loads = {}
         if phase.outstanding:
             loads["background"] = self.background.guest.load(
-                **{**BACKGROUND_LOAD, **(background or {})}, outstanding=phase.outstanding, seconds=seconds
+                **{**self.background_load, **(background or {})}, outstanding=phase.outstanding, seconds=seconds
             )
         if phase.foreground:
             loads["foreground"] = self.foreground.guest.load(

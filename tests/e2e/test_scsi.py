@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,19 +12,18 @@ from tests.e2e.test_disk import MS, Start, info, not_held, promotions
 from tests.e2e.test_life import MAX_HOLD_MS, SPAN_BYTES, THREADS, wait_for_held
 from tests.e2e.test_migration import LONG_HOLD, WAYS, boot_of, iothread, wait_for_migration, wait_until_running
 from tests.e2e.test_neighbours import FOREVER_SECONDS, served_again
-from tests.framework import initramfs, kernel, verify
+from tests.framework import verify
 from tests.framework.qemu import Boot, Machine, has_idletime
+from tests.testbed import scsi
 from tests.testbed.attach import attach
 from tests.testbed.disk import Disk
 from tests.testbed.requests import of_client
-
-SDA = "/dev/sda"
 
 
 @pytest.fixture(scope="module")
 def scsi_boot(boot: Boot) -> Boot:
     """A guest with the driver."""
-    return replace(boot, initramfs=initramfs.get_initramfs(kernel.get_kernel(), ["virtio_scsi", "sd_mod"]))
+    return scsi.with_driver(boot)
 
 
 @pytest.fixture
@@ -35,7 +33,7 @@ def scsi_machine(stack: ExitStack, scsi_boot: Boot, arena: Path) -> Start:
     def start(shared: Disk, name: str, device_class: str, **parameters: object) -> Machine:
         arguments = attach(shared, name, arena, device_class, scsi=True, **parameters)  # type: ignore[arg-type]
         machine: Machine = stack.enter_context(Machine(scsi_boot, name, arguments))
-        machine.guest.run(f"while ! [ -b {SDA} ]; do usleep 10000; done")
+        scsi.wait_for_disk(machine)
         return machine
 
     return start
@@ -46,7 +44,7 @@ def test_nothing_starts_within_the_interval(disk: Start, scsi_machine: Start) ->
     shared: Disk = disk(service_us=5000)
     fg, bg = (scsi_machine(shared, name, name, interval_us=20000) for name in ("foreground", "background"))
     mark, before = shared.mark(), promotions(bg)
-    loads = [bg.guest.load(device=SDA, outstanding=4, seconds=5), fg.guest.load(device=SDA, intensity=30, seconds=5)]
+    loads = [bg.guest.load(device=scsi.DISK, outstanding=4, seconds=5), fg.guest.load(device=scsi.DISK, intensity=30, seconds=5)]
     reports = [load.result() for load in loads]
     foreground, background = (of_client(shared.read(mark), name) for name in ("foreground", "background"))
 
@@ -60,7 +58,7 @@ def test_large_requests_come_in_pieces(disk: Start, scsi_machine: Start) -> None
     shared: Disk = disk(service_us=500)
     bg = scsi_machine(shared, "bg", "background", max_request_bytes=65536)
     mark = shared.mark()
-    report = bg.guest.load(device=SDA, block_bytes=1 << 20, outstanding=2, seconds=2).result()
+    report = bg.guest.load(device=scsi.DISK, block_bytes=1 << 20, outstanding=2, seconds=2).result()
     log = of_client(shared.read(mark), "bg")
 
     assert report["operations"] > 0
@@ -93,8 +91,8 @@ def test_migration(
     source = stack.enter_context(mover("source", from_boot, [], "background", **LONG_HOLD))
     target = stack.enter_context(
         mover("target", to_boot, ["-incoming", f"unix:{socket}"], "background", interval_us=7000, max_hold_ms=MAX_HOLD_MS))
-    source.guest.run(f"while ! [ -b {SDA} ]; do usleep 10000; done")
-    verify.start(source.guest, SDA, span_bytes=SPAN_BYTES, threads=8)
+    scsi.wait_for_disk(source)
+    verify.start(source.guest, scsi.DISK, span_bytes=SPAN_BYTES, threads=8)
     served_again(shared, "source", 1)
     if WAYS[way][0]:
         wait_for_held(source)
