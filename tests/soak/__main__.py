@@ -46,7 +46,7 @@ OBSERVER = {
     "test_disk.py": ["test_in_service_is_zero_whenever_it_is_idle", "test_cgroups_come_and_go_while_it_runs",
                      "test_it_starts_in_the_middle_of_a_load", "test_background_is_in_service_of_all"],
     "test_life.py": ["test_killed_under_load_and_started_again", "test_an_arena_that_goes_and_comes_back",
-                     "test_its_arena_goes_under_load", "test_the_device_disappears_under_load"],
+                     "test_its_arena_goes_under_load", "test_its_file_is_cut_under_load", "test_the_device_disappears"],
 }
 FOLDERS = {"e2e": E2E, "observer": OBSERVER}
 RACE = "race"
@@ -59,6 +59,14 @@ def command(scenario: str) -> list[str]:
     if scenario == RACE:
         return [str(paths.ROOT / "tests" / "machine" / "run"), RACE]
     return [sys.executable, "-m", "pytest", "-q", "-x", "--no-header", f"{paths.ROOT}/tests/{scenario}"]
+
+
+def missing(scenarios: list[str]) -> str:
+    """What pytest says of tests that are not there (they were renamed, say); "" if all are."""
+    tests = [f"{paths.ROOT}/tests/{scenario}" for scenario in scenarios if scenario != RACE]
+    argv = [sys.executable, "-m", "pytest", "--collect-only", "-q", "--no-header", *tests]
+    done = subprocess.run(argv, cwd=paths.ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    return "" if done.returncode == 0 else done.stdout + done.stderr
 
 
 def wait(child: subprocess.Popen[bytes]) -> int:
@@ -117,6 +125,8 @@ def main() -> int:
     parser.add_argument("--output", type=Path, default=paths.BUILD / "soak")
     arguments = parser.parse_args()
     scenarios = [scenario for scenario in SCENARIOS if scenario.split("/")[0] == (arguments.only or scenario.split("/")[0])]
+    if gone := missing(scenarios):
+        raise SystemExit(f"error: tests/soak names tests that cannot be run:\n{gone}")
     signal.signal(signal.SIGTERM, interrupt)
     signal.signal(signal.SIGINT, interrupt)
     folder: Path = arguments.output
