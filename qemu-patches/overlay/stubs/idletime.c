@@ -6,6 +6,7 @@
 #include "qemu/osdep.h"
 #include "qapi/error.h"
 #include "qapi/qapi-commands-idletime.h"
+#include "idletime/work/export.h"
 #include "idletime/work/job.h"
 
 IdletimeResourceInfoList *qmp_query_idletime(Error **errp)
@@ -23,12 +24,13 @@ void qmp_idletime_attach(IdletimeAttachment *attachment, Error **errp)
     error_setg(errp, "this program has no devices");
 }
 
-void qmp_idletime_detach(const char *device, const char *job, Error **errp)
+void qmp_idletime_detach(const char *device, const char *job,
+                         const char *export, Error **errp)
 {
     error_setg(errp, "this program has no devices");
 }
 
-/* ---- no job is attached to anything */
+/* ---- no job and no export is attached to anything */
 
 bool coroutine_fn idletime_job_ask_slow(Job *job, uint64_t bytes,
                                         IdletimeChunk **chunk)
@@ -72,6 +74,65 @@ void idletime_chunk_unref_slow(IdletimeChunk *chunk)
 }
 
 void idletime_chunk_resize_slow(IdletimeChunk *chunk, uint64_t bytes)
+{
+    g_assert_not_reached();
+}
+
+int coroutine_fn idletime_export_pread_slow(BlockExport *exp,
+                                            IdletimeClient *client,
+                                            int64_t from, int64_t bytes,
+                                            void *data)
+{
+    g_assert_not_reached();
+}
+
+int coroutine_fn idletime_export_pwrite_slow(BlockExport *exp,
+                                             IdletimeClient *client,
+                                             int64_t from, int64_t bytes,
+                                             const void *data,
+                                             BdrvRequestFlags flags)
+{
+    g_assert_not_reached();
+}
+
+int coroutine_fn idletime_export_zero_slow(BlockExport *exp,
+                                           IdletimeClient *client,
+                                           int64_t from, int64_t bytes,
+                                           BdrvRequestFlags flags)
+{
+    g_assert_not_reached();
+}
+
+int coroutine_fn idletime_export_discard_slow(BlockExport *exp,
+                                              IdletimeClient *client,
+                                              int64_t from, int64_t bytes)
+{
+    g_assert_not_reached();
+}
+
+int coroutine_fn idletime_export_prefetch_slow(BlockExport *exp,
+                                               IdletimeClient *client,
+                                               int64_t from, int64_t bytes)
+{
+    g_assert_not_reached();
+}
+
+void idletime_export_kick_slow(BlockExport *exp)
+{
+    g_assert_not_reached();
+}
+
+void idletime_export_moved_slow(BlockExport *exp)
+{
+    g_assert_not_reached();
+}
+
+void idletime_export_shut_slow(BlockExport *exp)
+{
+    g_assert_not_reached();
+}
+
+void idletime_export_ended_slow(BlockExport *exp)
 {
     g_assert_not_reached();
 }

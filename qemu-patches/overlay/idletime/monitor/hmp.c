@@ -48,11 +48,12 @@ static void print_device(Monitor *mon, const IdletimeDeviceInfo *d)
                    p->class_change, p->flow, p->stop);
 }
 
-static void print_job(Monitor *mon, const IdletimeWorkInfo *w)
+static void print_work(Monitor *mon, const char *kind,
+                       const IdletimeWorkInfo *w)
 {
-    monitor_printf(mon, "  job %s: %" PRIu64 " chunks, held %" PRIu64
+    monitor_printf(mon, "  %s %s: %" PRIu64 " chunks, held %" PRIu64
                    ", longest hold %" PRIu64 " ms, promoted %" PRIu64 "%s\n",
-                   w->id, w->background->requests, w->held,
+                   kind, w->id, w->background->requests, w->held,
                    w->hold->max_us / 1000, w->promotions->deadline,
                    w->detaching ? ", detaching" : "");
 }
@@ -121,7 +122,10 @@ static void print_resource(Monitor *mon, const IdletimeResourceInfo *r)
         print_device(mon, d->value);
     }
     for (IdletimeWorkInfoList *w = r->jobs; w; w = w->next) {
-        print_job(mon, w->value);
+        print_work(mon, "job", w->value);
+    }
+    for (IdletimeWorkInfoList *w = r->exports; w; w = w->next) {
+        print_work(mon, "export", w->value);
     }
 }
 

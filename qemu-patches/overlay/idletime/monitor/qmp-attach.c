@@ -6,15 +6,20 @@
 #include "qemu/osdep.h"
 #include "qapi/error.h"
 #include "idletime/device/attach.h"
+#include "idletime/work/export.h"
 #include "idletime/work/job.h"
 #include "qapi/qapi-commands-idletime.h"
 
-static bool check_subject(const char *device, const char *job, Error **errp)
+static bool check_subject(const char *device, const char *job,
+                          const char *export, Error **errp)
 {
-    if (!device == !job) {
-        error_setg(errp, "exactly one of 'device' and 'job' must be given");
+    bool is_one = !!device + !!job + !!export == 1;
+
+    if (!is_one) {
+        error_setg(errp, "exactly one of 'device', 'job' and 'export' must be "
+                   "given");
     }
-    return !device != !job;
+    return is_one;
 }
 
 static void attach_device(const IdletimeAttachment *attachment, Error **errp)
@@ -37,18 +42,20 @@ static void attach_device(const IdletimeAttachment *attachment, Error **errp)
 /* Work of the block layer has no queues, and one class. */
 static bool check_work(const IdletimeAttachment *attachment, Error **errp)
 {
+    const char *what = attachment->job ? "a job" : "an export";
+
     if (attachment->has_q_class &&
         attachment->q_class != IDLETIME_CLASS_BACKGROUND) {
-        error_setg(errp, "'class' is '%s', but a job can only be 'background': "
+        error_setg(errp, "'class' is '%s', but %s can only be 'background': "
                    "detached, it is foreground",
-                   IdletimeClass_str(attachment->q_class));
+                   IdletimeClass_str(attachment->q_class), what);
         return false;
     }
     if (attachment->background_queues || attachment->dscp) {
-        error_setg(errp, "'%s' is '%s', but a job has no queues and no "
+        error_setg(errp, "'%s' is '%s', but %s has no queues and no "
                    "packets: leave it out", attachment->background_queues ?
                    "background-queues" : "dscp",
-                   attachment->background_queues ?: attachment->dscp);
+                   attachment->background_queues ?: attachment->dscp, what);
         return false;
     }
     return true;
@@ -56,13 +63,18 @@ static bool check_work(const IdletimeAttachment *attachment, Error **errp)
 
 void qmp_idletime_attach(IdletimeAttachment *attachment, Error **errp)
 {
-    if (!check_subject(attachment->device, attachment->job, errp)) {
+    if (!check_subject(attachment->device, attachment->job,
+                       attachment->export, errp)) {
         return;
     }
     if (attachment->device) {
         attach_device(attachment, errp);
-    } else if (check_work(attachment, errp)) {
+    } else if (!check_work(attachment, errp)) {
+        return;
+    } else if (attachment->job) {
         idletime_job_attach(attachment->job, attachment->resource, errp);
+    } else {
+        idletime_export_attach(attachment->export, attachment->resource, errp);
     }
 }
 
@@ -75,14 +87,17 @@ static void detach_device(const char *device, Error **errp)
     }
 }
 
-void qmp_idletime_detach(const char *device, const char *job, Error **errp)
+void qmp_idletime_detach(const char *device, const char *job,
+                         const char *export, Error **errp)
 {
-    if (!check_subject(device, job, errp)) {
+    if (!check_subject(device, job, export, errp)) {
         return;
     }
     if (device) {
         detach_device(device, errp);
-    } else {
+    } else if (job) {
         idletime_job_detach(job, errp);
+    } else {
+        idletime_export_detach(export, errp);
     }
 }

@@ -130,7 +130,7 @@ static IdletimeDeviceInfo *device_info(const IdletimeDevice *dev)
     return info;
 }
 
-/* ---- jobs */
+/* ---- jobs and exports */
 
 static IdletimeWorkInfo *work_info(const IdletimeWork *work)
 {
@@ -229,7 +229,7 @@ static void add_state(IdletimeResourceInfo *info, IdletimeResource *res,
 typedef struct AddUser {
     IdletimeResourceInfo *info;
     IdletimeDeviceInfoList **device;
-    IdletimeWorkInfoList **job;
+    IdletimeWorkInfoList **work[IDLETIME_WORK__MAX];
 } AddUser;
 
 static void add_device(IdletimeDevice *dev, void *opaque)
@@ -255,7 +255,7 @@ static void add_work(IdletimeWork *work, void *opaque)
     info->background->requests += w->background->requests;
     info->background->bytes += w->background->bytes;
     info->held += w->held;
-    QAPI_LIST_APPEND(add->job, w);
+    QAPI_LIST_APPEND(add->work[work->ops->kind], w);
 }
 
 /* With the interval in force in place of the one that is set. */
@@ -291,8 +291,14 @@ static void add_resource(IdletimeResource *res, void *opaque)
     IdletimeResourceInfoList ***tail = opaque;
     IdletimeResourceInfo *info = g_new0(IdletimeResourceInfo, 1);
     IdletimeGate *gate = looking_gate(res);
-    AddUser add = { .info = info, .device = &info->devices,
-                    .job = &info->jobs };
+    AddUser add = {
+        .info = info,
+        .device = &info->devices,
+        .work = {
+            [IDLETIME_WORK_JOB] = &info->jobs,
+            [IDLETIME_WORK_EXPORT] = &info->exports,
+        },
+    };
 
     info->id = g_strdup(idletime_resource_id(res));
     info->path = g_strdup(res->path);

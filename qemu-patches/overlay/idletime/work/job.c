@@ -48,6 +48,7 @@ static void job_left(IdletimeWork *work)
 }
 
 static const IdletimeWorkOps job_ops = {
+    .kind = IDLETIME_WORK_JOB,
     .waits = job_waits,
     .wake = job_wake,
     .left = job_left,
@@ -94,8 +95,23 @@ bool coroutine_fn idletime_job_ask_slow(Job *job, uint64_t bytes,
                                         IdletimeChunk **chunk)
 {
     IdletimeWork *work = qatomic_rcu_read(&job->idletime);
+    int64_t now_ns = idletime_now_ns();
+    int64_t since_ns;
 
-    return !work || idletime_work_ask(work, bytes, chunk);
+    if (!work) {
+        return true;
+    }
+    since_ns = work->held_since_ns ?: now_ns;
+    if (!idletime_work_ask(work, since_ns, bytes, chunk)) {
+        work->held_since_ns = since_ns;
+        idletime_work_held(work, 1);
+        return false;
+    }
+    if (*chunk) {
+        idletime_gate_note_hold(work->gate, now_ns - since_ns);
+    }
+    idletime_work_rest(work);
+    return true;
 }
 
 int64_t idletime_job_limit_slow(Job *job, int64_t bytes)
@@ -158,33 +174,18 @@ static bool check_running(Job *job, Error **errp)
     return true;
 }
 
-static bool check_detached(const Job *job, Error **errp)
-{
-    const IdletimeWork *work = job->idletime;
-
-    if (work && work->detaching) {
-        error_setg(errp, "job '%s' is being detached from idletime-resource "
-                   "'%s': wait for the event IDLETIME_DETACHED", job->id,
-                   idletime_resource_id(work->res));
-    } else if (work) {
-        error_setg(errp, "job '%s' is attached to idletime-resource '%s': use "
-                   "idletime-detach first", job->id,
-                   idletime_resource_id(work->res));
-    }
-    return !work;
-}
-
 bool idletime_job_attach(const char *id, const char *resource, Error **errp)
 {
     Job *job = find_job(id, errp);
     IdletimeWork *work;
 
     GLOBAL_STATE_CODE();
-    if (!job || !check_running(job, errp) || !check_detached(job, errp)) {
+    if (!job || !check_running(job, errp) ||
+        !idletime_work_check_none(job->idletime, errp)) {
         return false;
     }
-    work = idletime_work_new(resource, "job", id, job->aio_context, job,
-                             &job_ops, errp);
+    work = idletime_work_new(resource, id, job->aio_context, job, &job_ops,
+                             errp);
     if (!work) {
         return false;
     }
@@ -205,8 +206,6 @@ bool idletime_job_detach(const char *id, Error **errp)
                    "query-idletime lists those that are", id);
         return false;
     }
-    if (!job->idletime->detaching) {
-        idletime_work_detach(job->idletime);
-    }
+    idletime_work_detach(job->idletime);
     return true;
 }

@@ -17,10 +17,29 @@ static QTAILQ_HEAD(, IdletimeWork) works = QTAILQ_HEAD_INITIALIZER(works);
 struct IdletimeChunk {
     IdletimeWork *work;
     IdletimeLease lease;
+    bool expelled;              /* there is no lease */
     unsigned refs;
 };
 
+static const char *const kind_name[IDLETIME_WORK__MAX] = {
+    [IDLETIME_WORK_JOB] = "job",
+    [IDLETIME_WORK_EXPORT] = "export",
+};
+
+const char *idletime_work_kind(const IdletimeWork *work)
+{
+    return kind_name[work->ops->kind];
+}
+
 /* ---- leaving */
+
+static void send_detached(const IdletimeWork *work)
+{
+    bool is_job = work->ops->kind == IDLETIME_WORK_JOB;
+
+    qapi_event_send_idletime_detached(NULL, NULL, is_job ? work->id : NULL,
+                                      is_job ? NULL : work->id);
+}
 
 static void work_free(IdletimeWork *work)
 {
@@ -31,9 +50,10 @@ static void work_free(IdletimeWork *work)
     idletime_gate_free(work->gate);
     idletime_resource_leave(work->res);
     if (work->detaching) {
-        trace_idletime_work_detached(work->id);
-        qapi_event_send_idletime_detached(NULL, NULL, work->id);
+        trace_idletime_work_detached(idletime_work_kind(work), work->id);
+        send_detached(work);
     }
+    idletime_queue_destroy(&work->queue);
     g_free(work->id);
     g_free(work);
 }
@@ -47,13 +67,18 @@ static void work_left(void *opaque)
     if (work->owner) {
         work->ops->left(work);
     }
+    /* The gate waits for its own thread: it is the one that sees the work. */
+    idletime_work_follow(work);
     work_free(work);
 }
 
 void idletime_work_detach(IdletimeWork *work)
 {
     GLOBAL_STATE_CODE();
-    trace_idletime_work_detach(work->id);
+    if (work->detaching) {
+        return;
+    }
+    trace_idletime_work_detach(idletime_work_kind(work), work->id);
     work->detaching = true;
     qatomic_store_release(&work->leaving, true);
     idletime_gate_kick(work->gate);
@@ -70,62 +95,67 @@ void idletime_work_ended(IdletimeWork *work)
 
 /* ---- asking */
 
-static void set_held(IdletimeWork *work, int64_t since_ns)
+void idletime_work_held(IdletimeWork *work, unsigned n)
 {
-    work->held_since_ns = since_ns;
-    qatomic_set(&work->gate->stats.held, since_ns != 0);
+    IO_CODE();
+    qatomic_set(&work->gate->stats.held, n);
 }
 
-/* False on the way to another thread. */
-static bool is_here(const IdletimeWork *work)
+bool idletime_work_is_here(const IdletimeWork *work)
 {
+    IO_CODE();
     return qatomic_load_acquire(&work->ctx) == qemu_get_current_aio_context();
 }
 
 void idletime_work_rest(IdletimeWork *work)
 {
     IO_CODE();
-    set_held(work, 0);
-    if (is_here(work)) {
+    work->held_since_ns = 0;
+    idletime_work_held(work, 0);
+    if (idletime_work_is_here(work)) {
         idletime_gate_rest(work->gate);
     }
 }
 
-static IdletimeChunk *chunk_new(IdletimeWork *work, const IdletimeLease *lease)
+static IdletimeChunk *chunk_new(IdletimeWork *work)
 {
-    IdletimeChunk *chunk = g_new(IdletimeChunk, 1);
+    IdletimeChunk *chunk = g_new0(IdletimeChunk, 1);
 
     chunk->work = work;
-    chunk->lease = *lease;
     chunk->refs = 1;
     work->chunks++;
     return chunk;
 }
 
-bool idletime_work_ask(IdletimeWork *work, uint64_t bytes,
+bool idletime_work_ask(IdletimeWork *work, int64_t since_ns, uint64_t bytes,
                        IdletimeChunk **chunk)
 {
-    int64_t now_ns = idletime_now_ns();
-    int64_t since_ns;
     IdletimeLease lease;
 
     IO_CODE();
     *chunk = NULL;
     if (qatomic_load_acquire(&work->leaving)) {
-        idletime_work_rest(work);
         return true;
     }
-    since_ns = work->held_since_ns ?: now_ns;
     /* serve() kicks the gate when it has followed. */
-    if (!is_here(work) ||
+    if (!idletime_work_is_here(work) ||
         !idletime_gate_ask(work->gate, since_ns, bytes, &lease)) {
-        set_held(work, since_ns);
         return false;
     }
-    idletime_gate_note_hold(work->gate, now_ns - since_ns);
-    idletime_work_rest(work);
-    *chunk = chunk_new(work, &lease);
+    idletime_gate_rest(work->gate);
+    *chunk = chunk_new(work);
+    (*chunk)->lease = lease;
     return true;
+}
+
+IdletimeChunk *idletime_work_expel(IdletimeWork *work)
+{
+    IdletimeChunk *chunk = chunk_new(work);
+
+    IO_CODE();
+    chunk->expelled = true;
+    idletime_gate_note_promotion(work->gate, IDLETIME_PROMOTION_CLASS_CHANGE);
+    return chunk;
 }
 
 /* Nothing begins in what leaves: what is idle there stays so. */
@@ -141,7 +171,7 @@ static void pump(void *opaque)
 {
     IdletimeWork *work = opaque;
 
-    if (!is_here(work)) {
+    if (!idletime_work_is_here(work)) {
         return;
     }
     if (work->ops->waits(work)) {
@@ -164,6 +194,7 @@ IdletimeChunk *idletime_chunk_ref_slow(IdletimeChunk *chunk)
 
 void idletime_chunk_resize_slow(IdletimeChunk *chunk, uint64_t bytes)
 {
+    assert(!chunk->expelled);
     idletime_stat_add(&chunk->work->gate->stats.bg_bytes,
                       (int64_t)bytes - chunk->lease.bytes);
     chunk->lease.bytes = MIN(bytes, UINT32_MAX);
@@ -177,7 +208,10 @@ void idletime_chunk_unref_slow(IdletimeChunk *chunk)
         return;
     }
     work->chunks--;
-    idletime_gate_done(work->gate, &chunk->lease, work->held_since_ns != 0);
+    if (!chunk->expelled) {
+        idletime_gate_done(work->gate, &chunk->lease,
+                           qatomic_read(&work->gate->stats.held) != 0);
+    }
     g_free(chunk);
     pump(work);
 }
@@ -198,7 +232,6 @@ static IdletimeResource *find_resource(const char *resource, const char *kind,
            res : NULL;
 }
 
-/* next_ctx is another than the gate's. */
 static void serve(void *opaque)
 {
     IdletimeWork *work = opaque;
@@ -219,10 +252,36 @@ void idletime_work_serve(IdletimeWork *work, AioContext *ctx)
     qemu_bh_schedule(work->serve_bh);
 }
 
-IdletimeWork *idletime_work_new(const char *resource, const char *kind,
-                                const char *id, AioContext *ctx, void *owner,
+void idletime_work_follow(IdletimeWork *work)
+{
+    GLOBAL_STATE_CODE();
+    if (!qatomic_read(&work->ctx)) {
+        qemu_bh_cancel(work->serve_bh);
+        serve(work);
+    }
+}
+
+bool idletime_work_check_none(const IdletimeWork *work, Error **errp)
+{
+    GLOBAL_STATE_CODE();
+    if (work && work->detaching) {
+        error_setg(errp, "%s '%s' is being detached from idletime-resource "
+                   "'%s': wait for the event IDLETIME_DETACHED",
+                   idletime_work_kind(work), work->id,
+                   idletime_resource_id(work->res));
+    } else if (work) {
+        error_setg(errp, "%s '%s' is attached to idletime-resource '%s': use "
+                   "idletime-detach first", idletime_work_kind(work), work->id,
+                   idletime_resource_id(work->res));
+    }
+    return !work;
+}
+
+IdletimeWork *idletime_work_new(const char *resource, const char *id,
+                                AioContext *ctx, void *owner,
                                 const IdletimeWorkOps *ops, Error **errp)
 {
+    const char *kind = kind_name[ops->kind];
     IdletimeResource *res = find_resource(resource, kind, id, errp);
     g_autofree char *label = g_strdup_printf("%s/%s %s",
                                              qemu_get_vm_name() ?: "qemu",
@@ -240,6 +299,7 @@ IdletimeWork *idletime_work_new(const char *resource, const char *kind,
     work->id = g_strdup(id);
     work->res = res;
     work->ctx = work->next_ctx = ctx;
+    idletime_queue_init(&work->queue);
     work->serve_bh = aio_bh_new(main_loop, serve, work);
     work->left_bh = aio_bh_new(main_loop, work_left, work);
     work->gate = idletime_gate_new(res, ctx, label);
@@ -250,7 +310,7 @@ IdletimeWork *idletime_work_new(const char *resource, const char *kind,
         work_free(work);
         return NULL;
     }
-    trace_idletime_work_attach(work->id, idletime_resource_id(res));
+    trace_idletime_work_attach(kind, work->id, idletime_resource_id(res));
     return work;
 }
 

@@ -3,8 +3,9 @@
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
- * A block job is a piece of work.  It goes on by chunks: some data are read
- * and written elsewhere.  Before each chunk it asks the gate of its resource.
+ * A block job is a piece of work, and so is all that the clients of an export
+ * ask for.  It goes on by chunks: some data are read, written, or copied.
+ * Before each chunk it asks the gate of its resource.
  *
  *   ask --no---> nothing is claimed, in flight or locked; wait, ask again
  *    |
@@ -12,18 +13,26 @@
  *
  *   attached --detach or its end--> leaving --> left, freed
  *
- * The pointer of the job to its work appears and goes under the BQL while the
- * job runs.  Who sees it finds in it what to do, until the thread of the job
- * is back in its event loop: there the gate waits for it before it is freed.
+ * The owner's pointer to its work appears and goes under the BQL while the
+ * owner runs.  Who sees it finds in it what to do, until the owner's thread is
+ * back in its event loop: there the gate waits for it before it is freed.
  */
 #ifndef IDLETIME_WORK_H
 #define IDLETIME_WORK_H
 
 #include "idletime/gate/gate.h"
 #include "idletime/work/chunk.h"
+#include "idletime/work/queue.h"
 #include "qemu/coroutine.h"
 
+typedef enum IdletimeWorkKind {
+    IDLETIME_WORK_JOB,
+    IDLETIME_WORK_EXPORT,
+    IDLETIME_WORK__MAX,
+} IdletimeWorkKind;
+
 typedef struct IdletimeWorkOps {
+    IdletimeWorkKind kind;
     /** waits: is there anybody to wake?  Context: the thread of ctx. */
     bool (*waits)(const IdletimeWork *work);
     /** wake: who waits asks again.  Context: as waits. */
@@ -35,7 +44,7 @@ typedef struct IdletimeWorkOps {
 struct IdletimeWork {
     const IdletimeWorkOps *ops;
     void *owner;                /* BQL; NULL: it has ended */
-    char *id;                   /* of the job */
+    char *id;                   /* of the owner */
     IdletimeResource *res;
     IdletimeGate *gate;
     bool detaching;             /* BQL; idletime-detach was given */
@@ -46,26 +55,39 @@ struct IdletimeWork {
     QEMUBH *left_bh;            /* main loop: nothing is left of it */
 
     /* The thread of ctx. */
-    int64_t held_since_ns;      /* of what waits; 0: nothing does */
     unsigned chunks;            /* in service */
-    bool waiting;               /* a job, in idletime_job_wait() */
+
+    /* A job.  The same thread. */
+    int64_t held_since_ns;      /* of what waits; 0: nothing does */
+    bool waiting;               /* in idletime_job_wait() */
     QemuCoSleep *sleeper;       /* the same in idletime_job_sleep() */
     bool woken;                 /* by us */
+
+    IdletimeQueue queue;        /* of an export */
 
     QTAILQ_ENTRY(IdletimeWork) next;
 };
 
+/** idletime_work_kind: for people: "job" */
+const char *idletime_work_kind(const IdletimeWork *work);
+
 /**
  * idletime_work_new: background on @resource from now on.
- * @kind, @id: of the job, for people and the monitor
+ * @id: of @owner, for people and the monitor
  * @ctx: where it runs
  * Returns NULL with @errp set.  Context: BQL.
  */
-IdletimeWork *idletime_work_new(const char *resource, const char *kind,
-                                const char *id, AioContext *ctx, void *owner,
+IdletimeWork *idletime_work_new(const char *resource, const char *id,
+                                AioContext *ctx, void *owner,
                                 const IdletimeWorkOps *ops, Error **errp);
 
-/** idletime_work_detach: it leaves when nothing is in service.  BQL. */
+/** idletime_work_check_none: sets @errp if there is @work.  Context: BQL. */
+bool idletime_work_check_none(const IdletimeWork *work, Error **errp);
+
+/**
+ * idletime_work_detach: it leaves when nothing waits or is in service.  Told
+ * once more, it changes nothing.  BQL.
+ */
 void idletime_work_detach(IdletimeWork *work);
 /** idletime_work_ended: nothing is in service, nor will be.  Context: BQL. */
 void idletime_work_ended(IdletimeWork *work);
@@ -74,15 +96,30 @@ void idletime_work_ended(IdletimeWork *work);
  * until its gate has followed, all is held.  Context: BQL.
  */
 void idletime_work_serve(IdletimeWork *work, AioContext *ctx);
-
 /**
- * idletime_work_ask: may a chunk of @bytes start?
+ * idletime_work_follow: it has followed when this returns, where the main loop
+ * may not come to it.  Context: BQL.
+ */
+void idletime_work_follow(IdletimeWork *work);
+
+/** idletime_work_is_here: in the thread of ctx; false on its way to another. */
+bool idletime_work_is_here(const IdletimeWork *work);
+/**
+ * idletime_work_ask: may a chunk of @bytes start?  It has been waited for
+ * since @since_ns.
  * Returns true with @chunk set, which is NULL where nobody counts it (it is
  * leaving).  Returns false: ops->wake() will be called.
  * Context: the thread of ctx.
  */
-bool idletime_work_ask(IdletimeWork *work, uint64_t bytes,
+bool idletime_work_ask(IdletimeWork *work, int64_t since_ns, uint64_t bytes,
                        IdletimeChunk **chunk);
+/**
+ * idletime_work_expel: a chunk that waited starts now, as foreground: work
+ * leaves.  Context: as ask.
+ */
+IdletimeChunk *idletime_work_expel(IdletimeWork *work);
+/** idletime_work_held: @n wait now; for the books.  Any thread. */
+void idletime_work_held(IdletimeWork *work, unsigned n);
 /** idletime_work_rest: nothing waits any more.  Context: as ask. */
 void idletime_work_rest(IdletimeWork *work);
 
