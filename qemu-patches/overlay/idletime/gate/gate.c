@@ -274,7 +274,7 @@ void idletime_gate_done(IdletimeGate *gate, const IdletimeLease *lease,
 {
     IdletimeResource *res = gate->res;
     IdletimeRule rule = rule_of(gate);
-    int64_t done_ns = idletime_now_ns(), now_ns;
+    int64_t done_ns = idletime_now_ns(), now_ns = done_ns;
     IdletimeView view;
     uint64_t before;
 
