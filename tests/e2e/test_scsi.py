@@ -6,6 +6,7 @@ import tempfile
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import Sequence
 
 import pytest
 
@@ -32,8 +33,8 @@ def scsi_boot(boot: Boot) -> Boot:
 def scsi_machine(stack: ExitStack, scsi_boot: Boot, arena: Path) -> Start:
     """As `machine`, with its disk on virtio-scsi."""
 
-    def start(shared: Disk, name: str, device_class: str, **parameters: object) -> Machine:
-        arguments = attach(shared, name, arena, device_class, scsi=True, **parameters)  # type: ignore[arg-type]
+    def start(shared: Disk, name: str, device_class: str, extra: Sequence[str] = (), **parameters: object) -> Machine:
+        arguments = [*extra, *attach(shared, name, arena, device_class, scsi=True, **parameters)]  # type: ignore[arg-type]
         machine: Machine = stack.enter_context(Machine(scsi_boot, name, arguments))
         machine.guest.run(f"while ! [ -b {SDA} ]; do usleep 10000; done")
         return machine
