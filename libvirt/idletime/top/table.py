@@ -13,7 +13,7 @@ STRIP = "last minute"
 DEVICES = ("vm", "device", "resource", "class", "req/s", "MB/s", "held", "in service", "prom/s", "in force")
 LEGEND = "each second: " + ", ".join(f"{letter} {state}" for state, letter in STATES.items())
 
-LESS = ("fg MB/s", "bg MB/s", "in service", "prom/s", "coll/s")
+LESS = (("fg MB/s", "bg MB/s", "in service"), ("prom/s",), ("coll/s",))
 """Columns that go, in this order, where a terminal is too narrow: what is left says who has the disk, and what that costs."""
 
 Aligned = Callable[[Sequence[str], Sequence[Sequence[Any]]], list[str]]
@@ -22,8 +22,8 @@ Aligned = Callable[[Sequence[str], Sequence[Sequence[Any]]], list[str]]
 def fitting(aligned: Aligned, head: Sequence[str], rows: Sequence[Sequence[Any]], columns: int) -> list[str]:
     """The lines of a table that is as wide as there is room for, its head first."""
     gone: set[str] = set()
-    for name in (None, *(one for one in LESS if one in head)):
-        gone |= {name} if name else set()
+    for names in ((), *LESS):
+        gone |= set(names)
         kept = [at for at, one in enumerate(head) if one not in gone]
         lines = aligned([head[at] for at in kept], [[row[at] for at in kept] for row in rows])
         if len(lines[0]) <= columns:
