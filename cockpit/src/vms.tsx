@@ -44,7 +44,9 @@ export const Vms = ({ vms, pending, admin, setClass, edit }: Props) => (
             {vms.map(vm => (
                 <Tr key={vm.uuid || vm.name} data-vm={vm.name}>
                     <Td dataLabel={_("Name")}><strong>{vm.name}</strong></Td>
-                    <Td dataLabel={_("State")}>{vm.stopped ? _("stopped by idletimed") : vm.state}</Td>
+                    <Td dataLabel={_("State")}>
+                        {vm.stopped ? <>{_("stopped by idletimed")}<div className="idle-problem">{vm.stopped}</div></> : vm.state}
+                    </Td>
                     <Td dataLabel={_("Class")}>
                         {vm.libvirt
                             ? <ClassSwitch vm={vm} value={pending[vm.uuid] ?? ownClass(vm)} busy={vm.uuid in pending} admin={admin}

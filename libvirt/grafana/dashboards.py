@@ -204,6 +204,19 @@ def host() -> dashboard.Dashboard:
             (f'max by (resource) (idletime_view_spare_ratio{{{HOST},span="minute"}})', "{{resource}}"),
             unit="percentunit",
         ),
+        graph(
+            "Background VMs as a whole",
+            "How often they were stopped or limited, or gave memory or disk space, and why: the host is short of that.",
+            (
+                f"sum by (policy, act, cause) (increase(idletime_policy_acts_total{{{HOST}}}[$__rate_interval])) > 0",
+                "{{policy}}: {{act}}, {{cause}}",
+            ),
+        ),
+        graph(
+            "VMs stopped",
+            "Background VMs that stood still, on average; many all the time: move one.",
+            (f"rate(idletime_policy_stopped_seconds_total{{{HOST}}}[$__rate_interval])", "stopped"),
+        ),
         resources=False,
     )
 
@@ -313,11 +326,21 @@ def resource() -> dashboard.Dashboard:
 def tenants() -> dashboard.Dashboard:
     """Who used how much idle time, for a bill."""
     used = f'sum by (vm, resource) (increase(idletime_device_bytes_total{{{ON},class="background"}}[$__range]))'
-    asked = f'sum by (vm, resource) (increase(idletime_device_requests_total{{{ON},class="background"}}[$__range]))'
+    requests = f'increase(idletime_device_requests_total{{{ON},class="background"}}[$__range])'
+    service = f"avg_over_time(idletime_view_service_seconds{{{ON}}}[$__range])"
+    asked = f"sum by (vm, resource) ({requests})"
+    time = f"sum by (vm, resource) ({requests} * on (instance, vm, resource) group_left () {service})"
     return _board(
         "idletime-tenants",
         "Idletime: idle time used",
         "Who used how much idle time in the range above, and what it cost the foreground.",
+        rows(
+            "Idle time by VM",
+            "Requests of background, times what one takes on average: known where the interval is learned.",
+            time,
+            "s",
+            "idle time",
+        ),
         rows(
             "Bytes by VM", "Bytes of background in idle time, since the beginning of the range above.", used, "bytes", "bytes"
         ),

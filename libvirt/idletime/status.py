@@ -14,6 +14,7 @@ from .errors import MonitorError, PolicyError, Severity
 from .facts import RUN_DIR, DevicePlan, DiskJobs, Plan, ResourcePlan
 from .hostd import overlay, reclaim, stopped
 from .hostd.act import STOCK, STOCK_SEEN
+from .jobs import attached, of_libvirt
 from .observed import ObserverState
 from .policy.model import Class
 from .policy.parse import find
@@ -53,6 +54,21 @@ class DeviceStatus:
 
 
 @dataclass(frozen=True)
+class BlockJob:
+    """A block job that is background in QEMU now. type: what it does; disk: its target; requests: chunks."""
+
+    id: str
+    type: str
+    disk: str
+    resource: str
+    held: int
+    in_service: int
+    requests: int
+    bytes: int
+    promotions: int
+
+
+@dataclass(frozen=True)
 class ResourceStatus:
     """One resource object of a domain; None is unknown. generation: of the arena's layout; QEMUs of other_generations use
     the same resource now, and are not seen. observer: "seen", "absent", or "lost" where observe = true."""
@@ -84,7 +100,7 @@ class DomainStatus:
     stopped while the foreground needs what it uses. stopped: why idletimed has stopped or saved it, as its XML says.
     memory_given: bytes of its memory that the foreground has now; memory_low: what it keeps at least; None: it never gives.
     limited: its devices that have a limit for the foreground now; None: it never has one. jobs: of which disks block jobs
-    are background, and on which resource. scratch: disks that may be dropped."""
+    are background, and on which resource. scratch: disks that may be dropped. block_jobs: those that run and are background."""
 
     name: str
     uuid: str
@@ -109,6 +125,7 @@ class DomainStatus:
     limited: tuple[str, ...] | None = None
     jobs: tuple[DiskJobs, ...] = ()
     scratch: tuple[str, ...] = ()
+    block_jobs: tuple[BlockJob, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         return {key.rstrip("_"): value for key, value in asdict(self).items()}
@@ -146,7 +163,7 @@ def build(name: str, uuid: str, state: str, persistent: bool, facts: Told) -> Do
     return DomainStatus(name, uuid, state, persistent, policy.class_.value, policy.control.value, by, why,
                         _in_force(facts, todo), devices, resources, tuple(dict.fromkeys(problems)),
                         facts.said.asked if facts.said else "", facts.said.looked if facts.said and facts.old else None,
-                        *facts.enforced, jobs=facts.plan.jobs)
+                        *facts.enforced, jobs=facts.plan.jobs, block_jobs=_block_jobs(facts))
 
 
 def _in_force(facts: Told, todo: Steps | None) -> bool | None:
@@ -175,6 +192,15 @@ def _devices(name: str, facts: Told) -> tuple[DeviceStatus, ...]:
                                    sum(device["promotions"].values()), seen or kernel,
                                    BY_QEMU if seen else KERNEL if kernel else None))
     return tuple(result)
+
+
+def _block_jobs(facts: Told) -> tuple[BlockJob, ...]:
+    found = []
+    for id_, (resource, job) in attached(facts.query or ()).items():
+        type_, disk = of_libvirt(id_)
+        found.append(BlockJob(id_, type_ or "job", disk or id_, resource, job["held"], job["in-service"],
+                              job["background"]["requests"], job["background"]["bytes"], sum(job["promotions"].values())))
+    return tuple(found)
 
 
 def _by_kernel(domain: str, facts: Told, want: DevicePlan) -> bool:

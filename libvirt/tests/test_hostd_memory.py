@@ -148,8 +148,11 @@ def test_it_gives_down_to_its_minimum_and_has_it_back(play: Play, caplog: pytest
         world.available += 300
         await world.step(50)
         assert vm.target == 140
+        acts = world.memory._deeds.acts
+        assert acts["memory", "balloon", "reserve"] == 4 and acts["memory", "balloon", "calm"] == 0
+        assert world.memory._deeds.taken["memory", "balloon"] == 60 * MIB
         await world.step(10)
-        assert vm.target == 200 and reclaim.record_of(vm) is None
+        assert vm.target == 200 and reclaim.record_of(vm) is None and acts["memory", "balloon", "calm"] > 0
         await world.step(2)
         asked = world.asked
         await world.step(5)

@@ -137,6 +137,10 @@ def test_stopped_beside_the_foreground_and_on_after_it(play: Play, caplog: pytes
         await world.step(0, 20)
         assert vm.stops == ["resume"] and vm.record is None
         assert world.police.members["b"].state.mode is Mode.RUNNING
+        deeds = world.police._deeds
+        assert {act: count for act, count in deeds.acts.items() if count} == {
+            ("suspend", "stop", "disk"): 2, ("suspend", "cont", "probe"): 2}
+        assert deeds.stopped_seconds == pytest.approx(1 + 2)
 
     play(scene)
     assert [one.split(":")[0] for one in caplog.messages] == ["domain 'b' is stopped", "domain 'b' goes on"]

@@ -131,6 +131,8 @@ def test_limited_beside_the_foreground_and_not_after_it(play: Play, caplog: pyte
         assert len(vm.acts) == 1
         await world.step(seconds=6)
         assert vm.acts[1:] == [("vda", 0)] and vm.record is None
+        acts = world.police._deeds.acts
+        assert (acts["rate", "limit", "foreground"], acts["rate", "lift", "idle"]) == (1, 1)
 
     play(scene)
     assert caplog.messages == ["disk sda: background is limited: the foreground moves 1200 KB/s, more than 1000 KB/s",

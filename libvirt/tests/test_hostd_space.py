@@ -75,6 +75,9 @@ def test_a_guest_that_says_it_has_trimmed(play: Play, caplog: pytest.LogCaptureF
         for _ in range(20):
             await world.step()
         assert vm.acts == ["trim", "destroy"] and small.acts == ["trim"] and not small.empty
+        deeds = world.space._deeds
+        assert (deeds.acts["space", "trim", "low-water"], deeds.acts["space", "drop", "low-water"]) == (2, 1)
+        assert 29 << 20 < deeds.taken["space", "drop"] < 31 << 20
 
     play(scene)
     assert sum("is stopped, and its scratch disk dropped (vda)" in text for text in caplog.messages) == 1

@@ -124,6 +124,7 @@ def test_all_that_is_known_is_served() -> None:
     assert found["idletime_view_interval_seconds", "sda", "ci"] == 0.005
     assert found["idletime_view_budget_ratio", "sda", "ci"] == 0.03
     assert found["idletime_view_slowdown_ratio", "sda", "ci"] == 0.015
+    assert found["idletime_view_service_seconds", "sda", "ci"] == 0.005
     assert found["idletime_view_credit_seconds", "sda", "ci"] == -0.0002
     assert found["idletime_view_spare_ratio", "sda", "minute", "ci"] == 0.25
     assert ("idletime_view_spare_ratio", "sda", "hour", "ci") not in found, "unknown is not 0"
@@ -140,6 +141,21 @@ def test_all_that_is_known_is_served() -> None:
     assert found["idletime_resource_devices", "background", "sda"] == 2
     assert found["idletime_vms", "background"] == 2
     assert found["idletime_resource_generations", "sda"] == 1
+
+
+def test_what_was_done_to_whole_vms_is_known_from_its_begin() -> None:
+    """Each act and cause is there before the first one, so that a rate sees it; a word that nobody knows is not counted."""
+    tally = Tally("0.1", 1e9)
+    tally.deeds.done("suspend", "stop", "disk")
+    tally.deeds.done("suspend", "stop", "something else")
+    tally.deeds.done("space", "drop", "low-water", 5)
+    tally.deeds.moved("out")
+    found = {(name, *labels): value for name, labels, value in metrics.samples(Facts(), {}, tally) if "_policy_" in name}
+    acts = {key[1:]: value for key, value in found.items() if key[0] == "idletime_policy_acts_total"}
+    assert acts.pop(("suspend", "stop", "disk")) == acts.pop(("space", "drop", "low-water")) == 1
+    assert len(acts) > 15 and set(acts.values()) == {0}
+    assert found["idletime_policy_taken_bytes_total", "space", "drop"] == 5
+    assert (found["idletime_policy_migrated_total", "out"], found["idletime_policy_migrated_total", "in"]) == (1, 0)
 
 
 def test_both_formats_are_what_their_parsers_expect() -> None:
@@ -402,4 +418,5 @@ def test_the_table_keeps_prometheus_conventions() -> None:
         assert (one.kind == "info") == one.name.endswith("_info"), one.name
         assert not re.search(r"_(us|ms|percent|count|sum|bucket)(_|$)", one.name), one.name
         assert len(one.help) > 30 and "\\" not in one.help and set(one.labels) <= {
-            "vm", "resource", "device", "class", "by", "state", "event", "cause", "reason", "span", "type", "version"}, one.name
+            "vm", "resource", "device", "class", "by", "state", "event", "cause", "reason", "span", "type", "version", "policy",
+            "act", "direction"}, one.name

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -64,6 +65,13 @@ def test_never_below_a_minimum(vms, host, age):
                 if act.how in (How.BALLOON, How.RECLAIM))
     if memory.shortage(host):
         assert asked <= memory.shortage(host)
+
+
+@pytest.mark.parametrize("host, cause", [
+    (Host(GIB, 2 * GIB), "reserve"), (Host(2 * GIB, 2 * GIB, GIB), "starting"), (Host(2 * GIB, GIB, 0, 5.0), "pressure")])
+def test_each_act_has_its_cause(host, cause):
+    (act,) = memory.decide(State(), host, two(), 0).acts
+    assert (act.how, act.cause) == (How.BALLOON, cause) and act.gives == 2 * GIB - act.bytes_ > 0
 
 
 @given(vms_, hosts)

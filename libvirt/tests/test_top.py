@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import threading
+from dataclasses import replace
 
 import libvirt
 import pytest
@@ -12,7 +13,7 @@ import pytest
 import fakes
 from idletime import state
 from idletime.cli import live, show
-from idletime.status import DeviceStatus, DomainStatus, ResourceStatus
+from idletime.status import BlockJob, DeviceStatus, DomainStatus, ResourceStatus
 from idletime.top import model, sample, table, view
 from idletime.top.model import Counted, Look, after
 from test_arena import lives, write_arena
@@ -69,6 +70,24 @@ def test_what_others_do():
     assert now.devices[2].requests_per_s == 7 and not now.devices[0].uuid
     unknown = after(after(None, one), look(1, vm(requests=5, figures_at=1.0), kernel={"sda": 5}))
     assert [row.bytes_per_s for row in unknown.devices] == [None, None]
+
+
+def job(requests=0, held=1):
+    return BlockJob("backup-vda-libvirt-1-format", "backup", "vda", "idletime-sda", held, 1, requests, 65536 * requests, 0)
+
+
+def test_a_block_job_is_a_row_and_counts_as_background():
+    """In a second 20 chunks of 64 KiB of a backup beside 5 requests of 4 KiB; in the next one it has ended."""
+    first = after(None, look(0, replace(vm(requests=0), block_jobs=(job(),)), kernel={"sda": 0}))
+    now = after(first, look(1, replace(vm(requests=5), block_jobs=(job(20),)), kernel={"sda": 20 * 65536 + 5 * 4096 + 7}))
+    backup, bg, rest = now.devices
+    assert (backup.target, backup.kind, backup.class_, backup.resource) == ("vda backup", "job", "background", "sda")
+    assert (backup.requests_per_s, backup.bytes_per_s, backup.held, backup.in_service) == (20, 20 * 65536, 1, 1)
+    assert backup.key != bg.key and backup.uuid == bg.uuid and rest.bytes_per_s == 7
+    (sda,) = now.resources
+    assert (sda.background_per_s, sda.background_bytes_per_s, sda.held, sda.in_service) == (25, 20 * 65536 + 5 * 4096, 3, 2)
+    ended = after(now, look(2, vm(requests=10)))
+    assert [row.kind for row in ended.devices] == ["disk"] and ended.resources[0].background_per_s == 5
 
 
 def test_a_vm_that_nobody_may_ask_is_unknown_and_not_stock():
@@ -292,8 +311,9 @@ def test_states_by_the_boards_where_nobody_looks(sampler, tmp_path):
     ("foreground", "background", "", ["enable", "u"]),
     ("unmark", "guest", "", ["unmark", "u"]),
     ("unmark", "foreground", "", ["disable", "u"]),
-    ("guest", "guest", "5000", ["mark", "u", "--class", "guest", "--set", "interval-us=5000"]),
-    ("foreground", "foreground", "5000", ["enable", "u", "--set", "interval-us=5000"]),
+    ("guest", "guest", "5000", ["mark", "u", "--class", "guest", "--set", "interval-us=5000", "--set", "auto=off"]),
+    ("background", "background", "auto", ["mark", "u", "--class", "background", "--set", "auto=on"]),
+    ("foreground", "foreground", "5000", ["enable", "u", "--set", "interval-us=5000", "--set", "auto=off"]),
 ])
 def test_commands(class_, of_vm, interval, words):
     """Those of the command line, which says the rest."""
@@ -340,6 +360,18 @@ def test_the_screen(shown):
     assert its._foot.text == view.HELP
 
 
+def test_a_narrow_screen(shown, monkeypatch):
+    """At 80 columns nothing is cut off: what is left out are columns, those that matter least."""
+    its, _ = shown
+    assert "in service" in its._head.text and "fg MB/s" in its._top.text
+    monkeypatch.setattr(its._loop.screen, "get_cols_rows", lambda: (80, 24))
+    its._draw()
+    lines = [*its._top.text.splitlines(), its._head.text, *(row.base_widget.text for row in its._rows)]
+    assert max(map(len, lines)) <= 80
+    assert lines[2].split("  ")[-1] == "fg waits %" and its._head.text.split()[-2:] == ["in", "force"]
+    assert "fg MB/s" not in its._top.text and "held" in its._head.text
+
+
 def test_a_change_is_confirmed(shown):
     its, done = shown
     assert press(its, "c").startswith("class of bg: b background")
@@ -349,7 +381,7 @@ def test_a_change_is_confirmed(shown):
     assert press(its, "c", "f", "y") == f"enable uuid-bg\n{view.HELP}"
     assert done[-1] == ["enable", "uuid-bg"]
     assert press(its, "i", "7", "backspace", "8", "0", "enter").startswith(
-        "mark uuid-bg --class background --set interval-us=80 --dry-run\n")
+        "mark uuid-bg --class background --set interval-us=80 --set auto=off --dry-run\n")
     press(its, "esc")
     press(its, "i", "9", "esc")
     press(its, "i", "enter")

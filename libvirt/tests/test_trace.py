@@ -52,6 +52,19 @@ def test_the_address_of_a_request_is_used_again():
     assert [one.name for one in drawn(again)][3:] == ["write"]
 
 
+def test_scsi():
+    """A read and an inquiry of two disks, with one tag; an end whose beginning is not in the log."""
+    text = """3@5.000000:virtio_scsi_cmd_req virtio_scsi_cmd_req lun=0 tag=0x7f cmd=0x28
+3@5.000100:virtio_scsi_cmd_req virtio_scsi_cmd_req lun=1 tag=0x7f cmd=0x12
+3@5.000200:virtio_scsi_cmd_resp virtio_scsi_cmd_resp lun=1 tag=0x7f response=0 status=0x0
+3@5.004000:virtio_scsi_cmd_resp virtio_scsi_cmd_resp lun=0 tag=0x7f response=0 status=0x0
+3@5.005000:virtio_scsi_cmd_resp virtio_scsi_cmd_resp lun=0 tag=0x80 response=0 status=0x0
+"""
+    inquiry, read = drawn(text)
+    assert (inquiry.track, inquiry.name, inquiry.values["lun"]) == ("scsi", "0x12", 1)
+    assert (read.name, read.begin_us, read.end_us) == ("read", 5_000_000, 5_004_000)
+
+
 def test_document(golden):
     """The foreground's request began while the background's was in service, and ended after it: a collision."""
     document = chrome.document({"fg": drawn(FG), "bg": drawn(BG)})
@@ -80,11 +93,21 @@ def test_the_formats_are_those_of_the_source():
     top = ROOM.parent / "qemu-patches"
     files = [*top.glob("overlay/**/trace-events"), *top.glob("patches/*.patch")]
     text = "\n".join(path.read_text() for path in files)
-    theirs = {name: form for name, form in FORMATS.items() if not name.startswith(("virtio_blk_handle", "virtio_blk_req"))}
+    stock = ("virtio_blk_handle", "virtio_blk_req", "virtio_scsi")
+    theirs = {name: form for name, form in FORMATS.items() if not name.startswith(stock)}
     for name, form in theirs.items():
         (line,) = re.findall(rf"^\+?{name}\(.*$", text, re.M)
         said = re.sub(r"%\w+", "{}", re.sub(r'"? ?(PRI\w+) ?"?', "", line.partition('"')[2])).rstrip('"').replace("%", "{}")
         assert said == re.sub(r"{\w+}", "{}", form), name
+
+
+def test_each_event_is_known_and_in_the_man_page():
+    """Only what a participant asks is not drawn: it asks many times, and what came of it is."""
+    top = ROOM.parent / "qemu-patches/overlay"
+    there = {name for path in top.glob("**/trace-events") for name in re.findall(r"^(idletime_\w+)\(", path.read_text(), re.M)}
+    page = (ROOM.parent / "docs/idletime-qemu.7").read_text()
+    assert there and {name for name in there if not re.search(rf"\b{name}\b", page)} == set()
+    assert there - FORMATS.keys() == {"idletime_gate_ask"}
 
 
 def test_the_command(tmp_path):

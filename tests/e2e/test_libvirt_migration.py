@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from tests.e2e.libvirt_fixtures import (  # noqa: F401  (fixtures)
     shared_disk, shared_folder, start,
 )
 from tests.framework import paths
-from tests.framework.idletimed import Idletimed
+from tests.framework.idletimed import Idletimed, answer, wait_until
 from tests.framework.libvirtd import Libvirtd
 from tests.testbed.disk import Disk
 
@@ -37,6 +38,8 @@ def test_there_and_back(host: Libvirtd, idletimed: Idletimed, other: Libvirtd, d
         remove(there)
     expect(back, vda=("background", "slow", 50000))
     assert back.qmp("query-idletime")[0]["path"] == "/run/idletime/slow"
+    wait_until(lambda: all(re.search(rf'idletime_policy_migrated_total{{direction="{way}"}} [1-9]', answer(host, "/metrics"))
+                           for way in ("in", "out")), "both ways are counted")
 
 
 def test_to_a_host_without_idletime_and_back(host: Libvirtd, idletimed: Idletimed, domain: Make, shared_disk: Disk,

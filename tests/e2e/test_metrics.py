@@ -31,9 +31,11 @@ DASHBOARDS = sorted((paths.ROOT / "libvirt/grafana").glob("*.json"))
 UNKNOWN_HERE = {
     ("idletime-host", "What the foreground pays"), ("idletime-host", "Time without foreground"),
     ("idletime-resource", "Slowdown and budget"), ("idletime-resource", "Idle time, and its forecast"),
-    ("idletime-tenants", "Bytes by deadline"), ("idletime-resource", "Block jobs"),
+    ("idletime-tenants", "Bytes by deadline"), ("idletime-resource", "Block jobs"), ("idletime-tenants", "Idle time by VM"),
+    ("idletime-host", "Background VMs as a whole"),
 }
-"""Panels that may be empty beside an interval that is set, and without a block job (test_libvirt_jobs.py has those)."""
+"""Panels that may be empty beside an interval that is set, without a block job (test_libvirt_jobs.py has those), and where no
+policy stops a VM (test_police.py has one)."""
 
 CONFIGURATION = f"""
 global: {{scrape_interval: 1s, evaluation_interval: 1s}}

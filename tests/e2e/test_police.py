@@ -7,6 +7,7 @@ processors. So all but one have these count for nothing, and look at the disk al
 from __future__ import annotations
 
 import os
+import re
 import signal
 from contextlib import ExitStack, contextmanager
 from typing import Any, Callable, Iterator
@@ -122,6 +123,8 @@ def test_disk(host: Libvirtd, pair: tuple[Domain, Domain], shared_disk: Disk) ->
         until(lambda: 'idletime_vm_stopped{vm="bg"} 1.0' in answer(host, "/metrics"), "measured")
         assert "domain 'bg' is stopped: resource slow: background" in idletimed.log()
         until(lambda: not paused(bg), "a probe")
+        until(lambda: re.search(r'idletime_policy_acts_total{act="stop",cause="resource",policy="suspend"} [1-9]',
+                                answer(host, "/metrics")) is not None, "counted, with its cause")
         stopped(bg)
         load.stop()
         until(lambda: "domain 'bg' goes on: no foreground needs what it uses" in idletimed.log(), "said")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Sequence
 
 import pytest
 
@@ -30,8 +31,8 @@ def scsi_boot(boot: Boot) -> Boot:
 def scsi_machine(stack: ExitStack, scsi_boot: Boot, arena: Path) -> Start:
     """As `machine`, with its disk on virtio-scsi."""
 
-    def start(shared: Disk, name: str, device_class: str, **parameters: object) -> Machine:
-        arguments = attach(shared, name, arena, device_class, scsi=True, **parameters)  # type: ignore[arg-type]
+    def start(shared: Disk, name: str, device_class: str, extra: Sequence[str] = (), **parameters: object) -> Machine:
+        arguments = [*extra, *attach(shared, name, arena, device_class, scsi=True, **parameters)]  # type: ignore[arg-type]
         machine: Machine = stack.enter_context(Machine(scsi_boot, name, arguments))
         scsi.wait_for_disk(machine)
         return machine

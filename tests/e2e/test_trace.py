@@ -10,10 +10,11 @@ from typing import Any, Callable
 
 import pytest
 
+from tests.e2e.test_scsi import SDA, scsi_boot, scsi_machine  # noqa: F401  (fixtures)
 from tests.framework import paths
 
 EVENTS = ("idletime_*", "virtio_blk_idletime_hold", "virtio_blk_handle_read", "virtio_blk_handle_write",
-          "virtio_blk_req_complete")
+          "virtio_blk_req_complete", "virtio_scsi_cmd_req", "virtio_scsi_cmd_resp")
 """As idletime-qemu(7) has them."""
 
 SLACK_US = 1000.0
@@ -76,6 +77,23 @@ def test_a_collision_is_seen(disk: Any, machine: Any, traced: Callable[[str], li
     held.sort(key=lambda one: one[1])
     assert sum(abs(one[1] - its[0]) > SLACK_US for one, its in zip(held, served)) <= RARE * len(held)
     assert all(early[1] - SLACK_US <= late[0] for early, late in zip(served, served[1:]))
+
+
+def test_scsi(disk: Any, scsi_machine: Any, traced: Callable[[str], list[str]], scratch: Path) -> None:  # noqa: F811
+    """Each command of the foreground is there, and the background's collisions meet one."""
+    shared = disk(service_us=5000)
+    fg, bg = (scsi_machine(shared, name, name, interval_us=20000, extra=traced(name)) for name in ("foreground", "background"))
+    loads = [bg.guest.load(device=SDA, outstanding=4, seconds=2), fg.guest.load(device=SDA, intensity=30, seconds=2)]
+    reports = [load.result() for load in loads]
+    for each in (fg, bg):
+        each.stop()
+    picture = converted(scratch, "foreground", "background")
+    met = [one for one in drawn(picture, "foreground", "scsi") if one[2]["name"] == "read"]
+    collided = [one for one in drawn(picture, "background", "in service") if one[2]["name"] == "collision"]
+    assert len(met) >= reports[1]["operations"] > 0 and collided
+    alone = [(begin, end) for begin, end, _ in collided
+             if not any(begin - SLACK_US <= ts <= end + SLACK_US for ts, *_ in met)]
+    assert len(alone) <= RARE * len(collided)
 
 
 def test_a_log_without_times(scratch: Path) -> None:

@@ -13,15 +13,17 @@ from ..domains import HostError
 from ..errors import Exit
 from ..trace import chrome
 from ..trace.log import NoTimes, events
-from ..trace.slices import COLLISION, HELD, SERVICE, Slice, slices
+from ..trace.slices import COLLISION, HELD, SCSI, SERVICE, Slice, slices
 
 
 def run(options: argparse.Namespace) -> int:
     logs = dict(zip(_names(options.logs), map(_slices, options.logs), strict=True))
     for name, found in logs.items():
         count = [sum(one.name.startswith(what) for one in found) for what in (HELD, SERVICE, COLLISION)]
+        commands = sum(one.track == SCSI for one in found)
         print(f"{name}: {count[0]} releases, {count[1] + count[2]} ends of service, {count[2]} of them collisions, "
-              f"{sum(one.track == 'foreground' for one in found)} requests of the foreground", file=sys.stderr)
+              f"{sum(one.track == 'foreground' for one in found)} requests of the foreground"
+              f"{f', {commands} SCSI commands' if commands else ''}", file=sys.stderr)
     if not any(logs.values()):
         raise HostError("there is no event of Idletime in it; remedy: idletime-qemu(7), TRACE EVENTS, says how they are logged",
                         Exit.USAGE)

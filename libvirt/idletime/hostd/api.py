@@ -162,7 +162,7 @@ class Api:
         found = api_host.vms(looks.said, looks.fresh, observers)
         running = {one.uuid for one in found}
         off = [one for one in self._off[1] if one["uuid"] not in running]
-        return api_host.host(found, off, self._run_dir, self._known()[1], observers)
+        return api_host.host(found, off, self._run_dir, self._known()[1], observers, looks.book.snapshot.facts.left_out)
 
     async def _jobs(self, _request: Request) -> dict[str, Any]:
         """Rates are those since the last look, whoever asked for it; without one they are not known. One look at a time,

@@ -18,6 +18,7 @@ from ..observed import ObserverState
 from ..policy.model import Class, Policy
 from ..state import DomainState
 from ..status import DomainStatus, Told
+from .metrics_facts import MOST_VMS
 from .metrics_look import Answer
 
 UNKNOWN = "unknown"  # what a QEMU without background says of its resource
@@ -51,11 +52,12 @@ def _built(said: DomainState, query: Any, at: float, observers: Mapping[str, Obs
 
 
 def host(found: list[DomainStatus], off: Iterable[Mapping[str, Any]], run_dir: str, resources: Resources,
-         observers: Mapping[str, ObserverState]) -> dict[str, Any]:
-    """All of it. off: VMs that do not run, by name, UUID and class. Reads the boards."""
+         observers: Mapping[str, ObserverState], left_out: int = 0) -> dict[str, Any]:
+    """All of it. off: VMs that do not run, by name, UUID and class. left_out: how many run beyond those. Reads the boards."""
     daemon = state.daemon(run_dir)
+    more = [f"{left_out} VMs are not shown, beyond {MOST_VMS}; remedy: virt-idletime status shows all"] if left_out else []
     return {
-        "version": VERSION, "uri": daemon.uri if daemon else "", "problems": daemon.problems if daemon else (),
+        "version": VERSION, "uri": daemon.uri if daemon else "", "problems": [*more, *(daemon.problems if daemon else ())],
         "vms": [*(_shown(one) for one in found), *off],
         "resources": [_resource(one, found) for one in hostview.resources(found, run_dir, resources, observers)],
     }

@@ -57,6 +57,9 @@ from .ways import Watch
 TICK_SECONDS = 2.0
 """How often silence, hanging threads and changed files are looked for."""
 
+OBSERVE_SECONDS = 0.25
+"""What many looks bring is one decision about observers: all VMs are in it."""
+
 ASKED_MOST = 4
 """Threads for what the API is asked, where QEMUs hang."""
 
@@ -81,23 +84,25 @@ class Daemon:
         self.arenas: frozenset[str] = frozenset()
         self.resynced = 0.0
         self.wake = asyncio.Event()
+        self.observing: asyncio.TimerHandle | None = None
         self.begun = 0
         self.tasks: set[asyncio.Task[None]] = set()  # the loop itself keeps only weak references
-        self.stopping = False
-        self.host = Host(settings.uri, Listener(self.appeared, self.touched, self.reset)) if settings.uri else None
+        self.stopping, self.counts = False, Counts()
+        self.host = Host(settings.uri, Listener(
+            self.appeared, self.touched, self.reset, self.counts.deeds.moved)) if settings.uri else None
         self.hands = Hands(self.host.open if self.host else lambda: None)
         self.parts: dict[str, Part] = {}
         self.unseen: set[str] | None = set() if self.host is None else None  # domains not looked at yet; None: nobody knows
         self.observers, self.said_of = Observers(settings), resources.Resources()
-        self.counts = Counts()
         self.asked = Hands(self.hands.connect, 1, ASKED_MOST) if settings.uri and settings.api.socket else None
         self.api = Api(settings.run_dir, self.asked, lambda: (self.rules, self.said_of))
         self.metrics = self.api.looks = Looks(settings, self.counts, self.hands.connect, self.api.respond)
         self.folder = Folder(settings, lambda: self.rules, self._say, self.observe, self.counts.look)
         self.gauges = Gauges(settings.run_dir, self._places)
-        self.police = Police(self.hands.connect, settings.suspend, rate=settings.rate, touch=self.touched)
-        self.memory = Memory(self.hands.connect, settings, self.touched)
-        self.space = Space(self.hands.connect, settings, self.touched)
+        self.police = Police(self.hands.connect, settings.suspend, rate=settings.rate, touch=self.touched,
+                             deeds=self.counts.deeds)
+        self.memory = Memory(self.hands.connect, settings, self.touched, deeds=self.counts.deeds)
+        self.space = Space(self.hands.connect, settings, self.touched, self.counts.deeds)
         self.watch = Watch(self.touch_all)
         self.names: dict[str, str] = {}  # UUID of each domain that runs
         self.records = Records(native.RECORDS.get(settings.uri), self.rerouted)
@@ -112,7 +117,8 @@ class Daemon:
         if self.unseen is None:
             self.unseen = set(uuids)
         for uuid in uuids:
-            self.touched(uuid)
+            self.queue.touch(uuid, self.loop.time(), event=False)
+        self.wake.set()
         self.records.watch()
         self.observe()
 
@@ -130,11 +136,18 @@ class Daemon:
         """Look at everything anew: a signal, a change of routes or files, or the clock."""
         self._read_files()
         for uuid in self.queue.known():
-            self.touched(uuid)
+            self.queue.touch(uuid, self.loop.time(), event=False)
+        self.wake.set()
         self.folder.touch_all()
 
     def observe(self) -> None:
-        """Bring observers to what holds now. Not before all VMs have been looked at: those that run go on meanwhile."""
+        """Bring observers to what holds, soon."""
+        if self.observing is None and not self.stopping:
+            self.observing = self.loop.call_later(OBSERVE_SECONDS, self._observe)
+
+    def _observe(self) -> None:
+        """Not before all VMs have been looked at: those that run go on meanwhile."""
+        self.observing = None
         alone = self.folder.parts()
         if self.unseen is None or self.unseen or alone is None:
             return
@@ -175,6 +188,8 @@ class Daemon:
                 await self._sleep()
         finally:
             ticker.cancel()
+            if self.observing is not None:
+                self.observing.cancel()
             await self.police.close()
             await self.memory.close()
             await self.space.close()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """libvirt's events: a thread with libvirt's own event loop and a connection that is made anew when it is lost.
 
-What happens is told to the asyncio loop in three words: `appeared` (all domains that there are, after each
-connect), `touched` (something happened to one), `reset` (a guest was reset).
+What happens is told to the asyncio loop in four words: `appeared` (all domains that there are, after each
+connect), `touched` (something happened to one), `reset` (a guest was reset), `migrated` (one came in, or went out).
 """
 
 from __future__ import annotations
@@ -20,13 +20,19 @@ from typing import Any
 import libvirt
 import libvirt_qemu
 
-from . import native, rates, reclaim, stopped, wish
+from . import deeds, native, rates, reclaim, stopped, wish
 
 RETRY_SECONDS = 1.0
 RETRY_MOST_SECONDS = 15.0
 DETACHED, JOB = "IDLETIME_DETACHED", "JOB_STATUS_CHANGE"
 JOBS_MOST = 1000
 """Jobs that were made and do not run yet; more are none."""
+
+_MIGRATED = {
+    (libvirt.VIR_DOMAIN_EVENT_RESUMED, libvirt.VIR_DOMAIN_EVENT_RESUMED_MIGRATED): deeds.IN,
+    (libvirt.VIR_DOMAIN_EVENT_STOPPED, libvirt.VIR_DOMAIN_EVENT_STOPPED_MIGRATED): deeds.OUT,
+}
+"""Events and their details that mean that it is done: one that was begun may fail."""
 
 KEEPALIVE_SECONDS, KEEPALIVE_COUNT = 5, 6
 """A libvirtd that hangs for half a minute counts as lost."""
@@ -41,6 +47,7 @@ class Listener:
     appeared: Callable[[list[str]], None]
     touched: Callable[[str], None]
     reset: Callable[[str], None]
+    migrated: Callable[[str], None] = lambda _direction: None
 
 
 class Host:
@@ -112,6 +119,11 @@ class Host:
         def touched(_connection: Any, domain: Any, *_rest: Any) -> None:
             self._tell(self.listener.touched, domain.UUIDString())
 
+        def life(connection: Any, domain: Any, event: int, detail: int, *_rest: Any) -> None:
+            if (event, detail) in _MIGRATED:
+                self._tell(self.listener.migrated, _MIGRATED[event, detail])
+            touched(connection, domain)
+
         def reset(_connection: Any, domain: Any, *_rest: Any) -> None:
             self._tell(self.listener.reset, domain.UUIDString())
 
@@ -122,7 +134,7 @@ class Host:
                 self._tell(self.listener.touched, domain.UUIDString())
 
         return {
-            libvirt.VIR_DOMAIN_EVENT_ID_LIFECYCLE: touched,
+            libvirt.VIR_DOMAIN_EVENT_ID_LIFECYCLE: life,
             libvirt.VIR_DOMAIN_EVENT_ID_REBOOT: reset,
             libvirt.VIR_DOMAIN_EVENT_ID_DEVICE_ADDED: touched,
             libvirt.VIR_DOMAIN_EVENT_ID_DEVICE_REMOVED: touched,

@@ -25,6 +25,7 @@ from ..police.look import Look
 from ..police.memory import Act, Group, Host, How, Saved, State, Vm
 from ..policy import Memory as Said
 from . import reclaim, settings
+from .deeds import Deeds
 from .follow import Follower
 from .settle import Looked
 
@@ -51,11 +52,13 @@ class Member:
 
 
 class Memory(Follower):
-    """connect: gives a thread its connection. touch: has a domain looked at anew. root: where /proc and /sys are."""
+    """connect: gives a thread its connection. touch: has a domain looked at anew. root: where /proc and /sys are. deeds: where
+    what is done is counted."""
 
     def __init__(self, connect: Callable[[], Any], said: settings.Settings, touch: Callable[[str], None],
-                 root: str = "/") -> None:
+                 root: str = "/", deeds: Deeds | None = None) -> None:
         super().__init__(connect, touch)
+        self._deeds = deeds or Deeds()
         self._files, self._root = Look(root), root.rstrip("/")
         self._settings = memory.Settings(said.memory.within_seconds, said.memory.calm_seconds, PERIOD_SECONDS)
         self._reserve, self._run_dir = said.memory.reserve_percent / 100, Path(said.run_dir)
@@ -202,34 +205,39 @@ class Memory(Follower):
     def _begin(self, act: Act) -> None:
         if act.how is How.START:
             name = self.saved.pop(act.name)[0]
-            self._act(act.name, f"domain '{name}' is started again: {act.why}", reclaim.start, act.name)
+            self._act(act.name, f"domain '{name}' is started again: {act.why}", reclaim.start, act.name, deed=act)
             return
         member = self.members[act.name]
         if member.busy:
             return
         words = f"domain '{member.name}': {act.how.value} {act.bytes_ // memory.MIB} MiB: {act.why}"
         if act.how is How.SAVE:
-            self._act(act.name, f"domain '{member.name}' is saved to disk: {act.why}", reclaim.save, act.name, act.why)
+            words = f"domain '{member.name}' is saved to disk: {act.why}"
+            self._act(act.name, words, reclaim.save, act.name, act.why, deed=act)
         elif act.how is How.BALLOON:
-            self._act(act.name, words, reclaim.balloon, act.name, act.bytes_, loud=not member.recorded)
+            self._act(act.name, words, reclaim.balloon, act.name, act.bytes_, deed=act, loud=not member.recorded)
             member.recorded = True
         else:
-            self._act(act.name, words, reclaim.reclaim, f"{self._root}/sys/fs/cgroup{member.folder}", act.bytes_)
+            self._act(act.name, words, reclaim.reclaim, f"{self._root}/sys/fs/cgroup{member.folder}", act.bytes_, deed=act)
 
-    def _act(self, uuid: str, words: str, work: Callable[..., bool], *arguments: Any, loud: bool = True) -> None:
-        """Steps after the first are for those who want to know more."""
+    def _act(self, uuid: str, words: str, work: Callable[..., bool], *arguments: Any, deed: Act | None = None,
+             loud: bool = True) -> None:
+        """Steps after the first are for those who want to know more. deed: to be counted when it is done."""
         if uuid in self.members:
             self.members[uuid].busy = True
         log.log(logging.INFO if loud else logging.DEBUG, "%s", words)
-        self._beside(self._carry_out(uuid, words, work, arguments))
+        self._beside(self._carry_out(uuid, words, work, arguments, deed))
 
-    async def _carry_out(self, uuid: str, words: str, work: Callable[..., bool], arguments: Sequence[Any]) -> None:
+    async def _carry_out(self, uuid: str, words: str, work: Callable[..., bool], arguments: Sequence[Any],
+                         deed: Act | None) -> None:
         """What did not come through is tried at the next look; who could not be saved is not chosen again."""
         assert self._hands is not None
         member = self.members.get(uuid)
         try:
             await self._hands.do(work, *arguments)
             self._said.pop(uuid, None)
+            if deed is not None:
+                self._deeds.done("memory", deed.how.value, deed.cause, deed.gives)
         except Exception as error:
             self._complain(uuid, f"{words}: it did not come through: {error}")
             if member is not None:

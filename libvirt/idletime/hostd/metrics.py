@@ -7,12 +7,13 @@ Unknown is left out, and never 0.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from prometheus_client import Metric as Family
 
 from ..gauge.said import Gauged
+from .deeds import Deeds
 from .metrics_facts import CLASSES, STATES, Facts, Vm
 from .metrics_ledger import Ledger, Series, Sums
 from .metrics_table import METRICS
@@ -38,6 +39,7 @@ class Tally:
     failures: int = 0
     seconds: float = 0.0
     hanging: int = 0
+    deeds: Deeds = field(default_factory=Deeds)
 
 
 def note(ledger: Ledger, facts: Facts) -> None:
@@ -112,6 +114,7 @@ def samples(facts: Facts, sums: Sums, tally: Tally) -> Iterator[Sample]:
     yield "idletime_daemon_wrong_files", (), facts.files
     yield "idletime_daemon_unread_vms", (), sum(bool(vm.misfit) for vm in facts.vms)
     yield "idletime_daemon_left_out_vms", (), facts.left_out
+    yield from _of_deeds(tally.deeds)
     for class_ in (*CLASSES, "none"):
         yield "idletime_vms", (class_,), sum(vm.class_ == class_ for vm in facts.vms)
     for vm in facts.vms:
@@ -128,6 +131,16 @@ def samples(facts: Facts, sums: Sums, tally: Tally) -> Iterator[Sample]:
         yield "idletime_spare_timestamp_seconds", (), facts.gauge.at
         for one in facts.gauge.resources:
             yield from _of_gauge(one)
+
+
+def _of_deeds(deeds: Deeds) -> Iterator[Sample]:
+    for act, count in deeds.acts.items():
+        yield "idletime_policy_acts_total", act, count
+    for of, count in deeds.taken.items():
+        yield "idletime_policy_taken_bytes_total", of, count
+    yield "idletime_policy_stopped_seconds_total", (), deeds.stopped_seconds
+    for direction, count in deeds.migrated.items():
+        yield "idletime_policy_migrated_total", (direction,), count
 
 
 def _of_gauge(one: Gauged) -> Iterator[Sample]:
@@ -169,8 +182,9 @@ def _of_view(of: tuple[str, str], one: Mapping[str, Any]) -> Iterator[Sample]:
         yield from _each("idletime_view", of, one, ("budget-percent", "budget_ratio", 100))
     yield from _each(
         "idletime_view", of, learned, ("ready", "learner_ready", 1), ("learner-us", "learner_seconds_total", US),
-        ("changes", "workload_changes_total", 1), ("slowdown-percent", "slowdown_ratio", 100),
-        ("credit-us", "credit_seconds", US), ("credit-max-us", "credit_max_seconds", US))
+        ("changes", "workload_changes_total", 1), ("service-us", "service_seconds", US),
+        ("slowdown-percent", "slowdown_ratio", 100), ("credit-us", "credit_seconds", US),
+        ("credit-max-us", "credit_max_seconds", US))
     for span, value in learned.get("spare", {}).items():
         if span == "forecast":
             yield "idletime_view_spare_forecast_ratio", of, value

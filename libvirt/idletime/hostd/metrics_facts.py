@@ -127,8 +127,8 @@ SHAPE = [{
     "collisions": _count, "collision-cost-us": _count, "generation": _count, "other-generations": [_count],
     "observer": {"state": _OneOf("absent", "seen", "lost"), "foreground": _TRAFFIC, "requeued": _count, "unpaired": _count,
                  "healed": _count, "missed": _count, "died": _count},
-    "learned": {"ready": _flag, "changes": _count, "learner-us": _count, "slowdown-percent": _number, "credit-us": _number,
-                "credit-max-us": _count, "spare": dict.fromkeys(SPANS, _number)},
+    "learned": {"ready": _flag, "changes": _count, "learner-us": _count, "service-us": _count, "slowdown-percent": _number,
+                "credit-us": _number, "credit-max-us": _count, "spare": dict.fromkeys(SPANS, _number)},
     "devices": [_DEVICE], "jobs": [{**_HOLDS, "id": _name}],
 }]
 

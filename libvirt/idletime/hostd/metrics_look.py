@@ -25,6 +25,7 @@ from .. import VERSION
 from ..qmp import DomainMonitor, query
 from ..state import DomainState
 from . import metrics_facts
+from .deeds import Deeds
 from .hands import Hands
 from .metrics import Sample, Tally, families, note, samples
 from .metrics_facts import Facts, Reader, Vm
@@ -65,6 +66,7 @@ class Counts:
     seconds: float = 0.0
     hanging: int = 0
     ticked: float = 0.0
+    deeds: Deeds = field(default_factory=Deeds)
 
     def look(self, began: float, failed: bool) -> None:
         """A look at a VM has ended; began by time.monotonic()."""
@@ -196,7 +198,8 @@ class Looks:
             await self._ask(said)
         self.said, self.fresh = said, {key: one for key, one in self.fresh.items() if key in said}
         counts = self._counts
-        tally = Tally(VERSION, self._started, counts.looks, counts.failures, counts.seconds, counts.hanging)
+        tally = Tally(VERSION, self._started, counts.looks, counts.failures, counts.seconds, counts.hanging,
+                      counts.deeds.copy())
         self.book.snapshot = await asyncio.to_thread(self._snapshot, said, left_out, tally)
 
     def _snapshot(self, said: dict[str, DomainState], left_out: int, tally: Tally) -> Snapshot:

@@ -62,7 +62,8 @@ METRICS = (
     Metric("idletime_daemon_refused_scrapes_total", "counter", (),
            "Connections that were ended unanswered, as slow or too many; find out who opens them (ss -xp, ss -tp)."),
     # ---- VMs
-    Metric("idletime_vms", "gauge", ("class",), "VMs that run; none are those that no policy and no rule names."),
+    Metric("idletime_vms", "gauge", ("class",),
+           "VMs that run; of class none are those that no policy and no rule names: only an observer sees them, so mark them."),
     Metric("idletime_vm_info", "info", ("vm", "class", "by"),
            "Who a VM is, and who says so: its own policy (domain), a rule, or the default; virt-idletime explain says "
            "more."),
@@ -78,9 +79,19 @@ METRICS = (
            "Memory that a background VM has given to the foreground; if it never gets it back, the host has too little."),
     Metric("idletime_vm_look_timestamp_seconds", "gauge", ("vm",),
            "When the VM's figures were taken, since 1970; old ones mean that its QEMU does not answer."),
+    # ---- what policies have done to whole VMs, since idletimed started
+    Metric("idletime_policy_acts_total", "counter", ("policy", "act", "cause"),
+           "What was done to whole background VMs, and why; the cause that grows is what the host is short of: move a VM."),
+    Metric("idletime_policy_stopped_seconds_total", "counter", (),
+           "Time that VMs were stopped (enforce), all together; if it grows all the time, no idle time is left: move a VM."),
+    Metric("idletime_policy_taken_bytes_total", "counter", ("policy", "act"),
+           "Memory and disk space that background VMs gave; if it grows all the time, the host has too little: move a VM."),
+    Metric("idletime_policy_migrated_total", "counter", ("direction",),
+           "VMs that came in and went out by migration; if both grow all the time, VMs go to and fro: ask who moves them."),
     # ---- resources: sums over all VMs, since idletimed looks
     Metric("idletime_resource_events_total", "counter", (*RESOURCE, "state", "event"),
-           "Events in each state, as background VMs see them; foreground in preemption is what the interval saved."),
+           "Events in each state, as background VMs see them; foreground in preemption is what the interval saved: where it is "
+           "little beside foreground in background, make it longer."),
     Metric("idletime_resource_collisions_total", "counter", RESOURCE,
            "Foreground requests that found background in service; many: a longer interval, or a smaller budget."),
     Metric("idletime_resource_collision_cost_seconds_total", "counter", RESOURCE,
@@ -88,7 +99,7 @@ METRICS = (
     Metric("idletime_resource_requests_total", "counter", (*RESOURCE, "class"),
            "Requests issued; where background stands still beside its VMs' load, it starves."),
     Metric("idletime_resource_bytes_total", "counter", (*RESOURCE, "class"),
-           "Bytes issued; background is idle time that was used, for a bill."),
+           "Bytes issued; background is idle time that was used: bill it by idletime_device_bytes_total, which says of whom."),
     Metric("idletime_resource_promotions_total", "counter", (*RESOURCE, "cause"),
            "Held requests released early; many by deadline: no idle time is left, move a VM or raise the budget."),
     Metric("idletime_resource_waits_total", "counter", (*RESOURCE, "reason"),
@@ -114,8 +125,10 @@ METRICS = (
     Metric("idletime_view_budget_ratio", "gauge", VIEW,
            "Accepted mean slowdown of the foreground, 0.03 is 3 %; budget-percent sets it."),
     Metric("idletime_view_slowdown_ratio", "gauge", VIEW,
-           "Mean slowdown of the foreground by all background since learning began; above the budget: lower budget-"
-           "percent."),
+           "Budget spent: mean slowdown of the foreground by all background since learning began; above idletime_view_budget_"
+           "ratio: lower budget-percent."),
+    Metric("idletime_view_service_seconds", "gauge", VIEW,
+           "Time that a background request takes on average; times its requests, it is the idle time that a bill is about."),
     Metric("idletime_view_credit_seconds", "gauge", VIEW,
            "Budget that is left to spend; below 0 the foreground has paid in advance."),
     Metric("idletime_view_credit_max_seconds", "gauge", VIEW,

@@ -8,7 +8,7 @@ the kernel, it would count as foreground and hold up all background: then there 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..facts import DISK
@@ -123,9 +123,15 @@ def _taps(users: _Users) -> tuple[str, ...]:
 
 
 def _hidden(groups: Sequence[str], users: _Users, parts: Sequence[Part]) -> tuple[str, ...]:
-    there = {part.name for part, _ in users.seen}
-    return tuple(sorted(part.name for part in parts if part.name not in there and any(
-        f"{part.cgroup}/".startswith(f"{group}/") for group in groups)))
+    there, left_out = {part.name for part, _ in users.seen}, set(groups)
+    return tuple(sorted(part.name for part in parts if part.name not in there and not left_out.isdisjoint(_path(part.cgroup))))
+
+
+def _path(group: str) -> Iterator[str]:
+    """A cgroup, and those that it is in."""
+    while group:
+        yield group
+        group = group.rpartition("/")[0]
 
 
 def _hidden_disks(device: str, users: _Users) -> tuple[str, ...]:

@@ -25,6 +25,7 @@ from ..police.look import Look
 from ..police.suspend import Act, Decision, Mode, Sample, State
 from ..police.windows import Thresholds
 from . import rates, stopped, usage
+from .deeds import Deeds
 from .hands import Hands
 from .settings import Rate, Suspend
 from .settle import Looked
@@ -92,10 +93,12 @@ def release(connection: Any) -> tuple[list[str], list[str]]:
 
 
 class Police:
-    """connect: gives a thread its connection. root: where /proc and /sys are. touch: has a domain looked at anew."""
+    """connect: gives a thread its connection. root: where /proc and /sys are. touch: has a domain looked at anew. deeds: where
+    what is done is counted."""
 
     def __init__(self, connect: Callable[[], Any], said: Suspend, root: str = "/", rate: Rate = Rate(),
-                 touch: Callable[[str], None] = lambda _uuid: None) -> None:
+                 touch: Callable[[str], None] = lambda _uuid: None, deeds: Deeds | None = None) -> None:
+        self._deeds, self._looked = deeds or Deeds(), 0.0
         self._connect, self._settings, self._files, self._touch = connect, settings_of(said), Look(root), touch
         self._thresholds = Thresholds(rate.high_kbytes * 1000, rate.low_kbytes * 1000, rate.limit_kbytes * 1000)
         self._rates = rates.Rates(self._thresholds)
@@ -190,10 +193,17 @@ class Police:
         self._said.pop("", None)
         self._add(found)
         now = time.monotonic()
+        self._count(now)
         self._limit(found, now)
         for uuid, member in list(self.members.items()):
             if (member.meant or member.recorded) and not member.busy and member.acted < began and uuid in found.vms:
                 self._one(uuid, member, found.vms[uuid], now)
+
+    def _count(self, now: float) -> None:
+        """Time that VMs were stopped since the last look."""
+        seconds, self._looked = now - self._looked, now
+        if seconds < OLD_SECONDS:
+            self._deeds.stopped_seconds += seconds * sum(one.state.mode is Mode.STOPPED for one in self.members.values())
 
     def _limit(self, found: usage.Usage, now: float) -> None:
         """Limits that are not what they should be. Of who is not among the answers nothing is known."""
@@ -211,10 +221,12 @@ class Police:
 
     async def _apply(self, uuid: str, member: Member, limits: dict[str, int]) -> None:
         assert self._hands is not None
-        member.limits = limits
+        before, member.limits = member.limits, limits
         try:
             await self._hands.do(rates.apply, uuid, limits)
             self._said.pop(uuid, None)
+            if bool(before) != bool(limits):
+                self._deeds.done("rate", *(("limit", "foreground") if limits else ("lift", "idle")))
         except rates.OwnLimits as error:
             self._complain(uuid, f"domain '{member.name}': {error}")
         except Exception as error:
@@ -245,7 +257,8 @@ class Police:
     def _one(self, uuid: str, member: Member, seen: Seen, now: float) -> None:
         state = met(member.state, seen, now)
         if not member.meant:
-            self._act(uuid, member, Decision(State(Mode.RUNNING, now), Act.CONT, "its policy does not have it stopped"))
+            why = "its policy does not have it stopped"
+            self._act(uuid, member, Decision(State(Mode.RUNNING, now), Act.CONT, why, "policy"))
         elif state is None:
             member.state = State(Mode.RUNNING, now)
         elif seen.runs and (member.recorded or member.state.mode is Mode.STOPPED):
@@ -286,6 +299,7 @@ class Police:
         member.busy, member.acted = False, time.monotonic()
         if done:
             self._tell(member, decision)
+            self._deeds.done("suspend", decision.act.value, decision.cause)
             member.state = replace(decision.state, since_s=member.acted) if decision.why else decision.state
         if self.members.get(uuid) is member:
             self._keep(uuid, member)

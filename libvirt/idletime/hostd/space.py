@@ -25,6 +25,7 @@ from ..police.space import Act, Filesystem, How, State
 from ..police.space import Scratch as Subject
 from ..scratch import Scratch
 from . import overlay, settings
+from .deeds import Deeds
 from .follow import Follower
 from .hands import Hands
 from .settle import Looked
@@ -59,12 +60,14 @@ class Member:
 
 
 class Space(Follower):
-    """connect: gives a thread its connection. touch: has a domain looked at anew."""
+    """connect: gives a thread its connection. touch: has a domain looked at anew. deeds: where what is done is counted."""
 
     period_seconds = PERIOD_SECONDS
 
-    def __init__(self, connect: Callable[[], Any], said: settings.Settings, touch: Callable[[str], None]) -> None:
+    def __init__(self, connect: Callable[[], Any], said: settings.Settings, touch: Callable[[str], None],
+                 deeds: Deeds | None = None) -> None:
         super().__init__(connect, touch)
+        self._deeds = deeds or Deeds()
         self._low, self._folder = said.space.low_percent / 100, said.run_dir
         self.members: dict[str, Member] = {}
         self._states: dict[int, State] = {}
@@ -165,26 +168,31 @@ class Space(Follower):
         if act.how is How.TRIM:
             if not member.trims:
                 member.trimmed_s, member.trims = time.monotonic(), True
-                self._start(act.name, f"domain '{member.name}' trims its disks", act.why, overlay.trim, act.name)
+                self._start(act.name, f"domain '{member.name}' trims its disks", act.why, overlay.trim, act.name, deed=act)
             return
         if act.name in self._drops:
             return
         disks = ", ".join(one.target for one in member.disks)
         self._start(act.name, f"domain '{member.name}' is stopped, and its scratch disk dropped ({disks})", act.why,
-                    overlay.drop, act.name, number, self._low, act.why, self._folder)
+                    overlay.drop, act.name, number, self._low, act.why, self._folder, deed=act)
 
-    def _start(self, uuid: str, words: str, why: str, work: Callable[..., bool], *arguments: Any) -> None:
+    def _start(self, uuid: str, words: str, why: str, work: Callable[..., bool], *arguments: Any,
+               deed: Act | None = None) -> None:
+        """deed: to be counted when it is done."""
         log.info("%s%s", words, f": {why}" if why else "")
-        task = self._beside(self._carry_out(uuid, words, work, arguments))
+        task = self._beside(self._carry_out(uuid, words, work, arguments, deed))
         if work is not overlay.trim:
             self._drops[uuid] = task
 
-    async def _carry_out(self, uuid: str, words: str, work: Callable[..., bool], arguments: tuple[Any, ...]) -> None:
+    async def _carry_out(self, uuid: str, words: str, work: Callable[..., bool], arguments: tuple[Any, ...],
+                         deed: Act | None) -> None:
         hands, failed = self._hands_for(work), False
         hands.watch(time.monotonic())
         try:
             await asyncio.wait_for(hands.do(work, *arguments), space.TRIM_S if work is overlay.trim else DROP_SECONDS)
             self._said.pop(uuid, None)
+            if deed is not None:
+                self._deeds.done("space", deed.how.value, "low-water", deed.frees)
         except Exception as error:
             self._complain(uuid, f"{words}: it did not come through: {str(error) or 'no answer'}")
             failed = True

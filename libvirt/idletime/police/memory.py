@@ -129,6 +129,13 @@ class Host:
         """Beyond what is to be available; below 0 it is missing."""
         return self.available - self.reserve - self.starting
 
+    @property
+    def cause(self) -> str:
+        """What asks for memory, in a word."""
+        if self.free >= 0:
+            return "pressure"
+        return "starting" if self.available >= self.reserve else "reserve"
+
 
 def shortage(host: Host) -> int:
     """Bytes that background is to give back now. Pressure alone asks for one small step at each look: it says that something
@@ -139,6 +146,9 @@ def shortage(host: Host) -> int:
 
 # ---- the decision
 
+CALM = "calm"  # nothing was short
+
+
 class How(str, enum.Enum):
     BALLOON = "balloon"  # bytes is the target
     RECLAIM = "reclaim"  # memory.reclaim: bytes is how much
@@ -148,10 +158,14 @@ class How(str, enum.Enum):
 
 @dataclass(frozen=True)
 class Act:
+    """gives: bytes that it has less when this is done. cause: why, in a word."""
+
     name: str
     how: How
     bytes_: int
     why: str
+    gives: int = 0
+    cause: str = CALM
 
 
 @dataclass(frozen=True)
@@ -195,7 +209,8 @@ def decide(state: State, host: Host, vms: Sequence[Vm], now_s: float, settings: 
     acts = [_save(goes, hard, late, settings.within_s)] if goes else []
     share = _step(max(0, missing - coming), since + settings.within_s - now_s, settings.look_s)
     acts += _steps([vm for vm in staying if vm is not goes], share)
-    return Decision(State(since, None, state.leaving | ({goes.name} if goes else set())), tuple(acts))
+    return Decision(State(since, None, state.leaving | ({goes.name} if goes else set())),
+                    tuple(replace(act, cause=host.cause) for act in acts))
 
 
 def _step(left: int, seconds: float, look_s: float) -> int:
@@ -220,8 +235,8 @@ def _steps(vms: Sequence[Vm], need: int) -> list[Act]:
 def _give(vm: Vm, part: int) -> Act:
     why = f"the foreground is short of memory: gives {part // MIB} of {vm.has // MIB} MiB, keeps {vm.low // MIB}"
     if vm.balloon:
-        return Act(vm.name, How.BALLOON, vm.has - part, why)
-    return Act(vm.name, How.RECLAIM, part, why)
+        return Act(vm.name, How.BALLOON, vm.has - part, why, part)
+    return Act(vm.name, How.RECLAIM, part, why, part)
 
 
 def _who_goes(vms: Sequence[Vm], missing: int) -> Vm | None:
@@ -235,7 +250,7 @@ def _who_goes(vms: Sequence[Vm], missing: int) -> Vm | None:
 
 def _save(vm: Vm, missing: int, late: bool, within_s: float) -> Act:
     cause = f"{within_s:g} s were not enough to get it" if late else "the minima of the background leave too little"
-    return Act(vm.name, How.SAVE, vm.resident, f"the foreground is short of {missing // MIB} MiB, and {cause}")
+    return Act(vm.name, How.SAVE, vm.resident, f"the foreground is short of {missing // MIB} MiB, and {cause}", vm.resident)
 
 
 def _calm(state: State, host: Host, vms: Sequence[Vm], saved: Sequence[Saved], now_s: float, settings: Settings) -> Decision:

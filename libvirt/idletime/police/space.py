@@ -62,9 +62,12 @@ class How(str, enum.Enum):
 
 @dataclass(frozen=True)
 class Act:
+    """frees: bytes of its disks that are gone when this is done."""
+
     name: str
     how: How
     why: str
+    frees: int = 0
 
 
 @dataclass(frozen=True)
@@ -102,7 +105,7 @@ def decide(state: State, there: Filesystem, disks: Sequence[Scratch], now_s: flo
     goes = max((disk for disk in disks if disk.can_drop), key=lambda disk: (disk.allocated, disk.name), default=None)
     if goes is None or goes.allocated <= 0 or leaving:
         return Decision(state)
-    return Decision(State(since, leaving | {goes.name}, now_s), (Act(goes.name, How.DROP, _words(there)),))
+    return Decision(State(since, leaving | {goes.name}, now_s), (Act(goes.name, How.DROP, _words(there), goes.allocated),))
 
 
 def _lasts(there: Filesystem, seconds: float) -> bool:

@@ -106,11 +106,20 @@ class Act(str, enum.Enum):
 
 @dataclass(frozen=True)
 class Decision:
-    """What to do with one VM, and why in words; why is empty where nothing is done."""
+    """What to do with one VM, and why in words; why is empty where nothing is done. cause: the same in one of CAUSES."""
 
     state: State
     act: Act = Act.NOTHING
     why: str = ""
+    cause: str = ""
+
+
+CAUSES = ("processor", "disk", "uplink", "resource", "probe", "idle", "peers")
+
+
+def _cause(found: str) -> str:
+    """Of what is contended for: its words begin with the kind."""
+    return next((one for one in CAUSES if found.startswith(one)), "")
 
 
 # ---- the window
@@ -208,7 +217,7 @@ def _running(name: str, state: State, window: Sequence[Sample], now_s: float, se
     found = _found(name, state, window, settings)
     if not found:
         return Decision(state)
-    return Decision(State(Mode.STOPPED, now_s, settings.first_s), Act.STOP, found)
+    return Decision(State(Mode.STOPPED, now_s, settings.first_s), Act.STOP, found, _cause(found))
 
 
 def _stopped(name: str, state: State, window: Sequence[Sample], now_s: float, settings: Settings) -> Decision:
@@ -217,13 +226,13 @@ def _stopped(name: str, state: State, window: Sequence[Sample], now_s: float, se
         if age < state.length_s:
             return Decision(state)
         return Decision(replace(state, mode=Mode.PROBING, since_s=now_s), Act.CONT,
-                        f"stopped for {state.length_s:g} s: a probe of {settings.aggregation_s:g} s")
+                        f"stopped for {state.length_s:g} s: a probe of {settings.aggregation_s:g} s", "probe")
     seen = _last(window, state.since_s, settings.aggregation_s)
     if seen and idle(seen, settings.thresholds):
-        return Decision(State(Mode.RUNNING, now_s), Act.CONT, f"no foreground for {seen.seconds:g} s")
+        return Decision(State(Mode.RUNNING, now_s), Act.CONT, f"no foreground for {seen.seconds:g} s", "idle")
     if age >= settings.wake_after_s:
         return Decision(State(Mode.WAKING, now_s), Act.CONT,
-                        f"stopped for {settings.wake_after_s:g} s: {settings.wake_s:g} s for its TCP peers")
+                        f"stopped for {settings.wake_after_s:g} s: {settings.wake_s:g} s for its TCP peers", "peers")
     return Decision(state)
 
 
@@ -231,7 +240,7 @@ def _probing(name: str, state: State, window: Sequence[Sample], now_s: float, se
     found = _found(name, state, window, settings)
     if found:
         longer = min(max(state.length_s, settings.first_s) * 2, settings.longest_s)
-        return Decision(State(Mode.STOPPED, now_s, longer), Act.STOP, f"{found}; for {longer:g} s")
+        return Decision(State(Mode.STOPPED, now_s, longer), Act.STOP, f"{found}; for {longer:g} s", _cause(found))
     if _last(window, state.since_s, settings.aggregation_s) is None:
         return Decision(state)
     return Decision(State(Mode.RUNNING, state.since_s))
@@ -240,7 +249,7 @@ def _probing(name: str, state: State, window: Sequence[Sample], now_s: float, se
 def _waking(name: str, state: State, window: Sequence[Sample], now_s: float, settings: Settings) -> Decision:
     if now_s - state.since_s + SLACK_S < settings.wake_s:
         return Decision(state)
-    return Decision(State(Mode.STOPPED, now_s), Act.STOP, "it was let answer its TCP peers")
+    return Decision(State(Mode.STOPPED, now_s), Act.STOP, "it was let answer its TCP peers", "peers")
 
 
 _BY_MODE = {Mode.RUNNING: _running, Mode.STOPPED: _stopped, Mode.PROBING: _probing, Mode.WAKING: _waking}

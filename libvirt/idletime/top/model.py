@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..status import DeviceStatus, DomainStatus, ResourceStatus
+from ..policy.model import Class
+from ..status import BlockJob, DeviceStatus, DomainStatus, ResourceStatus
 
 
 @dataclass(frozen=True)
@@ -74,8 +75,8 @@ class ResourceRow:
 
 @dataclass(frozen=True)
 class DeviceRow:
-    """One device, or what else moves bytes. class_: of QEMU now, or "stock", "host", "unknown". wanted: what the
-    policy says of it. of_vm: the class of its VM, "" where it has none."""
+    """One device or block job, or what else moves bytes. kind: of a device, or "job". class_: of QEMU now, or "stock", "host",
+    "unknown". wanted: what the policy says of it. of_vm: the class of its VM, "" where it has none."""
 
     vm: str
     uuid: str
@@ -134,6 +135,7 @@ def after(before: Model | None, look: Look) -> Model:
     rate = _Rates(before.look if before else None, look)
     history = _history(before.history if before else {}, look)
     devices = [_device(one, device, rate) for one in look.vms for device in one.devices if device.class_now]
+    devices += [_job(one, job, rate) for one in look.vms for job in one.block_jobs]
     vms = {one.uuid: one for one in look.vms}
     devices += [_counted(one, vms[one.uuid], rate) for one in look.unattached]
     devices += [_else(name, devices, rate) for name in sorted(look.kernel)]
@@ -165,6 +167,7 @@ class _Rates:
 
 
 _OF_DEVICE = ("foreground_requests", "background_requests", "foreground_bytes", "background_bytes", "promotions")
+_OF_JOB = ("requests", "bytes", "promotions")
 _OF_VIEW = ("collisions", "collision_cost_us")
 
 
@@ -174,6 +177,8 @@ def _counters(look: Look) -> dict[tuple[Any, ...], int | None]:
     for one in (vm for vm in look.vms if vm.figures_at is None):
         for device in one.devices:
             found |= {(one.uuid, device.device, name): getattr(device, name) for name in _OF_DEVICE}
+        for job in one.block_jobs:
+            found |= {(one.uuid, job.id, _of_job(name)): getattr(job, name) for name in _OF_JOB}
         for resource in one.resources:
             found |= {(one.uuid, resource.id, name): getattr(resource, name) for name in _OF_VIEW}
     for other in look.unattached:
@@ -181,17 +186,32 @@ def _counters(look: Look) -> dict[tuple[Any, ...], int | None]:
     return found
 
 
+def _of_job(name: str) -> str:
+    """What counts it as a device has it: all that a job does is background."""
+    return name if name == "promotions" else f"background_{name}"
+
+
 # ---- rows
 
 def _device(one: DomainStatus, device: DeviceStatus, rate: _Rates) -> DeviceRow:
     key = one.uuid, device.device
-    name = next((resource.name for resource in one.resources if resource.id == device.resource), device.resource)
     return DeviceRow(
-        one.name, one.uuid, device.target, device.kind, name, device.class_now or UNKNOWN, device.class_wanted,
-        one.class_ or "",
+        one.name, one.uuid, device.target, device.kind, _name_of(device.resource, one), device.class_now or UNKNOWN,
+        device.class_wanted, one.class_ or "",
         rate.of((*key, "foreground_requests"), (*key, "background_requests")),
         rate.of((*key, "foreground_bytes"), (*key, "background_bytes")),
         device.held, device.in_service, rate.of((*key, "promotions")), one.in_force)
+
+
+def _job(one: DomainStatus, job: BlockJob, rate: _Rates) -> DeviceRow:
+    requests, bytes_, promotions = (rate.of((one.uuid, job.id, _of_job(name))) for name in _OF_JOB)
+    class_ = Class.BACKGROUND.value
+    return DeviceRow(one.name, one.uuid, f"{job.disk} {job.type}", "job", _name_of(job.resource, one), class_, class_,
+                     one.class_ or "", requests, bytes_, job.held, job.in_service, promotions, one.in_force)
+
+
+def _name_of(id_: str, one: DomainStatus) -> str:
+    return next((resource.name for resource in one.resources if resource.id == id_), id_)
 
 
 def _counted(one: Counted, vm: DomainStatus, rate: _Rates) -> DeviceRow:
@@ -212,15 +232,18 @@ def _else(name: str, devices: Iterable[DeviceRow], rate: _Rates) -> DeviceRow:
 
 def _resource(name: str, look: Look, rate: _Rates, history: tuple[tuple[float, str], ...]) -> ResourceRow:
     views = [(one, resource) for one in look.vms for resource in one.resources if resource.name == name]
-    devices = [(one.uuid, device) for one, resource in views for device in one.devices if device.resource == resource.id]
-    of_device = {what: rate.some((uuid, device.device, what) for uuid, device in devices) for what in _OF_DEVICE}
+    devices = [(one.uuid, each) for one, resource in views for each in one.devices if each.resource == resource.id]
+    jobs = [(one.uuid, each) for one, resource in views for each in one.block_jobs if each.resource == resource.id]
+    counted = [*((uuid, each.device) for uuid, each in devices), *((uuid, each.id) for uuid, each in jobs)]
+    of_device = {what: rate.some((*of, what) for of in counted) for what in _OF_DEVICE}
     of_view = {what: rate.some((one.uuid, resource.id, what) for one, resource in views) for what in _OF_VIEW}
     cost = of_view["collision_cost_us"]
     return ResourceRow(
         name, history[-1][1] if history else "unknown", _interval([resource for _, resource in views]),
         of_device["foreground_requests"], of_device["background_requests"],
         of_device["foreground_bytes"], of_device["background_bytes"],
-        _sum(device.held for _, device in devices), _sum(device.in_service for _, device in devices),
+        _sum((*(each.held for _, each in devices), *(each.held for _, each in jobs))),
+        _sum((*(each.in_service for _, each in devices), *(each.in_service for _, each in jobs))),
         of_view["collisions"], None if cost is None else cost / 1e6, strip(history, look.at))
 
 

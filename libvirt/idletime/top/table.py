@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from .model import STATES, DeviceRow, ResourceRow
@@ -10,7 +11,24 @@ from .model import STATES, DeviceRow, ResourceRow
 RESOURCES = ("resource", "state", "interval ms", "fg/s", "bg/s", "fg MB/s", "bg MB/s", "held", "coll/s", "fg waits %")
 STRIP = "last minute"
 DEVICES = ("vm", "device", "resource", "class", "req/s", "MB/s", "held", "in service", "prom/s", "in force")
-LEGEND = f"{STRIP}, a letter a second: " + ", ".join(f"{letter} {state}" for state, letter in STATES.items())
+LEGEND = "each second: " + ", ".join(f"{letter} {state}" for state, letter in STATES.items())
+
+LESS = (("fg MB/s", "bg MB/s", "in service"), ("prom/s",), ("coll/s",))
+"""Columns that go, in this order, where a terminal is too narrow: what is left says who has the disk, and what that costs."""
+
+Aligned = Callable[[Sequence[str], Sequence[Sequence[Any]]], list[str]]
+
+
+def fitting(aligned: Aligned, head: Sequence[str], rows: Sequence[Sequence[Any]], columns: int) -> list[str]:
+    """The lines of a table that is as wide as there is room for, its head first."""
+    gone: set[str] = set()
+    for names in ((), *LESS):
+        gone |= set(names)
+        kept = [at for at, one in enumerate(head) if one not in gone]
+        lines = aligned([head[at] for at in kept], [[row[at] for at in kept] for row in rows])
+        if len(lines[0]) <= columns:
+            break
+    return lines
 
 
 def resource(row: ResourceRow) -> tuple[Any, ...]:

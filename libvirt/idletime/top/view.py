@@ -25,8 +25,6 @@ from .sample import Pace, Sampler
 Act = Callable[[Sequence[str]], tuple[bool, str]]
 """Runs a command of virt-idletime: whether it did not fail, and what it said."""
 
-Aligned = Callable[[Sequence[str], Sequence[Sequence[Any]]], list[str]]
-
 _COLOURS = (
     ("head", "standout", ""), ("title", "bold", ""), ("F", "black", "dark green"), ("P", "black", "brown"),
     ("B", "black", "dark cyan"), ("L", "white", "dark red"), ("foreground", "dark green", ""), ("background", "dark cyan", ""),
@@ -36,13 +34,17 @@ _COLOURS = (
 HELP = "q quit   up/down select   c class   i interval   s sort   space pause"
 _CLASSES: Mapping[str, str] = {"b": "background", "g": "guest", "f": "foreground", "u": "unmark"}
 _ASK_CLASS = "class of {}: b background, g guest, f foreground, u its own policy away, other keys: leave it"
-_ASK_INTERVAL = "interval of {} in us (Enter, or Esc): "
+LEARNED = "auto"
+_ASK_INTERVAL = f"interval of {{}} in us, or {LEARNED} to have it learned (Enter, or Esc): "
 _CONFIRM = "y: do it, other keys: leave it"
 
 
 def command(row: DeviceRow, class_: str, interval_us: str = "") -> list[str]:
     """The command that makes a VM so. Pure."""
-    values = ["--set", f"interval-us={interval_us}"] if interval_us else []
+    values = []
+    if interval_us:  # a number is in force only where none is learned
+        learned = interval_us == LEARNED
+        values = ["--set", "auto=on"] if learned else ["--set", f"interval-us={interval_us}", "--set", "auto=off"]
     if class_ == "unmark":
         return ["disable" if row.of_vm == Class.FOREGROUND.value else "unmark", row.uuid]
     if class_ == Class.FOREGROUND.value:
@@ -71,7 +73,7 @@ class Prompt:
 class View:
     """run() returns when the user has left."""
 
-    def __init__(self, sampler: Sampler, delay: float, act: Act, aligned: Aligned, colours: bool) -> None:
+    def __init__(self, sampler: Sampler, delay: float, act: Act, aligned: table.Aligned, colours: bool) -> None:
         self._sampler, self._act, self._aligned, self._pace = sampler, act, aligned, Pace(delay)
         self._model: Model | None = None  # of the last look
         self._shown: Model | None = None
@@ -207,7 +209,7 @@ class View:
         if self._shown is not None:
             columns, rows = self._loop.screen.get_cols_rows()
             self._top.set_text(self._resources(self._shown, columns, rows))
-            self._list(model.ordered(self._shown.devices, model.ORDERS[self._order]))
+            self._list(model.ordered(self._shown.devices, model.ORDERS[self._order]), columns)
         prompt = self._prompt
         said = f"{self._said}\n" if self._said else ""
         self._foot.set_text(("question", prompt.text + (prompt.line or "")) if prompt else said + HELP)
@@ -220,7 +222,7 @@ class View:
         text += [("note", f"{note}\n") for note in now.look.notes]
         most = max(2, rows // 6)
         shown = model.busiest(now.resources, most)
-        lines = self._aligned(table.RESOURCES, [table.resource(one) for one in shown])
+        lines = table.fitting(self._aligned, table.RESOURCES, [table.resource(one) for one in shown], columns)
         room = max(0, min(model.SECONDS, columns - 2))
         text += [("head", lines[0]), "\n"]
         for line, one in zip(lines[1:], shown, strict=True):
@@ -230,11 +232,11 @@ class View:
             text.append(f"and {len(now.resources) - most} more, which --batch shows\n")
         return [*text, table.LEGEND, "\n"]
 
-    def _list(self, rows: list[DeviceRow]) -> None:
+    def _list(self, rows: list[DeviceRow], columns: int) -> None:
         """The rows in place, so that the selected device stays selected, wherever it goes."""
         focus = self._rows.focus if self._rows else None
         key = self._rows[focus].row.key if focus is not None else None
-        lines = self._aligned(table.DEVICES, [table.device(one) for one in rows])
+        lines = table.fitting(self._aligned, table.DEVICES, [table.device(one) for one in rows], columns)
         self._head.set_text(lines[0])
         widgets = []
         for line, one in zip(lines[1:], rows, strict=True):

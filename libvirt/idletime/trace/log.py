@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 _LINE = re.compile(r"(?P<thread>\d+)@(?P<s>\d+)\.(?P<us>\d{6}):(?P<name>\w+) ?(?P<rest>.*)")
-_BARE = re.compile(r"(idletime|virtio_blk)_\w+ .*")
+_BARE = re.compile(r"(idletime|virtio_blk|virtio_scsi)_\w+ .*")
 
 FORMATS: Mapping[str, str] = {
     "idletime_gate_started": "participant {label} bytes {bytes} held_ns {held_ns} promoted {promoted}",
@@ -22,10 +22,16 @@ FORMATS: Mapping[str, str] = {
     "idletime_device_class": "device {device} class {class} background-queues '{queues}'",
     "idletime_device_detach": "device {device}: detaching",
     "idletime_device_detached": "device {device}: detached",
+    "idletime_device_aside": "req {req}",
+    "idletime_work_attach": "job {job} resource {resource}",
+    "idletime_work_detach": "job {job}: detaching",
+    "idletime_work_detached": "job {job}: detached",
     "virtio_blk_idletime_hold": "vdev {vdev} req {req} queue {queue}",
     "virtio_blk_handle_read": "vdev {vdev} req {req} sector {sector} nsectors {nsectors}",
     "virtio_blk_handle_write": "vdev {vdev} req {req} sector {sector} nsectors {nsectors}",
     "virtio_blk_req_complete": "vdev {vdev} req {req} status {status}",
+    "virtio_scsi_cmd_req": "virtio_scsi_cmd_req lun={lun} tag={tag} cmd={command}",
+    "virtio_scsi_cmd_resp": "virtio_scsi_cmd_resp lun={lun} tag={tag} response={response} status={status}",
 }
 """As the trace-events files of the source have them."""
 

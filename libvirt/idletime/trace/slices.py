@@ -6,10 +6,11 @@
     idletime_gate_done             the end of `in service`, or of `collision`: it began service_ns before, with the release
     virtio_blk_handle_read, _write the beginning of a foreground request; of one that was held it says nothing new
     virtio_blk_req_complete        its end
+    virtio_scsi_cmd_req, _resp     a command of a SCSI disk, held or not, from when it came until it was done
     all others                     a moment
 
-So no event has to be found again for another but those of a foreground request, which have its address; a log may begin and
-end anywhere. A request that is cut into pieces has one `held` and one `in service` a piece.
+So no event has to be found again for another but those of a foreground request, which have its address, and of a command, which
+have its tag; a log may begin and end anywhere. A request that is cut into pieces has one `held` and one `in service` a piece.
 """
 
 from __future__ import annotations
@@ -19,8 +20,12 @@ from dataclasses import dataclass, field
 
 from .log import Event
 
-HELD, SERVICE, COLLISION = "held", "in service", "collision"
+HELD, SERVICE, COLLISION, SCSI = "held", "in service", "collision", "scsi"
 SECTOR = 512
+
+_COMMANDS = {0x08: "read", 0x28: "read", 0x88: "read", 0xa8: "read", 0x0a: "write", 0x2a: "write", 0x8a: "write", 0xaa: "write",
+             0x35: "flush", 0x91: "flush", 0x42: "discard", 0x41: "write same", 0x93: "write same"}
+"""Operation codes of SCSI (SBC-4)."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +58,11 @@ def slices(events: Iterable[Event]) -> Iterator[Slice]:
             held.discard(values["req"])
             if (began := open_.pop(values["req"], None)) is not None:
                 yield _foreground(began, one)
+        elif one.name == "virtio_scsi_cmd_req":
+            open_[values["lun"] + values["tag"]] = one
+        elif one.name == "virtio_scsi_cmd_resp":
+            if (began := open_.pop(values["lun"] + values["tag"], None)) is not None:
+                yield _command(began, one)
         else:
             yield Slice("events", one.name, one.at_us, None, {**values})
 
@@ -68,6 +78,12 @@ def _served(one: Event) -> Slice:
     collision = one.values["collision"] == "1"
     return Slice(f"{one.values['label']} {SERVICE}", COLLISION if collision else SERVICE,
                  one.at_us - int(one.values["service_ns"]) / 1000, one.at_us, {"collision": collision})
+
+
+def _command(began: Event, ended: Event) -> Slice:
+    code = began.values["command"]
+    return Slice(SCSI, _COMMANDS.get(int(code, 16), code), began.at_us, ended.at_us,
+                 {"lun": int(began.values["lun"]), "tag": began.values["tag"], "status": ended.values["status"]})
 
 
 def _foreground(began: Event, ended: Event) -> Slice:
