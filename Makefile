@@ -221,7 +221,7 @@ $(engine_stamp): engine/requirements.txt
 	$(call environment,$(engine_tools))
 
 .PHONY: engine
-engine: $(engine_stamp) ## Run the tests of OpenStack's agent, with a real Placement, of eviction and of the fleet's simulation.
+engine: $(engine_stamp) ## Run the tests of OpenStack's agent and evictor, with a real Placement, and of the fleet's simulation.
 	@$(heading) 'Cluster engine'
 	$(MAKE) -C engine check PYTHON=$(abspath $(engine_tools)/bin/python3) PYTEST_ARGS='$(PYTEST_ARGS)'
 
@@ -409,7 +409,7 @@ install-libvirt: ## Install virt-idletime, its Python package, schema, man pages
 	@$(MAKE) -C libvirt install PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)'
 
 .PHONY: install-openstack
-install-openstack: ## Install idletime-openstack and Nova's weigher below PREFIX.
+install-openstack: ## Install idletime-openstack, idletime-openstack-evict and Nova's weigher below PREFIX.
 	@$(MAKE) -C engine install PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)'
 
 .PHONY: clean

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from idletime.gauge.spare import Smoother
-from idletime_openstack.eviction import Act, Host, Memory, Server, Settings, State, What, decide
+from idletime_openstack.account import Host, Resource, Server, State
+from idletime_openstack.eviction import Act, Memory, Settings, What, decide
 
 from .day import Day
 from .model import Fleet, Sums, response, shared
@@ -24,6 +25,7 @@ from .model import Fleet, Sums, response, shared
 TARGET = 0.7
 """How busy an operator lets the foreground's hosts become."""
 SETTLE_MINUTES = 5
+DISK = "disk"
 
 
 @dataclass
@@ -136,13 +138,14 @@ def _gauged(day: Day) -> list[list[Host]]:
     for minute in day:
         for gauge, busy in zip(gauges, minute, strict=True):
             gauge.add(1 - busy, 60.0)
-        found.append([Host(f"host-{index:03}", gauge.spare.steady) for index, gauge in enumerate(gauges)])
+        found.append([Host(f"host-{index:03}", {DISK: Resource(DISK, gauge.spare.steady)})
+                      for index, gauge in enumerate(gauges)])
     return found
 
 
 def _place(hosts: Sequence[Host], fleet: Fleet) -> dict[str, Server]:
     """One after another where most is free, while it fits."""
-    free = {one.name: one.spare or 0.0 for one in hosts}
+    free = {one.name: one.resources[DISK].spare or 0.0 for one in hosts}
     servers = {}
     for index in range(fleet.servers):
         host = max(sorted(free), key=lambda name: free[name])
@@ -150,7 +153,7 @@ def _place(hosts: Sequence[Host], fleet: Fleet) -> dict[str, Server]:
             break
         free[host] -= fleet.holds
         uuid = f"server-{index:04}"
-        servers[uuid] = Server(uuid, host, fleet.holds, cost=1 + index % 8)
+        servers[uuid] = Server(uuid, host, {DISK: fleet.holds}, {DISK: fleet.holds}, cost=1 + index % 8)
     return servers
 
 

@@ -11,13 +11,15 @@ import logging
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from . import gauge, settings
 from .gauge import Gauge, Resource
 from .placement import Conflict, Placement, PlacementError
-from .providers import Present, SetInventory, Step, prefix, steps, wanted
+from .providers import RENEW_SECONDS, Present, SetInventory, Step, prefix, steps, wanted
+from .saying import Saying
 
 log = logging.getLogger("idletime-openstack")
 
@@ -26,12 +28,14 @@ ROUNDS = 3
 
 
 class Agent:
-    """One compute node. read: gives the gauge."""
+    """One compute node. read: gives the gauge; clock: seconds that do not go back."""
 
-    def __init__(self, placement: Placement, host: str, read: Callable[[], Gauge]) -> None:
-        self._placement, self._host, self._read = placement, host, read
-        self._said: dict[str, str] = {}
+    def __init__(self, placement: Placement, host: str, read: Callable[[], Gauge],
+                 clock: Callable[[], float] = time.monotonic) -> None:
+        self._placement, self._host, self._read, self._clock = placement, host, read, clock
+        self._say = Saying(log).say
         self._prepared = False
+        self._renewed: float | None = None
 
     def look(self) -> list[Step]:
         """Bring Placement to what the gauge says; what was done. Raises PlacementError."""
@@ -44,15 +48,20 @@ class Agent:
         self._say("root", "" if root else f"Placement has no provider '{self._host}'; remedy: start nova-compute once, or set "
                   "provider in [idletime] (openstack resource provider list)")
         done: list[Step] = []
-        for _ in range(ROUNDS if root else 0):
+        now = self._clock()
+        renew = self._renewed is None or now - self._renewed >= RENEW_SECONDS
+        for number in range(ROUNDS if root else 0):
             there = self._placement.children(self._host, str(root))
-            todo = steps(wanted(self._host, str(root), found.resources or unknown(self._host, there, found)), there)
+            want = wanted(self._host, str(root), found.resources or unknown(self._host, there, found))
+            todo = steps(want, there, renew and number == 0)
             for step in todo:
                 self._placement.do(str(root), step)
                 self._log(step)
             done += todo
             if not todo:
                 break
+        if root and renew:
+            self._renewed = now
         return done
 
     def try_look(self) -> bool:
@@ -69,16 +78,9 @@ class Agent:
             self._say("placement", f"a fault of ours: {type(error).__name__}: {error}")
         return False
 
-    def _say(self, what: str, problem: str) -> None:
-        if problem and self._said.get(what) != problem:
-            log.warning("%s", problem)
-        if not problem and self._said.get(what):
-            log.info("%s is well again", what)
-        self._said[what] = problem
-
     def _log(self, step: Step) -> None:
         if isinstance(step, SetInventory):
-            log.debug("%s: %s", step.class_, dict(step.inventory))
+            log.debug("%s: %s", step.uuid, step.inventories)
         else:
             log.info("%s", step)
 

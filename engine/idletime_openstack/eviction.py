@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Who leaves a host that is not idle any more, who comes back, and why. Pure: facts of one time in, acts and a memory out.
 
-A host is short when its background servers hold more than it has spare. Being short for a breath is no reason, so the rule is
+A host is short of a resource when its background servers hold more of it than is spare. Being short for a breath is no reason,
+so the rule is
 
     short       held > spare, for after_seconds without a pause; over again only when held <= spare - margin
     who         the cheapest first, by what moving it costs, until what is left fits; no one more than budget times a day
     where to    the host with most free that has room for it and margin; it is counted there at once
-    nowhere     paused where it stands (or left, by policy); resumed when there is room with margin for resume_seconds
+    nowhere     paused where it stands, or shelved, or left, by policy; back when there is room with margin for resume_seconds
     how often   one act at a time on a host, acts_per_minute over all
 
 With 40 % held, a margin of 5 and after_seconds = 120:
@@ -15,16 +16,19 @@ With 40 % held, a margin of 5 and after_seconds = 120:
     short   -  yes yes yes      44 is less than 40 + 5: not over, the clock goes on
     act     -   -   -   X       after two minutes
 
-Nothing is done about a host whose spare time is not known, nor is anything moved there: an old gauge moves nobody.
+Room for one that comes is what is spare and promised to nobody: Placement keeps the part of one that is paused, and Nova asks.
+Nothing is done about a resource whose spare time is not known, nor is anything moved there: an old gauge moves nobody.
 The foreground does not depend on any of this: QEMU holds what is background. What is too much would starve; so a wrong
 decision costs background work, and no decision costs that, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+
+from .account import ANYWHERE, Account, Host, Place, Server, State, percent
 
 DAY_SECONDS = 86400.0
 
@@ -33,15 +37,8 @@ class Nowhere(Enum):
     """What becomes of a server that fits on no host."""
 
     PAUSE = "pause"
+    SHELVE = "shelve"
     LEAVE = "leave"
-
-
-class State(Enum):
-    RUNS = "runs"
-    PAUSED = "paused"
-    """By us. One that its owner has paused is none of our business, and no fact here."""
-    BUSY = "busy"
-    """Something is being done with it: it holds its part, and is left alone."""
 
 
 @dataclass(frozen=True)
@@ -56,35 +53,20 @@ class Settings:
     nowhere: Nowhere = Nowhere.PAUSE
 
 
-@dataclass(frozen=True)
-class Host:
-    """spare: steady share by its gauge; None is unknown."""
-
-    name: str
-    spare: float | None
-
-
-@dataclass(frozen=True)
-class Server:
-    """A background server. holds: what its flavor asks. cost: of a disruption, in any unit that is the same for all, such as
-    mebibytes of memory."""
-
-    uuid: str
-    host: str
-    holds: float
-    cost: float
-    state: State = State.RUNS
-
-
 class What(Enum):
     MOVE = "move"
     PAUSE = "pause"
+    SHELVE = "shelve"
     RESUME = "resume"
+    UNSHELVE = "unshelve"
+
+
+LEAVES = {Nowhere.PAUSE: What.PAUSE, Nowhere.SHELVE: What.SHELVE}
 
 
 @dataclass(frozen=True)
 class Act:
-    """One act. to: the host, of a move. why: one line."""
+    """One act. to: the host, of a move; of an unshelve the one that has room, though Nova chooses. why: one line."""
 
     what: What
     server: str
@@ -99,8 +81,9 @@ class Act:
 class Memory:
     """Kept between decisions. Whoever loses it begins anew, and acts later."""
 
-    short_since: Mapping[str, float] = field(default_factory=dict)
-    roomy_since: Mapping[str, float] = field(default_factory=dict)
+    short_since: Mapping[Place, float] = field(default_factory=dict)
+    free: Mapping[Place, tuple[tuple[float, float], ...]] = field(default_factory=dict)
+    """When how much was free, over resume_seconds."""
     disrupted: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     credit: float = 1.0
     at: float | None = None
@@ -112,59 +95,82 @@ class _Round:
 
     now: float
     settings: Settings
-    spare: dict[str, float]
-    held: dict[str, float]
+    account: Account
     credit: float
     disrupted: dict[str, tuple[float, ...]]
+    free: Mapping[Place, tuple[tuple[float, float], ...]]
     acts: list[Act] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    left: set[str] = field(default_factory=set)
+    """Hosts that somebody leaves."""
 
-    def free(self, host: str) -> float:
-        return self.spare[host] - self.held.get(host, 0.0)
+    def best(self, server: Server, lasting: bool = False, but: Iterable[str] = ()) -> tuple[str, str] | None:
+        """The host with most free that has room (lasting: has had it for resume_seconds), the first by name of equals."""
+        fit = []
+        for host in sorted(self.account.takes.difference(but)):
+            found = self.account.fits(server, host)
+            if found and (not lasting or all(self.lasted(*one) for one in zip(found[1], server.asks.values(), strict=True))):
+                fit.append((-found[0], host))
+        if not fit:
+            return None
+        share, host = min(fit)
+        return host, f"{host} has {percent(-share)} free"
 
-    def best(self, server: Server) -> str | None:
-        """The host with most free that has room; the first by name of equals."""
-        need = server.holds + self.settings.margin
-        fit = sorted((-self.free(host), host) for host in self.spare if host != server.host and self.free(host) >= need)
-        return fit[0][1] if fit else None
+    def lasted(self, place: Place, amount: float) -> bool:
+        """There was room for it, with margin, for resume_seconds."""
+        seen = self.free.get(place, ())
+        if not seen:
+            return False
+        need = amount + self.account.margin(place) - 1e-9
+        return self.now - seen[0][0] >= self.settings.resume_seconds and all(free >= need for _, free in seen)
 
     def act(self, what: What, server: Server, why: str, to: str = "") -> None:
         self.acts.append(Act(what, server.uuid, why, to))
         self.credit -= 1
         if server.state is State.RUNS:
             self.disrupted[server.uuid] = (*self.disrupted.get(server.uuid, ()), self.now)
-            self.held[server.host] -= server.holds
-        if what is not What.PAUSE:
-            host = to or server.host
-            self.held[host] = self.held.get(host, 0.0) + server.holds
+            self.account.hold(server, -1)
+            self.left.add(server.host)
+        if what is What.RESUME:
+            self.account.hold(server, 1)
+        elif to:
+            self.account.arrives(server, to)
 
 
 def decide(now: float, hosts: Sequence[Host], servers: Sequence[Server], settings: Settings,
            memory: Memory) -> tuple[list[Act], Memory, list[str]]:
     """What to do now, what to remember, and what could not be done, in words. now: seconds of a clock that does not go back."""
-    held: dict[str, float] = {}
-    for one in servers:
-        if one.state is not State.PAUSED:
-            held[one.host] = held.get(one.host, 0.0) + one.holds
+    account = Account(hosts, servers, settings.margin)
     there = {one.uuid for one in servers}
     disrupted = {uuid: kept for uuid, times in memory.disrupted.items() if uuid in there
                  and (kept := tuple(at for at in times if now - at < DAY_SECONDS))}
-    spare = {one.name: one.spare for one in hosts if one.spare is not None}
-    short = {host: memory.short_since.get(host, now) for host in spare
-             if _is_short(spare[host], held.get(host, 0.0), host in memory.short_since, settings)}
-    round_ = _Round(now, settings, spare, held, _credit(now, settings, memory), disrupted)
-    before = dict(held)
-    for host, since in sorted(short.items(), key=lambda one: (one[1], one[0])):
-        if now - since >= settings.after_seconds:
-            _relieve(round_, host, since, [one for one in servers if one.host == host])
-    roomy = {host: memory.roomy_since.get(host, now) for host in spare if host not in short
-             and spare[host] - before.get(host, 0.0) >= settings.margin}
-    _bring_back(round_, roomy, short, servers)
-    return round_.acts, Memory(short, roomy, round_.disrupted, round_.credit, now), round_.notes
+    short = {place: memory.short_since.get(place, now) for place in account.there
+             if _is_short(account, place, place in memory.short_since)}
+    free = {place: (*_lately(memory.free.get(place, ()), now - settings.resume_seconds), (now, account.free(place)))
+            for place in account.there}
+    round_ = _Round(now, settings, account, _credit(now, settings, memory), disrupted, free)
+    for place, since in sorted(short.items(), key=lambda one: (one[1], one[0])):
+        if now - since >= settings.after_seconds and place[0] not in round_.left:
+            _relieve(round_, place, since, [one for one in servers if one.host == place[0]])
+    _bring_back(round_, short, servers)
+    return round_.acts, Memory(short, free, round_.disrupted, round_.credit, now), round_.notes
 
 
-def _is_short(spare: float, held: float, was: bool, settings: Settings) -> bool:
-    return held > 0 and held > spare - (settings.margin if was else 0.0) + 1e-9
+def _lately(seen: Sequence[tuple[float, float]], since: float) -> Sequence[tuple[float, float]]:
+    """With the last one before, which says how it was then."""
+    return seen[max((index for index, (at, _) in enumerate(seen) if at <= since), default=0):]
+
+
+def shortage(hosts: Sequence[Host], servers: Sequence[Server], settings: Settings) -> frozenset[str]:
+    """Servers of which one may have to leave, soon or now. Pure."""
+    account = Account(hosts, servers, settings.margin)
+    short = {place for place in account.there if _is_short(account, place, True)}
+    return frozenset(one.uuid for one in servers if any((one.host, name) in short for name in one.holds))
+
+
+def _is_short(account: Account, place: Place, was: bool) -> bool:
+    held = account.held.get(place, 0.0)
+    return held > 0 and held > account.spare(place) - (account.margin(place) if was else 0.0) + 1e-9
 
 
 def _credit(now: float, settings: Settings, memory: Memory) -> float:
@@ -173,16 +179,16 @@ def _credit(now: float, settings: Settings, memory: Memory) -> float:
     return min(memory.credit + passed * settings.acts_per_minute / 60.0, max(1.0, settings.acts_per_minute))
 
 
-def _relieve(round_: _Round, host: str, since: float, there: Sequence[Server]) -> None:
+def _relieve(round_: _Round, place: Place, since: float, there: Sequence[Server]) -> None:
     """At most one server leaves: the next look sees what came of it."""
     if any(one.state is State.BUSY for one in there):
         return
-    running = sorted((one for one in there if one.state is State.RUNS), key=lambda one: (one.cost, one.uuid))
+    running = sorted((one for one in there if one.state is State.RUNS and one.holds.get(place[1], 0.0) > 0),
+                     key=lambda one: (one.cost, one.uuid))
     able = [one for one in running if len(round_.disrupted.get(one.uuid, ())) < round_.settings.budget]
-    why = (f"{host} has {_percent(round_.spare[host])} spare and holds {_percent(round_.held[host])}, "
-           f"for {round_.now - since:.0f} s")
+    why = f"{round_.account.say(place)}, for {round_.now - since:.0f} s"
     if not able:
-        round_.notes.append(f"{why}: nobody leaves, as each has been disrupted {round_.settings.budget} times in 24 h")
+        round_.notes.append(f"{why}: nobody leaves, as {_why_nobody(len(running), round_.settings)}")
         return
     if round_.credit < 1:
         round_.notes.append(f"{why}: later, as {round_.settings.acts_per_minute:g} acts a minute are the limit")
@@ -190,37 +196,45 @@ def _relieve(round_: _Round, host: str, since: float, there: Sequence[Server]) -
     for one in able:
         to = round_.best(one)
         if to is not None:
-            room = f"{to} has {_percent(round_.free(to))} free"
-            round_.act(What.MOVE, one, f"{why}; the cheapest that fits elsewhere, {room}", to)
+            round_.act(What.MOVE, one, f"{why}; the cheapest that fits elsewhere, {to[1]}", to[0])
             return
-    if round_.settings.nowhere is Nowhere.PAUSE:
-        round_.act(What.PAUSE, able[0], f"{why}; no other host has room")
+    what = LEAVES.get(round_.settings.nowhere)
+    none = "its moves failed" if ANYWHERE in able[0].refused else "no other host has room"
+    if what is None:
+        round_.notes.append(f"{why}: {none}, and policy leaves them")
     else:
-        round_.notes.append(f"{why}: no other host has room, and policy leaves them")
+        round_.act(what, able[0], f"{why}; {none}")
 
 
-def _bring_back(round_: _Round, roomy: Mapping[str, float], short: Mapping[str, float], servers: Sequence[Server]) -> None:
+def _why_nobody(running: int, settings: Settings) -> str:
+    return f"each has been disrupted {settings.budget} times in 24 h" if running else "nothing can be done with who is there"
+
+
+def _bring_back(round_: _Round, short: Mapping[Place, float], servers: Sequence[Server]) -> None:
     """Where there has been room for a while: in place, else elsewhere. Paused longest is not known, so the smallest first:
-    it fits soonest."""
-    acted = {act.server for act in round_.acts}
-    done = {act.to for act in round_.acts}
-    settings = round_.settings
-    for one in sorted((one for one in servers if one.state is State.PAUSED), key=lambda one: (one.holds, one.uuid)):
+    it fits soonest. One a host, as the next look sees what came of it."""
+    account, done = round_.account, {act.to for act in round_.acts}
+    away = [one for one in servers if one.state in (State.PAUSED, State.SHELVED)]
+    for one in sorted(away, key=lambda one: (max(one.asks.values(), default=0.0), one.uuid)):
         if round_.credit < 1:
             return
-        if one.uuid in acted:
-            continue
-        fit = [host for host, since in roomy.items() if host not in done and round_.now - since >= settings.resume_seconds
-               and round_.free(host) >= one.holds + settings.margin]
-        if one.host in fit:
-            round_.act(What.RESUME, one, f"{one.host} has {_percent(round_.free(one.host))} free again")
+        places = [(one.host, name) for name in one.holds]
+        if one.state is State.PAUSED and one.host not in done and _is_room(round_, one, places):
+            why = " and ".join(f"{percent(account.free(place) / account.there[place].full)} of {place[1]}" for place in places)
+            round_.act(What.RESUME, one, f"{one.host} has {why or 'all'} free again")
             done.add(one.host)
-        elif fit and one.host in short:
-            to = min(fit, key=lambda host: (-round_.free(host), host))
-            room = f"{to} has {_percent(round_.free(to))} free"
-            round_.act(What.MOVE, one, f"it is paused and {one.host} stays short; {room}", to)
-            done.add(to)
+            continue
+        if one.state is State.PAUSED and not any(place in short for place in places):
+            continue
+        to = round_.best(one, lasting=True, but=done)
+        if to is not None:
+            what = What.UNSHELVE if one.state is State.SHELVED else What.MOVE
+            why = f"{to[1]} for {round_.settings.resume_seconds:.0f} s"
+            round_.act(what, one, why if what is What.UNSHELVE else f"it is paused and {one.host} stays short; {to[1]}", to[0])
+            done.add(to[0])
 
 
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f}%"
+def _is_room(round_: _Round, one: Server, places: Sequence[Place]) -> bool:
+    account = round_.account
+    return all(round_.lasted(place, one.holds[place[1]]) and
+               account.free(place) + 1e-9 >= one.holds[place[1]] + account.margin(place) for place in places)

@@ -3,14 +3,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import quote, urlencode
 
 from keystoneauth1 import adapter
 from keystoneauth1 import exceptions as ka
 
-from .providers import CLASSES, Make, Present, Remove, SetInventory, SetTraits, Step, prefix
+from .providers import CLASSES, GAUGE, KINDS, Make, Present, Remove, SetInventory, SetTraits, Step, prefix
 
 MICROVERSION = "placement 1.29"
 """Nested providers in allocation candidates; reserved as high as total (1.26). Placement of Stein and later has it."""
@@ -29,6 +32,20 @@ class Conflict(PlacementError):
     """Somebody else changed it meanwhile, or a server holds it: look again."""
 
 
+@dataclass(frozen=True)
+class Child:
+    """A provider of ours, on any host. root: UUID of the compute node. spare, full: by its gauge, in the unit of kind, None
+    where it says nothing; age: of that, in seconds. used: what each consumer holds of kind."""
+
+    root: str
+    name: str
+    kind: str
+    spare: int | None
+    full: int | None
+    age: float
+    used: Mapping[str, int]
+
+
 class Placement:
     """keystone: has session, service_type, interface, region_name, endpoint_override."""
 
@@ -38,6 +55,10 @@ class Placement:
 
     def _ask(self, method: str, path: str, body: Any = None, fine: Sequence[int] = ()) -> Any:
         """Raises PlacementError."""
+        return self._answer(method, path, body, fine)[0]
+
+    def _answer(self, method: str, path: str, body: Any = None, fine: Sequence[int] = ()) -> tuple[Any, Mapping[str, str]]:
+        """With its headers. Raises PlacementError."""
         what = f"{method} {path}"
         try:
             answer = self._keystone.request(path, method, headers=HEADERS, raise_exc=False,
@@ -51,13 +72,13 @@ class Placement:
             remedy = _REMEDIES.get(answer.status_code, "see the log of Placement")
             raise kind(f"{what}: {answer.status_code} {detail}; remedy: {remedy}")
         try:
-            return answer.json() if answer.content else None
+            return answer.json() if answer.content else None, answer.headers
         except ValueError as error:
             raise PlacementError(f"{what}: the answer is no JSON; remedy: is the endpoint Placement's?") from error
 
     def prepare(self) -> None:
         """The resource classes are there. They may be made at any time, by each host."""
-        for class_ in CLASSES:
+        for class_ in (*CLASSES, GAUGE):
             self._ask("PUT", f"/resource_classes/{class_}")
 
     def root(self, host: str) -> str | None:
@@ -82,6 +103,25 @@ class Placement:
         return Present(str(one["name"]), uuid, generation, inventories["inventories"], frozenset(traits["traits"]),
                        {str(key): int(value) for key, value in used["usages"].items()})
 
+    def everywhere(self, between: Callable[[], None]) -> Iterator[Child]:
+        """Ours of all compute nodes: two questions each. between: is called before each. Raises PlacementError."""
+        known = self._ask("GET", f"/traits?{urlencode({'name': 'in:' + ','.join(KINDS)})}")["traits"]
+        for trait in sorted(known):
+            for one in self._providers(required=trait):
+                between()
+                yield self._child(one, KINDS[trait])
+
+    def _child(self, one: Mapping[str, Any], kind: str) -> Child:
+        path = f"/resource_providers/{one['uuid']}"
+        found, headers = self._answer("GET", f"{path}/inventories", fine=(404,))
+        said = found.get("inventories", {}).get(GAUGE)
+        held = self._ask("GET", f"{path}/allocations", fine=(404,)).get("allocations", {})
+        used = {str(consumer): int(each["resources"].get(kind, 0)) for consumer, each in held.items()}
+        return Child(str(one["root_provider_uuid"]), str(one["name"]), kind,
+                     None if said is None else int(said["total"]) - int(said["reserved"]),
+                     None if said is None else int(said["total"]), _age(headers),
+                     {consumer: amount for consumer, amount in used.items() if amount})
+
     def do(self, root: str, step: Step) -> None:
         """Carry out one step. Raises PlacementError."""
         match step:
@@ -91,7 +131,8 @@ class Placement:
                 self._ask("DELETE", f"/resource_providers/{step.uuid}", fine=(404,))
             case SetInventory():
                 self._ask("PUT", f"/resource_providers/{step.uuid}/inventories",
-                          {"resource_provider_generation": step.generation, "inventories": {step.class_: dict(step.inventory)}})
+                          {"resource_provider_generation": step.generation,
+                           "inventories": {class_: dict(one) for class_, one in step.inventories.items()}})
             case SetTraits():
                 for name in sorted(step.traits - self._named):
                     self._ask("PUT", f"/traits/{quote(name)}")
@@ -104,6 +145,17 @@ class Placement:
         query = urlencode({"resources": ",".join(f"{class_}:{amount}" for class_, amount in sorted(amounts.items()))})
         found = self._ask("GET", f"/allocation_candidates?{query}")["provider_summaries"]
         return dict(found)
+
+
+def _age(headers: Mapping[str, str]) -> float:
+    """By Placement's own clock, if its web server says it."""
+    def read(name: str) -> float | None:
+        try:
+            return parsedate_to_datetime(headers[name]).timestamp()
+        except (KeyError, ValueError, TypeError):
+            return None
+    changed, now = read("last-modified"), read("date")
+    return float("inf") if changed is None else max(0.0, (time.time() if now is None else now) - changed)
 
 
 def _detail(answer: Any) -> str:

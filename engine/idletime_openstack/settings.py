@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Sequence
+from typing import Any
 
 from keystoneauth1 import adapter
 from keystoneauth1 import exceptions as ka
@@ -30,23 +31,36 @@ class SettingsError(Exception):
 
 
 def load(arguments: Sequence[str], files: Sequence[str] | None = None) -> cfg.ConfigOpts:
-    """Raises SettingsError; --help and a wrong command line end the program."""
+    """Of the agent. Raises SettingsError; --help and a wrong command line end the program."""
     conf = cfg.ConfigOpts()
-    conf.register_opts(OPTIONS, GROUP)
-    ks.register_auth_conf_options(conf, "placement")
-    ks.register_session_conf_options(conf, "placement")
-    ks.register_adapter_conf_options(conf, "placement")
-    conf.set_default("service_type", "placement", "placement")
+    register(conf, GROUP, OPTIONS, "placement")
+    return read(conf, "idletime-openstack", arguments, files, GROUP, OPTIONS)
+
+
+_SERVICES = {"placement": "placement", "nova": "compute"}
+
+
+def register(conf: cfg.ConfigOpts, group: str, options: Sequence[cfg.Opt], *services: str) -> None:
+    conf.register_opts(options, group)
+    for service in services:
+        ks.register_auth_conf_options(conf, service)
+        ks.register_session_conf_options(conf, service)
+        ks.register_adapter_conf_options(conf, service)
+        conf.set_default("service_type", _SERVICES[service], service)
     conf.register_cli_opt(cfg.BoolOpt("once", default=False, help="Look once, say what was done, and end."))
+
+
+def read(conf: cfg.ConfigOpts, program: str, arguments: Sequence[str], files: Sequence[str] | None, group: str,
+          options: Sequence[cfg.Opt]) -> cfg.ConfigOpts:
     try:
-        conf(list(arguments), project="idletime", prog="idletime-openstack", version=VERSION,
+        conf(list(arguments), project="idletime", prog=program, version=VERSION,
              default_config_files=_there() if files is None else list(files))
-        for option in OPTIONS:
-            conf[GROUP][option.name]
+        for option in options:
+            conf[group][option.name]
     except cfg.ConfigFileValueError as error:
         raise SettingsError(f"{error}; remedy: correct it, or remove the line") from error
     except cfg.Error as error:
-        raise SettingsError(f"{error}; remedy: correct the file, see idletime-openstack(8)") from error
+        raise SettingsError(f"{error}; remedy: correct the file, see {program}(8)") from error
     return conf
 
 
@@ -64,15 +78,20 @@ def _readable(file: str) -> bool:
 
 def keystone(conf: cfg.ConfigOpts) -> adapter.Adapter:
     """What speaks to Placement. Nothing is asked yet. Raises SettingsError."""
+    session = session_of(conf, "placement")
+    if session is None:
+        raise SettingsError("[placement] auth_type is not set; remedy: give --config-file /etc/nova/nova.conf, or write "
+                            "[placement] as nova.conf of a compute node has it")
+    return ks.load_adapter_from_conf_options(conf, "placement", session=session)
+
+
+def session_of(conf: cfg.ConfigOpts, group: str) -> Any:
+    """None: nobody is said to be anyone. Each request has a time limit."""
     try:
-        auth = ks.load_auth_from_conf_options(conf, "placement")
-        if auth is None:
-            raise SettingsError("[placement] auth_type is not set; remedy: give --config-file /etc/nova/nova.conf, or write "
-                                "[placement] as nova.conf of a compute node has it")
-        session = ks.load_session_from_conf_options(conf, "placement", auth=auth, timeout=conf.placement.timeout or 30)
-        return ks.load_adapter_from_conf_options(conf, "placement", session=session)
+        auth = ks.load_auth_from_conf_options(conf, group)
+        return auth and ks.load_session_from_conf_options(conf, group, auth=auth, timeout=conf[group].timeout or 30)
     except (cfg.Error, ka.ClientException) as error:
-        raise SettingsError(f"[placement]: {error}; remedy: write it as nova.conf of a compute node has it") from error
+        raise SettingsError(f"[{group}]: {error}; remedy: write it as nova.conf of a compute node has [placement]") from error
 
 
 def provider(conf: cfg.ConfigOpts) -> str:

@@ -53,7 +53,7 @@ def test_who_moves_out_of_a_load_works_on():
     half = ((0.1,) * 10,) * 30 + ((1.0,) * 5 + (0.1,) * 5,) * 180
     moved, stayed = ways.evicting(half, Fleet(hosts=10, servers=10)), ways.idletime(half, Fleet(hosts=10, servers=10))
     assert moved.sums.moves >= 5 and moved.sums.work > stayed.sums.work
-    assert "spare and holds" in moved.reasons[0][1]
+    assert "of disk spare and holds" in moved.reasons[0][1]
 
 
 def test_a_made_day_is_the_same_each_time():

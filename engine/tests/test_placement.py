@@ -28,7 +28,8 @@ class Host:
     def __init__(self, server: Server, name: str) -> None:
         self.name, self.server, self.gauge = name, server, Gauge()
         self.root = server.compute(name)
-        self.agent = Agent(Placement(server.adapter()), name, lambda: self.gauge)
+        self.now = 0.0
+        self.agent = Agent(Placement(server.adapter()), name, lambda: self.gauge, lambda: self.now)
 
     def say(self, *found: Resource, problem: str = "") -> None:
         self.gauge = Gauge(found, problem)
@@ -119,6 +120,29 @@ def test_a_resource_that_is_gone_waits_for_its_servers(host):
     assert host.children() == {}
 
 
+def test_the_gauge_is_there_whatever_is_held(host):
+    """10 of 100 are spare, 40 are held; its age is what changed last, each minute, though nothing else does."""
+    def seen():
+        return next(one for one in Placement(host.server.adapter()).everywhere(lambda: None) if one.root == host.root)
+    host.say(disk(0.4, host.name))
+    host.agent.look()
+    server = str(uuid.uuid4())
+    host.server.boot(server, f"VCPU:1,{DISK}:40", me(host))
+    host.say(disk(0.1, host.name))
+    host.agent.look()
+    found = seen()
+    assert (found.kind, found.spare, found.full, found.used) == (DISK, 10, 100, {server: 40})
+    time.sleep(4)  # times are whole seconds
+    assert host.agent.look() == [] and seen().age >= 3
+    before = time.monotonic()
+    host.now += 60
+    assert len(host.agent.look()) == 1 and seen().age <= time.monotonic() - before + 2
+    host.say(problem="old")
+    host.agent.look()
+    assert seen().spare is None
+    host.server.ask("DELETE", f"/allocations/{server}")
+
+
 def test_others_children_are_left_alone(host):
     """Such as Neutron's."""
     host.server.ask("POST", "/resource_providers", {"name": f"{host.name}:neutron:br", "parent_provider_uuid": host.root})
@@ -135,7 +159,7 @@ def test_a_change_of_somebody_else_is_a_conflict(host, placement):
     host.agent.look()
     (child,) = host.children().values()
     with pytest.raises(Conflict):
-        placement.do(host.root, SetInventory(child.uuid, child.generation - 1, DISK, child.inventories[DISK]))
+        placement.do(host.root, SetInventory(child.uuid, child.generation - 1, child.inventories))
 
 
 def test_a_compute_node_that_is_not_there_yet(real_placement, caplog):

@@ -14,6 +14,7 @@ from idletime_openstack.candidates import asked, idle
 from idletime_openstack.gauge import Gauge, Resource
 from idletime_openstack.providers import (
     DISK,
+    GAUGE,
     UPLINK,
     Make,
     Present,
@@ -21,6 +22,7 @@ from idletime_openstack.providers import (
     SetInventory,
     SetTraits,
     inventory,
+    resource_of,
     steps,
     trait_of,
     wanted,
@@ -30,17 +32,21 @@ ROOT = "4e8e5957-649f-477b-9e5b-f1f75b21c03c"
 SDA = Resource("sda", "disk", True, 0.4)
 
 
-def present(class_=DISK, total=40, used=0, **more) -> Present:
+SPARE_40 = {"total": 100, "reserved": 60, "min_unit": 1, "max_unit": 100, "step_size": 1, "allocation_ratio": 1.0}
+
+
+def present(class_=DISK, total=40, used=0, said=SPARE_40, **more) -> Present:
     want = wanted("h", ROOT, [SDA])[0]
-    return Present(want.name, want.uuid, 7, {class_: inventory(total, 0) | {"x": 1}}, more.pop("traits", want.traits),
-                   {class_: used} if used else {}, **more)
+    return Present(want.name, want.uuid, 7, {class_: inventory(total, 0) | {"x": 1}, **({GAUGE: said} if said else {})},
+                   more.pop("traits", want.traits), more.pop("held", {class_: used} if used else {}), **more)
 
 
 def test_what_a_host_has():
     disk, uplink = wanted("h", ROOT, [SDA, Resource("eth0", "interface", False, 0.25, 10**9)])
-    assert (disk.name, disk.class_, disk.spare) == ("h:idletime:sda", DISK, 40)
+    assert (disk.name, disk.class_, disk.spare, disk.full) == ("h:idletime:sda", DISK, 40, 100)
+    assert (resource_of(disk.name), resource_of("h:neutron:sda")) == ("sda", "")
     assert disk.traits == {"CUSTOM_IDLETIME_DISK", "CUSTOM_IDLETIME_WHOLE", "CUSTOM_IDLETIME_ON_SDA"}
-    assert (uplink.class_, uplink.spare) == (UPLINK, 250_000)
+    assert (uplink.class_, uplink.spare, uplink.full) == (UPLINK, 250_000, 1_000_000)
     assert "CUSTOM_IDLETIME_WHOLE" not in uplink.traits
     assert disk.uuid == wanted("h", ROOT, [SDA])[0].uuid != wanted("h2", ROOT, [SDA])[0].uuid
 
@@ -63,8 +69,9 @@ def test_steps():
     want = wanted("h", ROOT, [SDA])
     assert steps(want, [present()]) == []
     assert steps(want, []) == [Make("h:idletime:sda", want[0].uuid)]
-    assert steps(want, [present(total=41)]) == [SetInventory(want[0].uuid, 7, DISK, inventory(40, 0))]
-    assert steps(want, [present(total=41, used=60)]) == [SetInventory(want[0].uuid, 7, DISK, inventory(60, 0))]
+    assert steps(want, [present(total=41)]) == [SetInventory(want[0].uuid, 7, {DISK: inventory(40, 0), GAUGE: SPARE_40})]
+    assert steps(want, [present(total=41, used=60)]) == [
+        SetInventory(want[0].uuid, 7, {DISK: inventory(60, 0), GAUGE: SPARE_40})]
     assert steps(want, [present(traits=frozenset({"CUSTOM_MINE", "CUSTOM_IDLETIME_ON_OLD"}))]) == [
         SetTraits(want[0].uuid, 7, want[0].traits | {"CUSTOM_MINE"})]
 
@@ -73,8 +80,20 @@ def test_a_resource_that_is_gone():
     """It leaves when nobody holds any of it; until then it takes nothing new."""
     there = present()
     assert steps([], [there]) == [Remove(there.name, there.uuid)]
-    assert steps([], [present(used=10)]) == [SetInventory(there.uuid, 7, DISK, inventory(0, 10))]
-    assert steps([], [present(total=10, used=10)]) == []
+    assert steps([], [present(used=10)]) == [SetInventory(there.uuid, 7, {DISK: inventory(0, 10)})]
+    assert steps([], [present(total=10, used=10, said=None)]) == []
+
+
+def test_the_gauge_itself():
+    """As it is, whatever is held; written anew when it is time; gone where nothing is known, unless a flavor asked for it."""
+    want = wanted("h", ROOT, [SDA])
+    same = SetInventory(want[0].uuid, 7, {DISK: inventory(40, 0), GAUGE: SPARE_40})
+    assert steps(want, [present()], renew=True) == [same]
+    assert steps(want, [present(said=SPARE_40 | {"reserved": 50})]) == [same]
+    nothing = wanted("h", ROOT, [Resource("sda", "disk", True, None)])
+    assert steps(nothing, [present()], renew=True) == [SetInventory(want[0].uuid, 7, {DISK: inventory(0, 0)})]
+    assert steps(nothing, [present(total=0, said=None)], renew=True) == []
+    assert steps(nothing, [present(total=0, held={GAUGE: 5})]) == []
 
 
 def test_without_a_gauge_nothing_is_free():
