@@ -39,6 +39,10 @@ class Changed(ComputeError):
     """The server is not any more as it was seen: look again."""
 
 
+class Unanswered(ComputeError):
+    """Nova did not answer in time: whether it did what was asked, it will show."""
+
+
 @dataclass(frozen=True)
 class Node:
     """A compute node. host: as Nova's service is called. up: nova-compute answers; takes: and is enabled."""
@@ -216,7 +220,8 @@ def _asking(what: str, act: bool = False) -> Iterator[None]:
         raise ComputeError(f"{text}; remedy: {_REMEDIES.get(status or 0, 'see the log of nova-api')}") from error
     except (sdk.SDKException, ka.ClientException) as error:
         text = " ".join(str(error).split())
-        raise ComputeError(f"Nova: {what}: {text}; remedy: do Keystone and Nova run, and is [nova] right?") from error
+        kind = Unanswered if act and isinstance(error, ka.ConnectTimeout) else ComputeError
+        raise kind(f"Nova: {what}: {text}; remedy: do Keystone and Nova run, and is [nova] right?") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ComputeError(f"Nova: {what}: the answer cannot be read: {type(error).__name__}: {error}; remedy: is the endpoint "
                            "Nova's?") from error

@@ -19,12 +19,12 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from .account import State
-from .compute import Background, Changed, Compute, ComputeError, Migration, Seen, by_us, disruptions
+from .compute import Background, Changed, Compute, ComputeError, Migration, Seen, Unanswered, by_us, disruptions
 from .eviction import DAY_SECONDS, Act, Memory, Settings, What, decide, shortage
 from .facts import UNDERWAY, Facts, facts, state_of
 from .leader import Leader, LeaderError
@@ -36,6 +36,9 @@ log = logging.getLogger("idletime-openstack-evict")
 
 RETRY_SECONDS = 600.0
 """A move that failed, or an act that was refused, is not tried again before: what was wrong then hardly is right at once."""
+
+UNSURE_SECONDS = 60.0
+"""Nova has taken a request by then, or lost it: as long as its own clients wait for an answer."""
 
 ENDABLE = ("queued", "preparing", "running")
 """Migrations that Nova can end."""
@@ -77,6 +80,9 @@ class Evictor:
         self._known: set[str] = set()
         self._busy_since: dict[str, float] = {}
         self._failed: dict[str, float] = {}
+        self._unsure: dict[str, float] = {}
+        self._marked: dict[str, float] = {}
+        self._back: set[str] = set()
         self._changed: set[str] = set()
         self._refused: list[tuple[float, Migration]] = []
         self._user: str | None = None
@@ -141,7 +147,8 @@ class Evictor:
         between()
         self._refused = [one for one in self._refused if self._clock() - one[0] < RETRY_SECONDS]
         refused = [one for _, one in self._refused]
-        found = facts(children, nodes, seen.values(), [*migrations, *refused], self._stuck(seen.values()))
+        found = facts(children, nodes, seen.values(), [*migrations, *refused], self._stuck(seen.values()),
+                      self._unsure_now())
         self._learn(found, wall, between)
         between()
         self._end_slow(migrations, seen)
@@ -171,6 +178,12 @@ class Evictor:
         slow = {uuid for uuid, since in self._busy_since.items() if now - since > self._policy.busy_seconds}
         return frozenset(slow | self._failed.keys())
 
+    def _unsure_now(self) -> Set[str]:
+        """Nova did not say whether it does what was asked of these."""
+        now = self._clock()
+        self._unsure = {uuid: at for uuid, at in self._unsure.items() if now - at < UNSURE_SECONDS}
+        return self._unsure.keys()
+
     def _learn(self, found: Facts, wall: datetime, between: Callable[[], None]) -> None:
         """What was done today with those that may have to leave: before this program began, or by another leader."""
         disrupted = dict(self._memory.disrupted)
@@ -198,10 +211,14 @@ class Evictor:
                      f"{self._policy.move_seconds:.0f}")
 
     def _clear(self, seen: Iterable[Seen]) -> None:
-        """Marks of those that run."""
-        for one in seen:
-            if one.marked and state_of(one) is State.RUNS and not self._policy.dry_run:
-                self._try("unmark", one.uuid, lambda one=one: self._compute.unmark(one.uuid))  # type: ignore[misc]
+        """Marks of those that run. A leader that was killed may have asked Nova for a pause that is still to come: without its
+        mark nobody would end that."""
+        now = self._clock()
+        there = {one.uuid for one in seen if one.marked and state_of(one) is State.RUNS}
+        self._marked = {uuid: self._marked.get(uuid, now) for uuid in there}
+        for uuid in sorted(there):
+            if (uuid in self._back or now - self._marked[uuid] >= UNSURE_SECONDS) and not self._policy.dry_run:
+                self._try("unmark", uuid, lambda uuid=uuid: self._compute.unmark(uuid))  # type: ignore[misc]
 
     def _act(self, found: Facts, seen: dict[str, Seen], children: list[Child], began: float) -> None:
         before = self._memory
@@ -265,6 +282,11 @@ class Evictor:
             if server in self._changed:  # at the second time it is no chance
                 self._failed[server] = self._clock()
             self._changed ^= {server}
+        except Unanswered as error:
+            self._metrics.acted(what, "failed")
+            self._unsure[server] = self._clock()
+            log.warning("%s %s: %s; whether it is done shows within %.0f s: until then its host is let be", what, server,
+                        error, UNSURE_SECONDS)
         except ComputeError as error:
             self._metrics.acted(what, "failed")
             if to:
@@ -287,6 +309,7 @@ class Evictor:
             case What.MOVE:
                 self._compute.move(act.server, act.to)
             case What.PAUSE | What.SHELVE:
+                self._back.discard(act.server)
                 self._compute.mark(act.server)
                 (self._compute.pause if act.what is What.PAUSE else self._compute.shelve)(act.server)
             case What.RESUME | What.UNSHELVE:
@@ -300,6 +323,7 @@ class Evictor:
                 self._compute.unmark(server)
             raise Changed("somebody else did it since; it is left alone")
         (self._compute.resume if paused else self._compute.unshelve)(server)
+        self._back.add(server)
 
     def _note(self, notes: list[str]) -> None:
         """Each once, whatever its numbers; anew after it was over."""

@@ -5,12 +5,12 @@
     a server runs                                              RUNS
     it is paused or shelved, and has our mark                  PAUSED, SHELVED
     it is paused, stopped or shelved by somebody else          no fact: it is left alone, and uses nothing
-    something is being done with it                            BUSY; after busy_seconds STUCK, as an error is
+    something is being done with it, or that is not known      BUSY; after busy_seconds STUCK, as an error is
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from .account import ANYWHERE, Host, Resource, Server, State
@@ -36,8 +36,9 @@ class Facts:
 
 
 def facts(children: Sequence[Child], nodes: Mapping[str, Node], seen: Iterable[Seen], migrations: Sequence[Migration],
-          stuck: frozenset[str] = frozenset()) -> Facts:
-    """migrations: of the last while, oldest first. stuck: servers with which nothing can be done for now."""
+          stuck: frozenset[str] = frozenset(), unsure: Set[str] = frozenset()) -> Facts:
+    """migrations: of the last while, oldest first. stuck: servers with which nothing can be done for now. unsure: those with
+    which something may be going on."""
     notes: dict[str, str] = {}
     by_host: dict[str, dict[str, Resource]] = {}
     for child in children:
@@ -48,7 +49,7 @@ def facts(children: Sequence[Child], nodes: Mapping[str, Node], seen: Iterable[S
             continue
         by_host.setdefault(node.host, {})[resource_of(child.name)] = _resource(child, node, notes)
     hosts = tuple(Host(node.host, by_host[node.host], node.takes) for node in nodes.values() if node.host in by_host)
-    return Facts(hosts, tuple(_servers(children, nodes, seen, migrations, stuck, notes)), notes)
+    return Facts(hosts, tuple(_servers(children, nodes, seen, migrations, stuck, unsure, notes)), notes)
 
 
 def _resource(child: Child, node: Node, notes: dict[str, str]) -> Resource:
@@ -72,7 +73,7 @@ def _old(age: float) -> str:
 
 
 def _servers(children: Sequence[Child], nodes: Mapping[str, Node], seen: Iterable[Seen], migrations: Sequence[Migration],
-             stuck: frozenset[str], notes: dict[str, str]) -> Iterable[Server]:
+             stuck: frozenset[str], unsure: Set[str], notes: dict[str, str]) -> Iterable[Server]:
     sources = {one.uuid: one.server for one in migrations if one.uuid and one.status in UNDERWAY}
     held: dict[str, dict[tuple[str, str], tuple[str, float]]] = {}
     for child in children:
@@ -98,6 +99,8 @@ def _servers(children: Sequence[Child], nodes: Mapping[str, Node], seen: Iterabl
             asks = {kind: float(of_flavor) for kind, of_flavor in asked(one.specs).items()}
         if one.uuid in stuck and state in (State.RUNS, State.BUSY):
             state = State.STUCK
+        elif one.uuid in unsure and state is State.RUNS:
+            state = State.BUSY
         yield Server(one.uuid, "" if state is State.SHELVED else one.host, holds, asks, float(one.ram), state,
                      refused(one, migrations))
 
