@@ -10,8 +10,9 @@ from typing import Any, Callable
 
 import pytest
 
-from tests.e2e.test_scsi import SDA, scsi_boot, scsi_machine  # noqa: F401  (fixtures)
+from tests.e2e.test_scsi import scsi_boot, scsi_machine  # noqa: F401  (fixtures)
 from tests.framework import paths
+from tests.testbed import scsi
 
 EVENTS = ("idletime_*", "virtio_blk_idletime_hold", "virtio_blk_handle_read", "virtio_blk_handle_write",
           "virtio_blk_req_complete", "virtio_scsi_cmd_req", "virtio_scsi_cmd_resp")
@@ -83,7 +84,7 @@ def test_scsi(disk: Any, scsi_machine: Any, traced: Callable[[str], list[str]], 
     """Each command of the foreground is there, and the background's collisions meet one."""
     shared = disk(service_us=5000)
     fg, bg = (scsi_machine(shared, name, name, interval_us=20000, extra=traced(name)) for name in ("foreground", "background"))
-    loads = [bg.guest.load(device=SDA, outstanding=4, seconds=2), fg.guest.load(device=SDA, intensity=30, seconds=2)]
+    loads = [bg.guest.load(device=scsi.DISK, outstanding=4, seconds=2), fg.guest.load(device=scsi.DISK, intensity=30, seconds=2)]
     reports = [load.result() for load in loads]
     for each in (fg, bg):
         each.stop()
