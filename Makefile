@@ -164,10 +164,11 @@ test: deps qemu ## Run everything that CI runs.
 	$(heading) 'All tests passed'
 
 .PHONY: check-patches
-check-patches: ## Check the patches, the overlay and the scripts.
-	@$(heading) 'Patches, overlay and scripts'
+check-patches: venv ## Check the patches, the overlay, the scripts and the pages.
+	@$(heading) 'Patches, overlay, scripts and pages'
 	$(scripts)/check
 	packages/qemu/check
+	$(python) -m pytest -q tests/pages $(PYTEST_ARGS)
 
 .PHONY: unit
 unit: ## Run the unit and property tests of the scheduler, and the simulator against its golden files.
@@ -259,12 +260,12 @@ machine: ## Run the machine tests (qtest, virtual time) against the built QEMU.
 .PHONY: e2e
 e2e: prometheus ## Run the end-to-end tests with real guests.
 	@$(heading) 'End-to-end tests with real guests'
-	$(python) -m pytest tests/e2e --ignore=tests/e2e/test_vhost.py --durations=20 $(again) $(PYTEST_ARGS)
+	$(python) -m pytest tests/e2e --durations=20 $(again) $(PYTEST_ARGS)
 
-.PHONY: vhost
-vhost: deps qemu ## Run the tests of NICs with vhost, in a guest that plays the host (10 minutes).
-	@$(heading) 'NICs with vhost'
-	$(python) -m pytest tests/e2e/test_vhost.py $(PYTEST_ARGS)
+.PHONY: nested
+nested: deps qemu ## Run the machine tests of NICs with vhost and pass-through SCSI disks, in a guest that plays the host (15 minutes).
+	@$(heading) 'In a guest that plays the host'
+	$(python) -m pytest tests/nested $(PYTEST_ARGS)
 
 # ---- packages: what an ordinary host installs
 
@@ -324,13 +325,13 @@ fuzz-quick: ## Fuzz for half a minute, as CI does.
 	$(MAKE) -C tests/fuzz check
 
 .PHONY: fuzz
-fuzz: ## Fuzz what is read from shared memory, and virtio-blk with racing and malformed requests, longer than the tests do.
+fuzz: ## Fuzz what is read from shared memory, and disks with racing and malformed requests, longer than the tests do.
 	@$(heading) 'Fuzzing'
 	$(MAKE) -C tests/fuzz run
 	seed=$${IDLETIME_RACE_SEED:-$$RANDOM}
-	echo "   virtio-blk: seed $$seed, 4000 steps"
-	IDLETIME_RACE_SEED=$$seed IDLETIME_RACE_STEPS=4000 tests/machine/run race
-	grep -h 'bytes verified' $(build)/tests/machine/race.log | sed 's/^# /   /'
+	echo "   virtio-blk and virtio-scsi: seed $$seed, 4000 steps"
+	IDLETIME_RACE_SEED=$$seed IDLETIME_RACE_STEPS=4000 tests/machine/run race scsi:race
+	grep -h 'bytes verified' $(build)/tests/machine/{,scsi:}race.log | sed 's/^# /   /'
 
 # ---- mutation testing: finds what no test notices; for hours with SAMPLE=all, so CI does not run it
 

@@ -82,6 +82,10 @@ export interface Job {
     held: boolean | null;
     waited_percent: number | null;
     left_seconds: number | null;
+    /** Its deadline, in seconds since 1970. */
+    by: number | null;
+    /** It is foreground now so as to be done in time. */
+    urgent: boolean;
 }
 
 export interface Finding {

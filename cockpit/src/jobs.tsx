@@ -18,6 +18,7 @@ const TYPES: Record<string, () => string> = {
     copy: () => _("Copy"),
     commit: () => _("Commit"),
     pull: () => _("Pull"),
+    export: () => _("NBD export"),
 };
 
 export const Jobs = () => {
@@ -41,14 +42,16 @@ export const Jobs = () => {
             </Thead>
             <Tbody>
                 {jobs.map(each => (
-                    <Tr key={`${each.domain} ${each.disk}`} data-job={`${each.domain} ${each.disk}`}>
+                    <Tr key={`${each.domain} ${each.disk} ${each.type}`} data-job={`${each.domain} ${each.disk}`}>
                         <Td dataLabel={_("Job")}>
                             {cockpit.format(_("$0 of $1, $2"), (TYPES[each.type] ?? (() => _("Job")))(), each.domain, each.disk)}
                         </Td>
                         <Td dataLabel={_("Class")}>{classOf(each)}</Td>
                         <Td dataLabel={_("Done")}>
-                            <Progress value={each.done_percent ?? 0} measureLocation="outside" size="sm"
-                                      aria-label={cockpit.format(_("Progress of $0, $1"), each.domain, each.disk)} />
+                            {each.done_percent === null
+                                ? "–"
+                                : <Progress value={each.done_percent} measureLocation="outside" size="sm"
+                                            aria-label={cockpit.format(_("Progress of $0, $1"), each.domain, each.disk)} />}
                         </Td>
                         <Td dataLabel={_("Rate")}>{rate(each.rate)}</Td>
                         <Td dataLabel={_("Waited")}>{each.waited_percent === null ? "–" : percent(each.waited_percent / 100)}</Td>
@@ -61,11 +64,18 @@ export const Jobs = () => {
 };
 
 function classOf(job: Job): string {
+    if (job.urgent && job.by !== null)
+        return cockpit.format(_("Foreground, to be done by $0"), clock(job.by));
     if (job.class_ === null)
         return _("not known");
     if (job.class_ === "foreground")
         return _("Foreground");
     return cockpit.format(job.held ? _("Background on $0, held") : _("Background on $0"), job.resource ?? "");
+}
+
+/** A time of day, by the browser's clock. */
+function clock(seconds: number): string {
+    return new Date(seconds * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
 }
 
 /** In how long, of seconds; null is not known. */

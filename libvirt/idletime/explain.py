@@ -119,7 +119,8 @@ def lines(status: DomainStatus, decision: Decision | None, found: list[Explanati
                       "stopped, while its file system is short of space")
     names = {one.id: one.name for one in status.resources}
     result += [f"{status.name}: block jobs of disk {one.target} are background on {names.get(one.resource, one.resource)}: "
-               "each copies while that is idle ('virt-idletime jobs' shows those that run)" for one in status.jobs]
+               "each copies while that is idle" + (f", and is done by {one.by}" if one.by else "") +
+               " ('virt-idletime jobs' shows those that run)" for one in status.jobs]
     if not found and (status.suspends or status.limited is not None or status.jobs):
         return [*result, *(f"{status.name}: {one}" for one in status.problems)]
     if not found:

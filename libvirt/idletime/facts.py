@@ -137,10 +137,13 @@ class Unresolved:
 
 @dataclass(frozen=True)
 class DiskJobs:
-    """A disk whose block jobs are background, and the resource that they are to be attached to."""
+    """A disk whose block jobs and NBD exports are background, and the resource that they are to be attached to. alias: of
+    the disk, in QEMU. by: time of day at which each job is to be done; "": whenever."""
 
     target: str
     resource: str  # ResourcePlan.id
+    alias: str = ""
+    by: str = ""
 
 
 @dataclass(frozen=True)

@@ -1,40 +1,53 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Block jobs of a running QEMU: which of them are to be background, where, and what to send for that. Pure.
+"""Block jobs and NBD exports of a running QEMU: which of them are to be background, where, and what to send for that. Pure.
 
-    the job is                                  what is to be done
+    the job or export is                        what is to be done
     of a disk whose jobs are background         idletime-attach, to the resource of that disk (the source, of a copy)
     on another resource of ours                 idletime-detach; attached anew when it has left
     on a resource of ours, and not meant        idletime-detach
     on a resource of somebody else              nothing
     a migration's copy of a disk                nothing: the host waits for it
     not running yet, or not any more            nothing
+    urgent, so as to be done in time            idletime-detach (police/deadline.py)
+
+An export is of the disk whose image is the first in the chain of images that it reads: of a pull backup, the one below its
+scratch file. One of the disk's own image is a migration's, into which the other host copies.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from .facts import Plan
 from .plan import ID_PREFIX
+from .police import deadline
+from .police.deadline import Track
 from .steps import Command, Have, Steps
 
 _OF_LIBVIRT = re.compile(r"(pull|commit|copy|backup)-([^-]+)-.+")
 """What libvirt calls a job: what it does, the target of the disk, a block node."""
 
+JOB, EXPORT = "job", "export"
+"""What idletime-attach calls them."""
+
+NAMES = {JOB: "block job", EXPORT: "NBD export"}
+
 _OF_MIGRATION = "drive-"
 _ATTACHABLE = ("running", "paused", "ready", "standby")
 
-OLD = ("its QEMU is an earlier one of Idletime's, which cannot hold block jobs; remedy: shut the VM down and start it with the "
-       "one that is installed now, or migrate it away and back")
+_OLD = ("its QEMU is an earlier one of Idletime's, which cannot hold {}; remedy: shut the VM down and start it with the "
+        "one that is installed now, or migrate it away and back")
+OLD = _OLD.format("block jobs")
+OLD_EXPORTS = _OLD.format("NBD exports")
 
 
 @dataclass(frozen=True)
 class Running:
-    """A block job, of query-block-jobs. disk: its target; "" is not known. type: by libvirt's name, else by QEMU's. done,
-    total: bytes, as far as QEMU knows now."""
+    """A block job, of query-block-jobs, or an NBD export. disk: its target; "" is not known. type: by libvirt's name, else
+    by QEMU's. done, total: bytes, as far as QEMU knows now."""
 
     id: str
     disk: str
@@ -42,19 +55,25 @@ class Running:
     status: str
     done: int = 0
     total: int = 0
+    kind: str = JOB
 
     @property
     def of_migration(self) -> bool:
-        return self.id.startswith(_OF_MIGRATION)
+        return self.kind == JOB and self.id.startswith(_OF_MIGRATION)
 
 
 @dataclass(frozen=True)
 class JobPlan:
-    """A job that is to be background on a resource (ResourcePlan.id). attachable: QEMU accepts it now."""
+    """A job or export that is to be background on a resource (ResourcePlan.id). attachable: QEMU accepts it now."""
 
     id: str
     resource: str
     attachable: bool
+    kind: str = JOB
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.kind, self.id
 
 
 def of_libvirt(id_: str) -> tuple[str, str]:
@@ -73,44 +92,89 @@ def running(answer: Iterable[Mapping[str, Any]]) -> list[Running]:
     return found
 
 
-def wanted(plan: Plan, there: Sequence[Running]) -> tuple[list[JobPlan], list[str]]:
-    """Which of them are to be background, and what cannot be told, in words."""
+def _images(image: Mapping[str, Any] | None) -> list[str]:
+    """File names, from the top of a chain of images down; an ImageInfo of QMP."""
+    names = []
+    while image is not None:
+        names.append(str(image["filename"]))
+        image = image.get("backing-image")
+    return names
+
+
+def exports(answer: Iterable[Mapping[str, Any]], nodes: Iterable[Mapping[str, Any]], blocks: Iterable[Mapping[str, Any]],
+            targets: Mapping[str, str]) -> list[Running]:
+    """The answers of query-block-exports, query-named-block-nodes and query-block. targets: of disks, by alias; what another
+    disk is called does not matter. Without those of a migration."""
+    chains = {str(one["node-name"]): _images(one["image"]) for one in nodes}
+    disks = {}
+    for one in blocks:
+        qdev = str(one.get("qdev", ""))
+        target = next((targets[part] for part in qdev.split("/") if part in targets), qdev)
+        if "inserted" in one:
+            disks[target] = _images(one["inserted"]["image"])
+    found = []
+    for one in answer:
+        chain = chains.get(str(one["node-name"]), [])
+        if one["type"] != "nbd" or any(chain[:1] == disk[:1] for disk in disks.values()):
+            continue
+        above = (target for name in chain for target, images in disks.items() if name in images)
+        status = "aborting" if one["shutting-down"] else "running"
+        found.append(Running(str(one["id"]), next(above, ""), EXPORT, status, kind=EXPORT))
+    return found
+
+
+def tracked(plan: Plan, there: Sequence[Running], before: Mapping[str, Track], now: float) -> dict[str, Track]:
+    """Jobs that have a deadline, by id: each as it was at its last look, or from now on. now: seconds since 1970."""
+    by = {disk.target: disk.by for disk in plan.jobs}
+    only = next(iter(by.values()), "") if len(set(by.values())) == 1 else ""
+    found = {}
+    for one in there:
+        when = by.get(one.disk, "" if one.disk else only)
+        if when and one.kind == JOB and not one.of_migration and one.status in _ATTACHABLE:
+            track = before.get(one.id) or deadline.begun(now, one.done, when)
+            found[one.id] = deadline.decide(deadline.due(track, when), now, one.done, one.total)
+    return found
+
+
+def wanted(plan: Plan, there: Sequence[Running], urgent: Collection[str] = ()) -> tuple[list[JobPlan], list[str]]:
+    """Which of them are to be background, and what cannot be told, in words. urgent: ids of jobs that have to be done."""
     disks = {disk.target: disk.resource for disk in plan.jobs}
     only = set(disks.values())
     found, problems = [], []
     for one in there:
-        if one.of_migration or (one.disk and one.disk not in disks):
+        if one.of_migration or one.id in urgent or (one.disk and one.disk not in disks):
             continue
         if not one.disk and len(only) > 1:
-            problems.append(f"block job '{one.id}' is not held: of which disk it is cannot be told, and these are on several "
-                            "resources; remedy: start it by libvirt")
+            problems.append(f"{NAMES[one.kind]} '{one.id}' is not held: of which disk it is cannot be told, and these are on "
+                            "several resources; remedy: start it by libvirt")
         elif only:
             resource = disks[one.disk] if one.disk else min(only)
-            found.append(JobPlan(one.id, resource, one.status in _ATTACHABLE))
+            found.append(JobPlan(one.id, resource, one.status in _ATTACHABLE, one.kind))
     return found, problems
 
 
-def attached(have: Have) -> dict[str, tuple[str, Mapping[str, Any]]]:
-    """Of each job that is attached: its resource (id), and what query-idletime says of it."""
-    return {job["id"]: (resource["id"], job) for resource in have for job in resource.get("jobs", ())}
+def attached(have: Have) -> dict[tuple[str, str], tuple[str, Mapping[str, Any]]]:
+    """Of each job and export that is attached, by kind and id: its resource (id), and what query-idletime says of it."""
+    return {(kind, one["id"]): (resource["id"], one) for resource in have for kind in NAMES
+            for one in resource.get(f"{kind}s", ())}
 
 
-def old(have: Have) -> bool:
-    """Whether this QEMU knows resources and no jobs on them."""
-    return any("jobs" not in resource for resource in have)
+def old(have: Have, kind: str) -> bool:
+    """Whether this QEMU knows resources and no jobs, or exports, on them."""
+    return any(f"{kind}s" not in resource for resource in have)
 
 
 def steps(want: Sequence[JobPlan], have: Have) -> Steps:
     """What to send. Resources that are not there are made before."""
     there, commands, pending = attached(have), [], False
-    moved = {job.id: job for job in want}
-    for job in want:
-        if job.id not in there and job.attachable:
-            commands.append(Command("idletime-attach", {"job": job.id, "resource": job.resource, "class": "background"}))
-    for id_, (resource, said) in there.items():
-        if not resource.startswith(ID_PREFIX) or (id_ in moved and resource == moved[id_].resource and not said["detaching"]):
+    moved = {one.key: one for one in want}
+    for one in want:
+        if one.key not in there and one.attachable:
+            commands.append(Command("idletime-attach", {one.kind: one.id, "resource": one.resource, "class": "background"}))
+    for key, (resource, said) in there.items():
+        if not resource.startswith(ID_PREFIX) or (key in moved and resource == moved[key].resource and not said["detaching"]):
             continue
         pending = True
         if not said["detaching"]:
-            commands.append(Command("idletime-detach", {"job": id_}))
+            commands.append(Command("idletime-detach", dict([key])))
     return Steps(tuple(commands), pending=pending)

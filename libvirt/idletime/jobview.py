@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The block jobs that run: how far each is, how fast, what holds it, when it ends. Two looks, and one pure model of both.
+"""The block jobs that run, and NBD exports that are background: how far each is, how fast, what holds it, when it ends.
+Two looks, and one pure model of both.
 
-libvirt says which jobs there are, on a read-only connection, too, and without a word to the monitor of a domain. What
-Idletime does with them says QEMU (query-idletime), or else idletimed's last look.
+libvirt says which jobs there are, on a read-only connection, too, and without a word to the monitor of a domain; of exports
+idletimed's last look does. What Idletime does with them says QEMU (query-idletime), or else that look.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from . import domains, jobs, state
 from .devices import devices_of
 from .errors import MonitorError
 from .facts import DISK
+from .police import deadline
+from .police.deadline import Track
 from .qmp import UNKNOWN_COMMAND, DomainMonitor, query
 from .xmltree import read
 
@@ -31,13 +34,16 @@ Have = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Seen:
-    """A job in one look."""
+    """A job or export in one look. total: of a job; what reads an export may read as much as it likes. id: of an export.
+    track: of a job that has a deadline, as of idletimed's last look."""
 
     domain: str
     disk: str
     type: str
     done: int
-    total: int
+    total: int = 0
+    id: str = ""
+    track: Track | None = None
 
 
 @dataclass(frozen=True)
@@ -56,7 +62,8 @@ class JobStatus:
     """One job; None is not known. rate: bytes a second, between the two looks. class_: "background", or "foreground" where
     it is as in stock QEMU. held: whether it waits now. waited_percent: of its chunks, those that waited 1 ms and more.
     idle_used_percent: of the resource's idle time, what it used between the looks, by the mean time that a background
-    request takes. left_seconds: until its end, at this rate; end: in seconds since 1970."""
+    request takes. left_seconds: until its end, at this rate, or what its deadline makes of it; end: in seconds since 1970.
+    by: its deadline, likewise; urgent: it is foreground now so as to be done in time."""
 
     domain: str
     disk: str
@@ -72,12 +79,14 @@ class JobStatus:
     idle_used_percent: float | None = None
     left_seconds: float | None = None
     end: float | None = None
+    by: float | None = None
+    urgent: bool = False
 
 
 def build(before: Look, after: Look, now: float) -> list[JobStatus]:
     """The jobs of the second look. now: in seconds since 1970. Pure."""
-    earlier = {(one.domain, one.disk): one for one in before.jobs}
-    return [_status(earlier.get((one.domain, one.disk)), one, before, after, now) for one in after.jobs]
+    earlier = {(one.domain, one.disk, one.id): one for one in before.jobs}
+    return [_status(earlier.get((one.domain, one.disk, one.id)), one, before, after, now) for one in after.jobs]
 
 
 def _status(earlier: Seen | None, one: Seen, before: Look, after: Look, now: float) -> JobStatus:
@@ -85,13 +94,17 @@ def _status(earlier: Seen | None, one: Seen, before: Look, after: Look, now: flo
     rate = None
     if earlier is not None and earlier.type == one.type and one.done >= earlier.done and seconds > 0:
         rate = (one.done - earlier.done) / seconds
-    left = (one.total - one.done) / rate if rate else None
+    left = (one.total - one.done) / rate if rate and one.total else None
     have = after.have.get(one.domain)
+    track = one.track
+    if track is not None and left is not None:
+        left = min(left, max(0.0, deadline.expected_end(track, one.total) - now))
     class_, resource, held, waited, used = _held(one, have, before.have.get(one.domain), seconds)
     if not after.asked:
         held = waited = used = None
     return JobStatus(one.domain, one.disk, one.type, one.done, one.total, 100 * one.done / one.total if one.total else None,
-                     rate, class_, resource, held, waited, used, left, None if left is None else now + left)
+                     rate, class_, resource, held, waited, used, left, None if left is None else now + left,
+                     None if track is None else track.deadline, track is not None and track.urgent)
 
 
 def _held(one: Seen, have: Have | None, had: Have | None, seconds: float) -> tuple[
@@ -110,9 +123,10 @@ def _held(one: Seen, have: Have | None, had: Have | None, seconds: float) -> tup
 
 def _attached(one: Seen, have: Have) -> tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]:
     for resource in have:
-        for job in resource.get("jobs", ()):
-            if jobs.of_libvirt(job["id"])[1] == one.disk and not job["detaching"]:
-                return resource, job
+        for (kind, id_), (_, said) in jobs.attached([resource]).items():
+            is_it = id_ == one.id if kind == jobs.EXPORT else not one.id and jobs.of_libvirt(id_)[1] == one.disk
+            if is_it and not said["detaching"]:
+                return resource, said
     return None, None
 
 
@@ -135,17 +149,20 @@ def look(connection: Any, ask: bool, run_dir: str, only: Any = None) -> Look:
     began, found, have = time.monotonic(), [], {}
     for domain in there:
         with contextlib.suppress(libvirt.libvirtError, domains.HostError):  # it has ended meanwhile, or is about to
-            seen = _of_domain(domain)
-            found += seen
-            if seen:
+            said = state.domain(run_dir, domain.UUIDString())
+            said = said if said is not None and said.run == domain.ID() else None
+            seen, exports = _of_domain(domain, said), said.exports if said else {}
+            if seen or exports:
                 have[domain.name()] = _have(domain, ask, run_dir)
+            found += [*seen, *_exported(domain.name(), exports, have.get(domain.name()))]
     return Look(began, tuple(found), have, ask)
 
 
-def _of_domain(domain: Any) -> list[Seen]:
+def _of_domain(domain: Any, state_: state.DomainState | None) -> list[Seen]:
     if not domain.isActive():
         return []
     result = []
+    tracks = {jobs.of_libvirt(id_): track for id_, track in deadline.of_record(state_.deadlines if state_ else {}).items()}
     for device in devices_of(read(domains.xml_of(domain))):
         if device.kind != DISK:
             continue
@@ -153,8 +170,16 @@ def _of_domain(domain: Any) -> list[Seen]:
             said = domain.blockJobInfo(device.target, 0)
             if said:
                 type_ = _TYPES.get(said["type"], "unknown")
-                result.append(Seen(domain.name(), device.target, type_, int(said["cur"]), int(said["end"])))
+                result.append(Seen(domain.name(), device.target, type_, int(said["cur"]), int(said["end"]),
+                                   track=tracks.get((type_, device.target))))
     return result
+
+
+def _exported(domain: str, exports: Mapping[str, str], have: Have | None) -> list[Seen]:
+    """Those that are still there."""
+    there = jobs.attached(have or ())
+    return [Seen(domain, disk, jobs.EXPORT, there[key][1]["background"]["bytes"], id=id_)
+            for id_, disk in exports.items() if (key := (jobs.EXPORT, id_)) in there]
 
 
 def _have(domain: Any, ask: bool, run_dir: str) -> Have | None:

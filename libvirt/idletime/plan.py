@@ -92,7 +92,8 @@ def _device(chooser: _Chooser, device: DeviceFacts) -> None:
         return
     name = _name(chooser, device, said, named or class_ is not Class.FOREGROUND)
     if jobs and (of_jobs := name or _of_unserved(chooser, device, said)):
-        chooser.jobs.append(DiskJobs(device.target, ID_PREFIX + of_jobs))
+        chooser.jobs.append(DiskJobs(device.target, ID_PREFIX + of_jobs, device.alias,
+                                     chooser.policy.jobs_by or ""))
     if name is not None:
         chooser.devices.append(DevicePlan(device.kind, device.target, device.alias, ID_PREFIX + name, class_,
                                           said.queues or "", said.dscp))

@@ -18,7 +18,7 @@ import json
 import os
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, TypeVar
 
 from lxml import etree
@@ -58,6 +58,8 @@ class DomainState:
     known. suspends: whether it is stopped while the foreground needs what it uses. stopped: why it is so now, "" is not.
     memory_given: bytes of it that the foreground has now; memory_low: what it keeps at least; None: it never gives.
     limited: its devices that have a limit for the foreground now; None: it never has one. scratch: disks that may be dropped.
+    exports: of each NBD export that is background, its disk.
+    deadlines: of each block job that has one (police.deadline.Track), by id.
     socket: of QMP, where no libvirt has started it; then run is 0 and policy "".
     """
 
@@ -87,6 +89,8 @@ class DomainState:
     limited: tuple[str, ...] | None = None
     jobs: tuple[Mapping[str, Any], ...] = ()
     scratch: tuple[str, ...] = ()
+    exports: Mapping[str, str] = field(default_factory=dict)
+    deadlines: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -235,7 +239,7 @@ def _read(kind: type[_T], run_dir: str, name: str) -> _T | None:
             data = json.load(file)
         if data.pop("state-version", None) != VERSION:
             return None
-        known = {field.name for field in fields(kind)}
+        known = {one.name for one in fields(kind)}
         values = {key: tuple(value) if isinstance(value, list) else value for key, value in data.items() if key in known}
         return kind(**values)  # type: ignore[arg-type]
     except (OSError, ValueError, TypeError, AttributeError, RecursionError):

@@ -14,7 +14,7 @@ from .errors import MonitorError, PolicyError, Severity
 from .facts import RUN_DIR, DevicePlan, DiskJobs, Plan, ResourcePlan
 from .hostd import overlay, reclaim, stopped
 from .hostd.act import STOCK, STOCK_SEEN
-from .jobs import attached, of_libvirt
+from .jobs import EXPORT, attached, of_libvirt
 from .observed import ObserverState
 from .policy.model import Class
 from .policy.parse import find
@@ -55,7 +55,7 @@ class DeviceStatus:
 
 @dataclass(frozen=True)
 class BlockJob:
-    """A block job that is background in QEMU now. type: what it does; disk: its target; requests: chunks."""
+    """A block job or NBD export that is background in QEMU now. type: what it does; disk: its target; requests: chunks."""
 
     id: str
     type: str
@@ -196,8 +196,9 @@ def _devices(name: str, facts: Told) -> tuple[DeviceStatus, ...]:
 
 def _block_jobs(facts: Told) -> tuple[BlockJob, ...]:
     found = []
-    for id_, (resource, job) in attached(facts.query or ()).items():
-        type_, disk = of_libvirt(id_)
+    exported = facts.said.exports if facts.said is not None else {}
+    for (kind, id_), (resource, job) in attached(facts.query or ()).items():
+        type_, disk = (kind, exported.get(id_, "")) if kind == EXPORT else of_libvirt(id_)
         found.append(BlockJob(id_, type_ or "job", disk or id_, resource, job["held"], job["in-service"],
                               job["background"]["requests"], job["background"]["bytes"], sum(job["promotions"].values())))
     return tuple(found)

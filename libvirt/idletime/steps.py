@@ -123,7 +123,7 @@ def _changed(want: ResourcePlan, stock: Mapping[str, Any], have: Mapping[str, An
 def _unused(run: _Steps) -> None:
     wanted = {resource.id for resource in run.want.resources if not _elsewhere(run, resource)}
     for id_, resource in run.resources.items():
-        used = resource["devices"] or resource.get("jobs")
+        used = resource["devices"] or resource.get("jobs") or resource.get("exports")
         if id_.startswith(ID_PREFIX) and id_ not in wanted and not used:
             run.do("object-del", id=id_)
             run.pending = run.pending or id_ in {one.id for one in run.want.resources}

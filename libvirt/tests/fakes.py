@@ -55,6 +55,17 @@ def running_job(name: str, type_: str = "backup", status: str = "running", done:
             "paused": False, "ready": False, "io-status": "ok", "auto-finalize": True, "auto-dismiss": True}
 
 
+def running_export(name: str, node: str, type_: str = "nbd", ending: bool = False) -> dict[str, Any]:
+    """As query-block-exports tells of one."""
+    return {"id": name, "type": type_, "node-name": node, "shutting-down": ending}
+
+
+def image(*names: str) -> dict[str, Any]:
+    """An ImageInfo: a chain of images, from its top down."""
+    below = {"backing-image": image(*names[1:])} if len(names) > 1 else {}
+    return {"filename": names[0], "format": "qcow2", "virtual-size": 1 << 30, **below}
+
+
 def resource(name: str, devices: list[dict[str, Any]], state: str = "idle", **settings: int) -> dict[str, Any]:
     return {
         "id": f"idletime-{name}",
@@ -69,6 +80,7 @@ def resource(name: str, devices: list[dict[str, Any]], state: str = "idle", **se
         "collision-cost-us": 900,
         "devices": devices,
         "jobs": [],
+        "exports": [],
     }
 
 
@@ -83,6 +95,9 @@ class FakeQemu:
         self.there |= {one["device"] for each in self.resources.values() for one in each["devices"]}
         self.sent: list[str] = []
         self.jobs: list[dict[str, Any]] = []  # that run
+        self.exports: list[dict[str, Any]] = []
+        self.nodes: dict[str, dict[str, Any]] = {}  # ImageInfo, by name
+        self.disks: dict[str, dict[str, Any]] = {}  # the same, by alias
 
     @property
     def changes(self) -> list[str]:
@@ -98,7 +113,7 @@ class FakeQemu:
 
     def execute(self, name: str, arguments: dict[str, Any] | None = None) -> Any:
         arguments = arguments or {}
-        subject = arguments.get("job") or arguments.get("device") or arguments.get("id") or arguments.get("resource")
+        subject = arguments.get("job") or arguments.get("export") or arguments.get("device") or arguments.get("id") or arguments.get("resource")
         self.sent.append(f"{name} {subject}" if subject else name)
         if name in self.unknown:
             raise MonitorError(f"QEMU refused {name}: The command {name} has not been found", UNKNOWN_COMMAND)
@@ -108,6 +123,10 @@ class FakeQemu:
     def attached_jobs(self) -> dict[str, str]:
         """Of each job that is attached: its resource."""
         return {one["id"]: id_.removeprefix("idletime-") for id_, each in self.resources.items() for one in each["jobs"]}
+
+    @property
+    def attached_exports(self) -> dict[str, str]:
+        return {one["id"]: id_.removeprefix("idletime-") for id_, each in self.resources.items() for one in each["exports"]}
 
     def ended(self, name: str) -> None:
         """A job has ended."""
@@ -119,7 +138,8 @@ class FakeQemu:
         """What was held has left: devices and jobs that were detaching are detached."""
         self.busy = set()
         for each in self.resources.values():
-            each["jobs"] = [one for one in each["jobs"] if not one["detaching"]]
+            for kind in ("jobs", "exports"):
+                each[kind] = [one for one in each[kind] if not one["detaching"]]
             each["devices"] = [one for one in each["devices"] if not one["detaching"]]
 
     def do_query_idletime(self, _arguments: dict[str, Any]) -> list[dict[str, Any]]:
@@ -133,13 +153,17 @@ class FakeQemu:
         self.resources[arguments["id"]] = {**resource("", []), "id": arguments["id"], "path": arguments["path"], **settings}
 
     def do_object_del(self, arguments: dict[str, Any]) -> None:
-        if self.resources[arguments["id"]]["devices"] or self.resources[arguments["id"]]["jobs"]:
+        if any(self.resources[arguments["id"]][kind] for kind in ("devices", "jobs", "exports")):
             raise MonitorError("QEMU refused object-del: it is in use")
         del self.resources[arguments["id"]]
 
     def do_idletime_attach(self, arguments: dict[str, Any]) -> None:
         if "job" in arguments:
             self._attach_job(arguments["job"], arguments)
+            return
+        if "export" in arguments:
+            assert arguments["export"] in [one["id"] for one in self.exports] and arguments["class"] == "background"
+            self.resources[arguments["resource"]]["exports"].append(job(arguments["export"]))
             return
         name = arguments["device"]
         if name not in self.there or name in self.state or name in self.refused:
@@ -157,17 +181,25 @@ class FakeQemu:
     def do_query_block_jobs(self, _arguments: dict[str, Any]) -> list[dict[str, Any]]:
         return copy.deepcopy(self.jobs)
 
+    def do_query_block_exports(self, _arguments: dict[str, Any]) -> list[dict[str, Any]]:
+        return copy.deepcopy(self.exports)
+
+    def do_query_named_block_nodes(self, _arguments: dict[str, Any]) -> list[dict[str, Any]]:
+        return [{"node-name": name, "image": each} for name, each in self.nodes.items()]
+
+    def do_query_block(self, _arguments: dict[str, Any]) -> list[dict[str, Any]]:
+        return [{"device": "", "qdev": "/machine/peripheral/cdrom0/ide.0"},
+                *({"device": "", "qdev": f"/machine/peripheral/{alias}/virtio-backend", "inserted": {"image": each}}
+                  for alias, each in self.disks.items())]
+
     def do_idletime_detach(self, arguments: dict[str, Any]) -> None:
-        if "job" in arguments:
-            (one,) = [one for each in self.resources.values() for one in each["jobs"] if one["id"] == arguments["job"]]
+        ((kind, name),) = arguments.items()
+        if kind == "device":
+            self._device(name)["detaching"] = True
+        else:
+            (one,) = [one for each in self.resources.values() for one in each[f"{kind}s"] if one["id"] == name]
             one["detaching"] = True
-            if arguments["job"] not in self.busy:
-                busy, self.busy = self.busy, set()
-                self.left()
-                self.busy = busy
-            return
-        self._device(arguments["device"])["detaching"] = True
-        if arguments["device"] not in self.busy:
+        if name not in self.busy:
             busy, self.busy = self.busy, set()
             self.left()
             self.busy = busy

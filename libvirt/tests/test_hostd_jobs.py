@@ -4,17 +4,22 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from fakes import FakeQemu, job, resource, running_job, stock
+from fakes import FakeQemu, image, job, resource, running_export, running_job, stock
 from idletime import jobs
 from idletime.errors import MonitorError
 from idletime.facts import DiskJobs, Plan
-from idletime.hostd import act, host
+from idletime.hostd import act, host, settle
+from idletime.hostd.settle import Looked
+from idletime.police import deadline
 from idletime.steps import Command
 from test_hostd_settle import LIVE, Domain, Look, enforced, look, policy, told  # noqa: F401  (look: a fixture)
 
@@ -83,7 +88,8 @@ def test_jobs_come_and_go(look: Look, tmp_path: Path) -> None:  # noqa: F811
     assert not look(one).failed and one.qemu.changes == []
     one.qemu.ended(COPY)
     look(one)
-    assert one.qemu.changes == [] and told(tmp_path).jobs == ({"target": "vda", "resource": "idletime-sda"},)
+    assert one.qemu.changes == [] and told(tmp_path).jobs == (
+        {"target": "vda", "resource": "idletime-sda", "alias": "virtio-disk0", "by": ""},)
 
 
 def test_a_policy_that_loses_its_jobs(look: Look, tmp_path: Path) -> None:  # noqa: F811
@@ -176,6 +182,134 @@ def test_disks_on_two_resources(look: Look) -> None:  # noqa: F811
     one = Domain(own, FakeQemu(there=["virtio-disk0", "virtio-disk1"]), more=VDB)
     one.qemu.jobs = [running_job(COPY, "mirror"), running_job(COMMIT, "commit"), running_job("drive-virtio-disk1", "mirror")]
     assert look(one).problems == () and one.qemu.attached_jobs == {COPY: "sda", COMMIT: "sdb"}
+
+
+# ---- exports
+
+EXPORT, SCRATCH = "libvirt-nbd-libvirt-9-format", "libvirt-9-format"
+
+
+def exporting(qemu: FakeQemu, *below: str, export: str = EXPORT) -> FakeQemu:
+    """vda is /a on /base, vdb is /b on /base; an export of a scratch file on these images."""
+    qemu.disks = {"virtio-disk0": image("/a", "/base"), "virtio-disk1": image("/b", "/base")}
+    qemu.exports = [running_export(export, SCRATCH)]
+    qemu.nodes = {SCRATCH: image(*below), "other": image("/other")}
+    return qemu
+
+
+def of_exports(qemu: FakeQemu, targets: dict[str, str]) -> list[tuple[str, str]]:
+    found = jobs.exports(qemu.exports, qemu.do_query_named_block_nodes({}), qemu.do_query_block({}), targets)
+    return [(one.id, one.disk) for one in found]
+
+
+@pytest.mark.parametrize("below, disk", [(("/scratch", "/a", "/base"), "vda"), (("/scratch", "/b", "/base"), "vdb"),
+                                         (("/elsewhere",), "")])
+def test_an_export_is_of_the_disk_that_it_reads(below: tuple[str, ...], disk: str) -> None:
+    """Disks with one base: the first image below the scratch file tells."""
+    both = {"virtio-disk0": "vda", "virtio-disk1": "vdb"}
+    assert of_exports(exporting(FakeQemu(), *below), both) == [(EXPORT, disk)]
+
+
+def test_an_export_of_a_disk_that_is_not_meant() -> None:
+    """It is that disk's, though its name is not known, and so nobody's here."""
+    qemu = exporting(FakeQemu(), "/scratch", "/b", "/base")
+    (found,) = jobs.exports(qemu.exports, qemu.do_query_named_block_nodes({}), qemu.do_query_block({}), {"virtio-disk0": "vda"})
+    assert jobs.wanted(Plan(jobs=(ONE,)), [found]) == ([], [])
+
+
+def test_exports_that_are_left_alone() -> None:
+    """A migration's, into the disk itself; other types than NBD."""
+    assert of_exports(exporting(FakeQemu(), "/a", "/base"), {"virtio-disk0": "vda"}) == []
+    qemu = exporting(FakeQemu(), "/scratch", "/a", "/base")
+    qemu.exports[0]["type"] = "vhost-user-blk"
+    assert of_exports(qemu, {"virtio-disk0": "vda"}) == []
+
+
+def test_a_pull_backup(look: Look, tmp_path: Path) -> None:  # noqa: F811
+    """Its exports come after its jobs, and nobody tells: one more look."""
+    one = Domain(policy("foreground", inner=JOBS))
+    one.qemu.jobs = [running_job(BACKUP)]
+    first = look(one)
+    assert first.failed and first.problems == () and one.qemu.attached_exports == {}
+    exporting(one.qemu, "/scratch", "/a", "/base")
+    assert not look(one).failed and one.qemu.attached_exports == {EXPORT: "sda"}
+    assert told(tmp_path).in_force and told(tmp_path).exports == {EXPORT: "vda"}
+    one.qemu.changes  # noqa: B018
+    look(one)
+    assert one.qemu.changes == []
+    one.xml = LIVE.format(policy=policy("foreground"), more="")
+    look(one)
+    assert one.qemu.attached_exports == {} == one.qemu.attached_jobs
+
+
+def test_exports_of_an_earlier_qemu_of_ours(look: Look) -> None:  # noqa: F811
+    class Early(FakeQemu):
+        def do_query_idletime(self, arguments: dict[str, Any]) -> list[dict[str, Any]]:
+            return [{key: value for key, value in one.items() if key != "exports"} for one in super().do_query_idletime(arguments)]
+
+    one = Domain(policy("foreground", inner=JOBS), exporting(Early(there=["virtio-disk0"]), "/scratch", "/a"))
+    one.qemu.jobs = [running_job(COPY)]
+    assert look(one).problems == (jobs.OLD_EXPORTS,) and one.qemu.attached_jobs == {COPY: "sda"}
+
+
+# ---- deadlines
+
+NIGHT = "<i:job class='background' by='06:00'/>"
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """What time it is, for looks."""
+    now = [time.mktime((2026, 11, 24, 5, 0, 0, 0, 0, -1))]
+    monkeypatch.setattr(settle, "time", SimpleNamespace(time=lambda: now[0]))
+    return now
+
+
+def test_a_job_that_would_be_late_is_let_go_and_is_background_again_where_there_is_time(
+        look: Look, tmp_path: Path, clock: list[float]) -> None:  # noqa: F811
+    """An hour: a thousandth of it a second at full speed, next to nothing as background. What idletimed forgets in between, it
+    has written down."""
+    one, done = Domain(policy("foreground", inner=NIGHT)), 0
+
+    def at(seconds: float, more: int) -> Looked:
+        nonlocal done
+        clock[0], done = clock[0] + seconds, done + more
+        one.qemu.jobs = [running_job(COPY, "mirror", done=done, total=1_000_000)]
+        return look(one)
+
+    assert at(0, 0).again_seconds == deadline.PERIOD_SECONDS and one.qemu.attached_jobs == {COPY: "sda"}
+    assert told(tmp_path).deadlines[COPY]["deadline"] == clock[0] + 3600
+    at(12, 12)
+    assert one.qemu.attached_jobs == {} and told(tmp_path).deadlines[COPY]["urgent"]  # what is full speed?
+    at(12, 12_000)
+    assert one.qemu.attached_jobs == {COPY: "sda"} and not told(tmp_path).deadlines[COPY]["urgent"]
+    at(2200, 100)
+    assert one.qemu.attached_jobs == {COPY: "sda"}
+    at(200, 100)
+    assert one.qemu.attached_jobs == {} and told(tmp_path).in_force
+    one.qemu.ended(COPY)
+    assert look(one).again_seconds is None and told(tmp_path).deadlines == {}
+
+
+def test_a_deadline_that_is_changed_and_taken_away(look: Look, tmp_path: Path, clock: list[float]) -> None:  # noqa: F811
+    one = Domain(policy("foreground", inner=NIGHT))
+    one.qemu.jobs = [running_job(COPY, "mirror")]
+    look(one)
+    one.xml = LIVE.format(policy=policy("foreground", inner=NIGHT.replace("06", "07")), more="")
+    look(one)
+    assert told(tmp_path).deadlines[COPY]["deadline"] == clock[0] + 7200
+    one.xml = LIVE.format(policy=policy("foreground", inner=JOBS), more="")
+    assert look(one).again_seconds is None and one.qemu.attached_jobs == {COPY: "sda"}
+
+
+def test_jobs_without_a_deadline(clock: list[float]) -> None:
+    """A migration's, one that does not run yet, an export, and those of a disk whose deadline nobody knows."""
+    there = [*jobs.running([running_job("drive-virtio-disk0", "mirror"), running_job(COPY, status="created")]),
+             jobs.Running(EXPORT, "vda", "export", "running", kind="export")]
+    night = [replace(ONE, by="06:00"), replace(TWO, by="06:00")]
+    assert jobs.tracked(Plan(jobs=tuple(night)), there, {}, clock[0]) == {}
+    unknown = jobs.running([running_job("job0")])
+    assert set(jobs.tracked(Plan(jobs=tuple(night)), unknown, {}, clock[0])) == {"job0"}
 
 
 # ---- its start

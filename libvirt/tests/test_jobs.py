@@ -88,6 +88,18 @@ def test_used_is_not_known_without_a_learner_or_of_another_job() -> None:
     assert one(Look(1.0, (seen(0),), {"vm": have()}), later).idle_used_percent is None
 
 
+def test_an_export_has_a_rate_and_no_end() -> None:
+    """What reads it may read as much as it likes."""
+    export = [{**resource("sda", []), "exports": [job("libvirt-nbd-x")], "jobs": [job(BACKUP)]}]
+
+    def at(seconds: float, mib: int) -> Look:
+        return Look(seconds, (Seen("vm", "vda", "export", mib * MIB, id="libvirt-nbd-x"), seen(0)), {"vm": export})
+
+    found, backup = build(at(1.0, 10), at(3.0, 30), 1000.0)
+    assert (found.type, found.rate, found.done_percent, found.left_seconds, found.end) == ("export", 10 * MIB, None, None, None)
+    assert (found.class_, found.resource, backup.type) == ("background", "sda", "backup")
+
+
 # ---- looking
 
 class Domain:
@@ -196,7 +208,7 @@ def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:
     found = one(Look(10.0, (seen(20 * MIB),), {"vm": have(10)}), Look(12.0, (seen(40 * MIB),), {"vm": have(25, held=1)}))
     show.jobs([found])
     head, row = capsys.readouterr().out.splitlines()
-    assert head.split() == "domain disk job done % MiB/s class resource held waited % of idle % end".split()
+    assert head.split() == "domain disk job done % MiB/s class resource held waited % of idle % end by".split()
     end = time.strftime("%F %T", time.localtime(1006.0)).split()
     assert row.split() == ["vm", "vda", "backup", "40.0", "10.0", "background", "sda", "yes", "0.0", "30.0", *end]
 

@@ -7,6 +7,7 @@ import math
 import os
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -184,6 +185,9 @@ def test_a_foreground_vm_has_no_collisions_rather_than_none() -> None:
 def test_only_jobs_that_libvirt_has_started_on_a_disk_of_the_plan() -> None:
     """Another name would be a label of QEMU's making."""
     jobs = [job(name) for name in ("backup-vda-libvirt-1-format", "copy-vdz-libvirt-1-format", "job0", "evil-vda-x")]
+    exports = {"libvirt-nbd-a": "vda", "libvirt-nbd-z": "vdz"}
+    (other,) = metrics_facts.resources_of(replace(said(), exports=exports), [resource(jobs=[], exports=[*map(job, exports)])])
+    assert [(each["id"], each["target"], each["type"]) for each in other["jobs"]] == [("libvirt-nbd-a", "vda", "export")]
     (one,) = metrics_facts.resources_of(said(), [resource(jobs=jobs)])
     assert [each["id"] for each in one["jobs"]] == ["backup-vda-libvirt-1-format"]
     text = text_of(Facts((metrics_facts.vm_of("0-1", said(query=[resource(jobs=jobs)])),)))

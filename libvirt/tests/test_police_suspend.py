@@ -89,9 +89,10 @@ def test_processors(cpu, cpus, contended):
 
 
 def test_only_who_uses_the_device_is_stopped():
-    seen = Sample(1, 1.25, 1, 1.25, Use(), {"sda": Use(10, {"b": 10}), "sdb": Use(0, {"c": 10})})
-    assert suspend.contention("b", seen, EII.thresholds).startswith("sda: background 50%")
-    assert suspend.contention("c", seen, EII.thresholds) == ""
+    seen = Sample(1, 1.25, 1, 1.25, Use(), {"disk sda": Use(10, {"b": 10}), "uplink eth0": Use(0, {"c": 10})})
+    found = suspend.contention("b", seen, EII.thresholds)
+    assert found.cause == "disk" and found.why.startswith("disk sda: background 50%")
+    assert suspend.contention("c", seen, EII.thresholds) is None
 
 
 def test_multiprocessor_is_judged_within_a_quarter_of_a_second():

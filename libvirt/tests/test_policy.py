@@ -145,6 +145,12 @@ SAMPLES = [
     "007",
     "00",
     "52:54:00:00:00:01",
+    "06:00",
+    "23:59",
+    "24:00",
+    "12:60",
+    "6:00",
+    "06:00:00",
 ]
 
 
@@ -152,7 +158,7 @@ SAMPLES = [
 def test_schema_and_parser_agree(name, attribute, schema):
     """Whatever the parser accepts for an attribute the schema accepts, and the other way round."""
     base = {"interval": {"us": "1"}, "hold": {"max": "1s"}, "limit": {"inflight": "1"}, "share": {"weight": "1"},
-            "uplink": {"rate": "1bit"}, "memory": {"low": "1MiB"},
+            "uplink": {"rate": "1bit"}, "memory": {"low": "1MiB"}, "job": {"class": "background"},
             "space": {"target": "vda", "reclaim": "yes"}}
     for sample in SAMPLES:
         values = {**base.get(name, {}), attribute: sample}

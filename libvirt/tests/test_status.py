@@ -221,7 +221,8 @@ def test_block_jobs_are_explained():
     assert (whole.devices, len(whole.resources), len(whole.jobs)) == ((), 1, 1)
     lines = explain.lines(whole, None, [])
     assert any(line.startswith(text) for line in lines) and not any("no policy" in line for line in lines)
-    assert explain.as_dict(found, None, [])["jobs"] == [{"target": "vda", "resource": found.jobs[0].resource}]
+    assert explain.as_dict(found, None, [])["jobs"] == [{"target": "vda", "resource": found.jobs[0].resource,
+                                                             "alias": "ua-idletime-vda", "by": ""}]
 
 
 def test_a_vm_that_gives_memory_and_one_that_was_saved(capsys):

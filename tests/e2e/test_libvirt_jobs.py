@@ -55,6 +55,10 @@ class Pair:
         """Of each job that is attached, what query-idletime says."""
         return {job["id"]: job for one in self.copied.qmp("query-idletime") for job in one["jobs"]}
 
+    def exports(self) -> list[dict[str, Any]]:
+        """What query-idletime says of NBD exports."""
+        return [export for one in self.copied.qmp("query-idletime") for export in one["exports"]]
+
     def await_attached(self, kind: str) -> dict[str, Any]:
         """Return when the one job of this kind is attached."""
         wait_until(lambda: any(one.startswith(f"{kind}-vda-") for one in self.attached()), f"{kind} is attached")
@@ -192,6 +196,38 @@ def test_a_backup(pair: Pair, host: Libvirtd, shared_folder: Path) -> None:  # n
     pair.equal(copy)
 
 
+def test_a_pull_backup(pair: Pair, host: Libvirtd, shared_folder: Path) -> None:  # noqa: F811
+    """virsh backup-begin, pull mode, read by qemu-img: its requests, which come by an export, wait for the foreground."""
+    wish, socket, copy = shared_folder / "pull.xml", shared_folder / "pull.nbd", shared_folder / "pulled"
+    wish.write_text(f"<domainbackup mode='pull'><server transport='unix' socket='{socket}'/><disks><disk name='vda' type='file' "
+                    f"exportname='vda'><scratch file='{shared_folder}/scratch'/></disk></disks></domainbackup>")
+    virsh(host, "backup-begin", "copied", str(wish))
+    try:
+        wait_until(lambda: pair.exports() != [], "the export is attached")
+        assert [one["held"] for one in pair.exports()] == [0] and all(one.startswith("backup-vda-") for one in pair.attached())
+        load = bursts(pair, 300)
+        mark = pair.disk.mark()
+        pair.disk.wait_for(mark, lambda log: len(of_client(log, "busy")) > 5)
+        reader = subprocess.Popen([str(QEMU_IMG), "convert", "-f", "raw", "-O", "raw", f"nbd+unix:///vda?socket={socket}",
+                                   str(copy)])
+        wait_until(lambda: pair.exports()[0]["held"] > 0, "a request of the reader is held")
+        shown = virt_idletime(host, "jobs", "copied", "--delay", "0.2")
+        wait_until(lambda: 'idletime_job_bytes_total{device="vda",resource="slow",type="export",vm="copied"}' in
+                   answer(host, "/metrics"), "metrics show it")
+        assert reader.wait(JOB_SECONDS) == 0
+        load.stop()
+        load.result()
+        log = pair.disk.read(mark)
+        foreground, copied = of_client(log, "busy"), of_client(log, "copied")
+        assert len(copied) > 50 and len(foreground) > 50
+        assert not_held(foreground, copied, INTERVAL_US * 1000) <= sum(pair.exports()[0]["promotions"].values())
+        assert any(line.split()[:3] == ["copied", "vda", "export"] and "background" in line for line in shown.splitlines()), shown
+        pair.equal(copy)
+    finally:
+        pair.copied.dom.abortJob()
+    wait_until(lambda: pair.exports() == [] and pair.attached() == {}, "nothing is left")
+
+
 def test_a_commit(pair: Pair, host: Libvirtd, shared_folder: Path) -> None:  # noqa: F811
     """What was written since a snapshot goes back into the disk; it has begun at 1 MiB a second."""
     overlay = shared_folder / "overlay"
@@ -221,6 +257,23 @@ def test_a_job_is_cancelled_while_it_is_held(loaded: Pair, shared_folder: Path) 
     loaded.copied.dom.blockJobAbort("vda", 0)
     assert time.monotonic() - began < 4  # not at the deadline, of 5 s
     assert loaded.info() == {} and loaded.attached() == {}
+
+
+def test_a_copy_that_has_a_deadline(loaded: Pair, host: Libvirtd, shared_folder: Path) -> None:  # noqa: F811
+    """Beside a foreground that never rests it would take hours. When that is known it is let go, and done in time."""
+    now = time.localtime(time.time() + 150)
+    by = time.mktime((*now[:5], 0, 0, 0, -1))
+    set_policy(loaded.copied, its_policy(JOBS.replace("/>", f" by='{now.tm_hour:02}:{now.tm_min:02}'/>")))
+    loaded.attached_copy(shared_folder / "copy")
+    loaded.await_held()
+    wait_until(lambda: loaded.attached() == {}, "the job is let go", JOB_SECONDS)
+    shown = virt_idletime(host, "jobs", "copied", "--delay", "0.2")
+    assert "urgent" in shown and time.strftime("%H:%M:00", now) in shown, shown
+    loaded.await_ready()
+    assert time.time() < by
+    loaded.copied.dom.blockJobAbort("vda", 0)
+    loaded.await_ended()
+    loaded.equal(shared_folder / "copy")
 
 
 def test_a_policy_that_goes_lets_the_job_go(loaded: Pair, host: Libvirtd, shared_folder: Path) -> None:  # noqa: F811

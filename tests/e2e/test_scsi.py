@@ -68,6 +68,23 @@ def test_large_requests_come_in_pieces(disk: Start, scsi_machine: Start) -> None
     assert info(bg)["devices"][0]["pieces"] > 0
 
 
+def test_a_command_that_is_held_for_longer_than_the_guests_timeout(disk: Start, scsi_machine: Start) -> None:
+    """Linux waits for it: its driver of virtio-scsi starts the timer anew, aborts nothing and resets nothing."""
+    shared: Disk = disk(service_us=2000)
+    fg = scsi_machine(shared, "foreground", "foreground")
+    bg = scsi_machine(shared, "background", "background", interval_us=20000, max_hold_ms=3000)
+    bg.guest.run("echo 1 >/sys/block/sda/device/timeout")
+    mark = shared.mark()
+    load = fg.guest.load(device=scsi.DISK, outstanding=2, seconds=FOREVER_SECONDS)
+    shared.wait_for(mark, lambda log: len(of_client(log, "foreground")) > 5)
+    said = bg.guest.run(f"time dd if={scsi.DISK} of=/dev/null bs=4k count=1 iflag=direct 2>&1; dmesg | tail -n 5").text
+    load.stop()
+    load.result()
+    (longest,) = (one["hold"]["max-us"] for one in info(bg)["devices"])
+    assert longest >= 3_000_000 and "1+0 records in" in said, said
+    assert not any(word in said.lower() for word in ("abort", "reset", "error", "timing out")), said
+
+
 # To a stock QEMU with an iothread: it restarts what was held beside that thread, see ARCHITECTURE.md.
 CASES = [(way, threads) for way in WAYS for threads in THREADS if WAYS[way][1] or threads == "main-loop"]
 

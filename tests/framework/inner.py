@@ -14,8 +14,8 @@ from typing import Iterable, Sequence
 from tests.framework import paths
 from tests.framework.guest import Guest, Result
 
-MODULES = ["vhost_net", "tun", "bridge", "veth", "sch_tbf"]
-"""Of Debian's kernel; the drivers of a host's network."""
+MODULES = ["vhost_net", "tun", "bridge", "veth", "sch_tbf", "sd_mod", "sg", "scsi_debug"]
+"""Of Debian's kernel; the drivers of a host's network, and a SCSI disk in memory."""
 
 TOOLS = ["/usr/sbin/ip", "/usr/sbin/tc", "/usr/sbin/bridge"]
 FIRMWARE = ["bios-256k.bin", "kvmvapic.bin", "efi-virtio.rom"]
@@ -23,7 +23,7 @@ FIRMWARE = ["bios-256k.bin", "kvmvapic.bin", "efi-virtio.rom"]
 
 MEMORY_MIB = 1536
 SECONDS = 1200.0
-"""A QEMU in a guest takes seconds to start under TCG; the test of vhost starts twenty."""
+"""A QEMU in a guest takes seconds to start under TCG; a test starts twenty."""
 
 
 def build_tests(names: Sequence[str]) -> list[Path]:

@@ -49,15 +49,15 @@ OBSERVER = {
                      "test_its_arena_goes_under_load", "test_its_file_is_cut_under_load", "test_the_device_disappears"],
 }
 FOLDERS = {"e2e": E2E, "observer": OBSERVER}
-RACE = "race"
+RACES = ["race", "scsi:race"]
 SCENARIOS = [f"{folder}/{file}::{test}" for folder, files in FOLDERS.items() for file, tests in files.items()
-             for test in tests] + [RACE] * 4
+             for test in tests] + RACES * 2
 
 
 def command(scenario: str) -> list[str]:
     """What runs it."""
-    if scenario == RACE:
-        return [str(paths.ROOT / "tests" / "machine" / "run"), RACE]
+    if scenario in RACES:
+        return [str(paths.ROOT / "tests" / "machine" / "run"), scenario]
     return [sys.executable, "-m", "pytest", "-q", "-x", "--no-header", f"{paths.ROOT}/tests/{scenario}"]
 
 
@@ -114,8 +114,8 @@ def run(scenario: str, seed: int, number: int, folder: Path) -> bool:
                                        stdout=output, stderr=subprocess.STDOUT, start_new_session=True))
     if status == 0:
         log.unlink()
-        if scenario == RACE:
-            reliability.note_race(folder / "machine" / "race.log", folder / LEDGER)
+        if scenario in RACES:
+            reliability.note_race(folder / "machine" / f"{scenario}.log", folder / LEDGER)
     verdict = "ok    " if status == 0 else f"FAILED ({log})"
     print(f"{verdict} {time.monotonic() - begin:5.0f} s  seed {seed:10}  {scenario}", flush=True)
     return status == 0

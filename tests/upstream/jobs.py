@@ -18,15 +18,18 @@ QTESTS = "hd-geo-test drive_del-test".split()
 """Every qtest that starts a virtio-blk device here, or unplugs drives; and of qos-test those of virtio-blk."""
 
 IOTESTS = {
-    "raw": "093 136 141 184".split(),
-    "qcow2": """030 040 051 068 091 096 118 127 129 139 151 153 155 156 157 181 182 185 186 192 194 196 200 201 202 203 218
-        223 227 234 235 238 240 245 255 256 258 262 267 280 281 296 300 307
-        backing-file-invalidation copy-before-write export-incoming-iothread graph-changes-while-io iothreads-commit-active
-        iothreads-create iothreads-nbd-export iothreads-resize iothreads-stream migrate-bitmaps-postcopy-test
-        migrate-bitmaps-test migrate-during-backup migration-permissions mirror-change-copy-mode mirror-top-perms
-        qcow2-internal-snapshots qsd-migrate stream-error-on-reset stream-under-throttle""".split(),
+    "-raw": "093 136 140 141 143 151 184 208 233 block-status-cache inactive-node-nbd mirror-ready-cancel-error".split(),
+    "-raw -nbd": "094 119 123 147 205 241 259".split(),
+    "-qcow2": """030 040 051 058 068 091 096 118 127 129 139 151 153 155 156 157 181 182 185 186 192 194 196 200 201 202 203 209 218
+        223 227 234 235 238 240 245 255 256 258 262 264 267 277 280 281 296 299 300 302 307 backing-file-invalidation
+        backup-discard-source commit-zero-blocks copy-before-write export-incoming-iothread graph-changes-while-io
+        image-fleecing iothreads-commit-active iothreads-create iothreads-nbd-export iothreads-resize iothreads-stream
+        migrate-bitmaps-postcopy-test migrate-bitmaps-test migrate-during-backup migration-permissions
+        mirror-change-copy-mode mirror-top-perms nbd-multiconn nbd-qemu-allocation nbd-reconnect-on-open nbd-tls-iothread
+        qcow2-internal-snapshots qsd-jobs qsd-migrate stream-error-on-reset stream-under-throttle""".split(),
 }
-"""Every iotest whose text names throttling, drains, I/O threads, virtio-blk or migration, but those of other formats."""
+"""Every iotest whose text names block jobs, NBD servers, throttling, drains, I/O threads, virtio-blk or migration, but those of
+other formats. By the options of `check`."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,6 @@ def jobs(tree: Tree) -> list[Job]:
         *(Job(name, ".", (f"tests/unit/{name}", "--tap")) for name in UNITS),
         Job("qos-test", ".", ("tests/qtest/qos-test", "--tap", "-k", *chosen)),
         *(Job(name, ".", (f"tests/qtest/{name}", "--tap", "-k")) for name in QTESTS),
-        *(Job(f"iotest-{format_}-{name}", "tests/qemu-iotests", ("./check", f"-{format_}", "-tap", name))
-          for format_, names in IOTESTS.items() for name in names),
+        *(Job(f"iotest{options.replace(' ', '')}-{name}", "tests/qemu-iotests", ("./check", *options.split(), "-tap", name))
+          for options, names in IOTESTS.items() for name in names),
     ]

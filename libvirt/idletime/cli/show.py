@@ -74,7 +74,8 @@ def plan_lines(plan: Plan) -> list[str]:
     names = {resource.id: resource.name for resource in plan.resources}
     lines += [f"{device.kind} {device.target}: {device.class_.value} on {names[device.resource]}"
               for device in plan.devices]
-    lines += [f"block jobs of disk {disk.target}: background on {names[disk.resource]}" for disk in plan.jobs]
+    lines += [f"block jobs of disk {disk.target}: background on {names[disk.resource]}" + (f", done by {disk.by}" if disk.by else "")
+              for disk in plan.jobs]
     return lines + [f"{device.kind} {device.target}: not resolved" for device in plan.unresolved]
 
 
@@ -166,10 +167,14 @@ def _by_kernel(device: DeviceStatus) -> str | None:
 
 def jobs(found: Sequence[JobStatus]) -> None:
     """One row a job."""
-    table(("domain", "disk", "job", "done %", "MiB/s", "class", "resource", "held", "waited %", "of idle %", "end"), [
-        (one.domain, one.disk, one.type, _rounded(one.done_percent), _rounded(one.rate and one.rate / (1 << 20)), one.class_,
-         one.resource, one.held, _rounded(one.waited_percent), _rounded(one.idle_used_percent),
-         one.end and time.strftime("%F %T", time.localtime(one.end))) for one in found])
+    table(("domain", "disk", "job", "done %", "MiB/s", "class", "resource", "held", "waited %", "of idle %", "end", "by"), [
+        (one.domain, one.disk, one.type, _rounded(one.done_percent), _rounded(one.rate and one.rate / (1 << 20)),
+         "urgent" if one.urgent else one.class_, one.resource, one.held, _rounded(one.waited_percent),
+         _rounded(one.idle_used_percent), _at(one.end), _at(one.by)) for one in found])
+
+
+def _at(seconds: float | None) -> str | None:
+    return None if seconds is None else time.strftime("%F %T", time.localtime(seconds))
 
 
 def _rounded(value: float | None) -> float | None:

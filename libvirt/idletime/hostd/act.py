@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from .. import jobs
 from ..errors import MonitorError, Severity
 from ..facts import Plan
+from ..police.deadline import Track
 from ..qmp import UNKNOWN_COMMAND, Monitor, query
 from ..steps import Command, Steps, steps
 
@@ -28,12 +31,15 @@ OLD = ("its QEMU is an earlier one of Idletime's, which cannot attach a running 
 class Brought:
     """problems: what idletimed cannot do, in words. refused: what QEMU refused, by device or resource; worth another try.
     pending: a device has not left its resource yet. have: what query-idletime says now; None: QEMU is stock, and nothing
-    was changed."""
+    was changed. exports: of each NBD export that is to be background, its disk.
+    tracks: jobs that have a deadline."""
 
     problems: list[str] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
     pending: bool = False
     have: list[dict[str, Any]] | None = None
+    exports: dict[str, str] = field(default_factory=dict)
+    tracks: dict[str, Track] = field(default_factory=dict)
 
     @property
     def failed(self) -> bool:
@@ -45,10 +51,22 @@ class Brought:
         return [*self.problems, *(f"{subject}: {text}" for subject, text in self.refused.items())]
 
 
-def bring(monitor: Monitor, plan: Plan) -> Brought:
-    """Bring one QEMU to a plan. Raises MonitorError where QEMU cannot be asked at all."""
+@dataclass
+class _Work:
+    """Block jobs and exports in one look."""
+
+    steps: Steps = Steps()
+    problems: list[str] = field(default_factory=list)
+    exports: dict[str, str] = field(default_factory=dict)
+    tracks: dict[str, Track] = field(default_factory=dict)
+
+
+def bring(monitor: Monitor, plan: Plan, tracks: Mapping[str, Track] = MappingProxyType({}), now: float = 0.0) -> Brought:
+    """Bring one QEMU to a plan. tracks: jobs that have a deadline, as of the look before; now: seconds since 1970. Raises
+    MonitorError where QEMU cannot be asked at all."""
     refused: dict[str, str] = {}
     have: list[dict[str, Any]] = []
+    begun: set[str] = set()
     for round_ in range(ROUNDS):
         try:
             have = query(monitor)
@@ -56,27 +74,50 @@ def bring(monitor: Monitor, plan: Plan) -> Brought:
             if error.reason != UNKNOWN_COMMAND:
                 raise
             return Brought([STOCK] if plan.devices else [STOCK_JOBS] if plan.jobs else [])
-        todo, problems = _todo(monitor, plan, have)
+        todo, work = steps(plan, have), _work(monitor, plan, have, tracks, now)
+        todo = Steps(todo.commands + work.steps.commands, todo.findings, todo.pending or work.steps.pending)
         if not todo.commands or refused or round_ == ROUNDS - 1:
             break
+        begun |= _backups(todo.commands)
         try:
             refused = _send(monitor, todo.commands)
         except _TooOld:
             return Brought([OLD], have=have)
-    ended = {subject for subject in refused if subject.startswith(_JOB) and subject not in map(_subject, todo.commands)}
+    ended = {subject for subject in refused if subject.startswith(_WORK) and subject not in map(_subject, todo.commands)}
     refused = {subject: text for subject, text in refused.items() if subject not in ended}
-    found = [str(one) for one in todo.findings if one.severity is not Severity.NOTE] + problems
-    return Brought(found, refused, todo.pending or (bool(todo.commands) and not refused), have)
+    found = [str(one) for one in todo.findings if one.severity is not Severity.NOTE] + work.problems
+    more = todo.pending or (bool(todo.commands) and not refused) or any((jobs.JOB, id_) in jobs.attached(have) for id_ in begun)
+    return Brought(found, refused, more, have, work.exports, work.tracks)
 
 
-def _todo(monitor: Monitor, plan: Plan, have: list[dict[str, Any]]) -> tuple[Steps, list[str]]:
-    """Devices first, then the block jobs that run now: QEMU is asked for these only where the plan is about them."""
-    todo = steps(plan, have)
-    if plan.jobs and jobs.old(have):
-        return todo, [jobs.OLD]
-    want, problems = jobs.wanted(plan, jobs.running(monitor.execute("query-block-jobs"))) if plan.jobs else ([], [])
-    more = jobs.steps(want, have)
-    return Steps(todo.commands + more.commands, todo.findings, todo.pending or more.pending), problems
+def _backups(commands: tuple[Command, ...]) -> set[str]:
+    """Jobs of backups that are attached. One in pull mode begins with these; its exports follow, without an event."""
+    found = {str(command.arguments.get("job")) for command in commands if command.name == "idletime-attach"}
+    return {id_ for id_ in found if jobs.of_libvirt(id_)[0] == "backup"}
+
+
+def _work(monitor: Monitor, plan: Plan, have: list[dict[str, Any]], tracks: Mapping[str, Track], now: float) -> _Work:
+    """The block jobs and exports that run now: QEMU is asked for these only where the plan is about them."""
+    if not plan.jobs:
+        return _Work(jobs.steps([], have))
+    if jobs.old(have, jobs.JOB):
+        return _Work(problems=[jobs.OLD])
+    exports = _exports(monitor, plan)
+    problems = [jobs.OLD_EXPORTS] if exports and jobs.old(have, jobs.EXPORT) else []
+    exports = [] if problems else exports
+    there = [*jobs.running(monitor.execute("query-block-jobs")), *exports]
+    followed = jobs.tracked(plan, there, tracks, now)
+    want, more = jobs.wanted(plan, there, [id_ for id_, track in followed.items() if track.urgent])
+    return _Work(jobs.steps(want, have), problems + more, {one.id: one.disk for one in exports if one.disk}, followed)
+
+
+def _exports(monitor: Monitor, plan: Plan) -> list[jobs.Running]:
+    """Mostly there are none, and no more is asked."""
+    answer = monitor.execute("query-block-exports")
+    if not answer:
+        return []
+    targets = {disk.alias: disk.target for disk in plan.jobs}
+    return jobs.exports(answer, monitor.execute("query-named-block-nodes"), monitor.execute("query-block"), targets)
 
 
 class _TooOld(Exception):
@@ -96,11 +137,12 @@ def _send(monitor: Monitor, commands: tuple[Command, ...]) -> dict[str, str]:
     return refused
 
 
-_JOB = "block job "
+_WORK = tuple(f"{name} " for name in jobs.NAMES.values())
 
 
 def _subject(command: Command) -> str:
     """What a command is about."""
-    if "job" in command.arguments:
-        return f"{_JOB}{command.arguments['job']}"
+    for kind, name in jobs.NAMES.items():
+        if kind in command.arguments:
+            return f"{name} {command.arguments[kind]}"
     return str(command.arguments.get("device") or command.arguments.get("id") or command.arguments.get("resource"))

@@ -105,6 +105,7 @@ class Daemon:
         self.space = Space(self.hands.connect, settings, self.touched, self.counts.deeds)
         self.watch = Watch(self.touch_all)
         self.names: dict[str, str] = {}  # UUID of each domain that runs
+        self.later: dict[str, asyncio.TimerHandle] = {}  # domains with jobs that have a deadline
         self.records = Records(native.RECORDS.get(settings.uri), self.rerouted)
 
     # ---- what happens
@@ -190,6 +191,8 @@ class Daemon:
             ticker.cancel()
             if self.observing is not None:
                 self.observing.cancel()
+            for handle in self.later.values():
+                handle.cancel()
             await self.police.close()
             await self.memory.close()
             await self.space.close()
@@ -253,6 +256,7 @@ class Daemon:
         self.memory.seen(uuid, looked)
         self.space.seen(uuid, looked)
         self._forget_name(uuid)
+        self._again(uuid, looked.again_seconds)
         if looked.active:
             self.names[looked.name] = uuid
             if looked.part is not None:
@@ -274,6 +278,18 @@ class Daemon:
             agent.told = message
             self.channels[uuid].say(message)
 
+    def _again(self, uuid: str, seconds: float | None) -> None:
+        """Look at a domain once more after so long, whatever happens before."""
+        if uuid in self.later:
+            self.later.pop(uuid).cancel()
+        if seconds is not None:
+            self.later[uuid] = self.loop.call_later(seconds, self._touch_again, uuid)
+
+    def _touch_again(self, uuid: str) -> None:
+        self.later.pop(uuid, None)
+        self.queue.touch(uuid, self.loop.time(), event=False)
+        self.wake.set()
+
     def _say(self, uuid: str, name: str, problems: tuple[str, ...]) -> None:
         """Log what is new: the same problem of a domain is said once."""
         for problem in problems:
@@ -293,6 +309,7 @@ class Daemon:
     def _forget(self, uuid: str) -> None:
         self._hang_up(uuid)
         self._forget_name(uuid)
+        self._again(uuid, None)
         self.police.forget(uuid)
         self.memory.forget(uuid)
         self.space.forget(uuid)

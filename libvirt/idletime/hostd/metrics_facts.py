@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -114,7 +114,7 @@ _HOLDS = {
     "promotions": dict.fromkeys(CAUSES, _count), "waits": dict.fromkeys(REASONS, _count),
     "hold": {"boundaries-us": [_count], "bins": [_count], "max-us": _count, "drained-us": _count},
 }
-"""Devices and block jobs."""
+"""Devices, block jobs and NBD exports."""
 
 _DEVICE = {
     **_HOLDS, "device": _name, "class": _OneOf(*CLASSES), "seen": _flag, "foreground": _TRAFFIC,
@@ -129,7 +129,7 @@ SHAPE = [{
                  "healed": _count, "missed": _count, "died": _count},
     "learned": {"ready": _flag, "changes": _count, "learner-us": _count, "service-us": _count, "slowdown-percent": _number,
                 "credit-us": _number, "credit-max-us": _count, "spare": dict.fromkeys(SPANS, _number)},
-    "devices": [_DEVICE], "jobs": [{**_HOLDS, "id": _name}],
+    "devices": [_DEVICE], **{f"{kind}s": [{**_HOLDS, "id": _name}] for kind in jobs.NAMES},
 }]
 
 
@@ -146,8 +146,8 @@ def fit(shape: Any, value: Any, where: str = "query-idletime") -> Any:
 
 
 def resources_of(said: DomainState, query: Any) -> tuple[Mapping[str, Any], ...]:
-    """What QEMU answered of the resources, devices and block jobs of disks that the VM should have, by the operator's names.
-    Pure. Raises Misfit."""
+    """What QEMU answered of the resources, devices, block jobs and exports of disks that the VM should have, by the
+    operator's names. Pure. Raises Misfit."""
     names = {str(one["id"]): str(one["name"]) for one in said.resources[:MOST_RESOURCES]}
     targets = {str(one["alias"]): str(one["target"]) for one in said.devices[:MOST_DEVICES]}
     found = {}
@@ -156,14 +156,14 @@ def resources_of(said: DomainState, query: Any) -> tuple[Mapping[str, Any], ...]
             devices = {name: {**each, "target": _cut(targets[name])} for each in one.get("devices", ())
                        if (name := each.get("device")) in targets}
             found[one["id"]] = {**one, "name": _cut(names[one["id"]]), "devices": tuple(devices.values()),
-                                "jobs": tuple(_jobs(one.get("jobs", ()), set(targets.values())))}
+                                "jobs": tuple(_jobs(one, said.exports, set(targets.values())))}
     return tuple(found.values())
 
 
-def _jobs(said: Iterable[Mapping[str, Any]], targets: Set[str]) -> Iterator[Mapping[str, Any]]:
+def _jobs(resource: Mapping[str, Any], exports: Mapping[str, str], targets: Set[str]) -> Iterator[Mapping[str, Any]]:
     """Those that libvirt has started on one of these disks."""
-    for one in said:
-        type_, target = jobs.of_libvirt(one.get("id", ""))
+    for (kind, id_), (_, one) in jobs.attached([resource]).items():
+        type_, target = (kind, exports.get(id_, "")) if kind == jobs.EXPORT else jobs.of_libvirt(id_)
         if target in targets:
             yield {**one, "target": _cut(target), "type": type_}
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import libvirt
@@ -25,6 +25,7 @@ from ..devices import CHANNEL, channel_of
 from ..enforced import carried_out, choice_of
 from ..errors import Finding, IdletimeError, PolicyError, Severity
 from ..facts import Plan
+from ..police import deadline
 from ..police.enforce import Choice
 from ..policy import Policy
 from ..policy.model import Class, Control
@@ -70,6 +71,7 @@ class Looked:
     saved: reclaim.Record | None = None  # that we have saved it, and it is to be started again
     scratch: tuple[Scratch, ...] = ()  # disks that may be dropped
     dropped: overlay.Record | None = None  # that we have dropped some, or began to
+    again_seconds: float | None = None  # it has jobs with a deadline: look again after so long
 
 
 def settle(connection: Any, uuid: str, wanted: Wish | None, settings: Settings, known: rules.Rules) -> Looked | None:
@@ -102,7 +104,9 @@ class _Job:
     decision: rules.Decision | None = None
     have: list[dict[str, Any]] | None = None
     choice: Choice | None = None
-    pending: bool = False  # a device or a block job has not left its resource yet
+    pending: bool = False  # a device or a block job has not left its resource yet, or an export is to come
+    exports: dict[str, str] = field(default_factory=dict)  # of each NBD export that is to be background, its disk
+    tracks: dict[str, deadline.Track] = field(default_factory=dict)  # jobs that have a deadline
 
     def settled(self, wanted: Wish | None) -> Looked:
         name = self.domain.name()
@@ -118,7 +122,8 @@ class _Job:
             looked = self._live(root, looked, wanted)
         if root is not None:
             self._tell(root, looked)
-        return replace(looked, problems=tuple(self.problems), failed=self.failed, choice=self.choice)
+        return replace(looked, problems=tuple(self.problems), failed=self.failed, choice=self.choice,
+                       again_seconds=deadline.PERIOD_SECONDS if self.tracks else None)
 
     @contextlib.contextmanager
     def _noting(self) -> Iterator[None]:
@@ -144,7 +149,8 @@ class _Job:
         subject = state.Subject(self.domain.UUIDString(), self.domain.name(), self.domain.ID(), state.digest(own))
         decision = self.decision or rules.Decision(None, "domain", "it cannot be read")
         told = state.described(subject, decision, looked.grant.plan, self.have, self.problems, time.time())
-        told = replace(told, in_force=told.in_force and self.decision is not None and not self.pending)
+        told = replace(told, in_force=told.in_force and self.decision is not None and not self.pending, exports=self.exports,
+                       deadlines={id_: asdict(track) for id_, track in self.tracks.items()})
         if self.choice is not None and decision.policy is not None:
             told = replace(told, enforced=self.choice.why, better=self.choice.remedy, suspends=self.choice.suspend)
         if looked.background and decision.policy is not None and decision.policy.memory is not None:
@@ -225,19 +231,25 @@ class _Job:
     def _bring(self, plan: Plan, granted: rights.Grant, asked: Wish) -> rights.Grant:
         """Bring QEMU to the plan with the wish; where it refuses that, to the policy's own."""
         monitor = DomainMonitor(self.domain)
-        brought = act.bring(monitor, granted.plan)
+        before, now = self._followed(), time.time()
+        brought = act.bring(monitor, granted.plan, before, now)
         lowered = {one.alias for one in granted.plan.devices if one not in plan.devices}
         causes = [text for subject, text in brought.refused.items() if subject in lowered]
         if not causes:
             self._note(brought)
             return granted
         reason = "; ".join(causes)
-        self._note(act.bring(monitor, plan))
+        self._note(act.bring(monitor, plan, before, now))
         parts: list[Any] = [None] if asked.background else []
         refused = tuple(rights.Refusal("failed", reason, entry) for entry in [*parts, *granted.queues])
         return rights.Grant(plan, refused=granted.refused + refused)
 
+    def _followed(self) -> dict[str, deadline.Track]:
+        """Jobs of this run that have a deadline, as of the last look."""
+        said = state.domain(self.settings.run_dir, self.domain.UUIDString())
+        return deadline.of_record(said.deadlines) if said is not None and said.run == self.domain.ID() else {}
+
     def _note(self, brought: act.Brought) -> None:
         self.problems += brought.words
-        self.have, self.pending = brought.have, brought.pending
+        self.have, self.pending, self.exports, self.tracks = brought.have, brought.pending, brought.exports, brought.tracks
         self.failed = self.failed or brought.failed or brought.pending

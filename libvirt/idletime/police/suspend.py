@@ -37,7 +37,8 @@ class Use:
 
 @dataclass(frozen=True)
 class Sample:
-    """What was used in the `seconds` before `at_s`. cpu: processor seconds. idle_s: of all `cpus` together."""
+    """What was used in the `seconds` before `at_s`. cpu: processor seconds. idle_s: of all `cpus` together. devices: by kind
+    and name, "disk sda"."""
 
     at_s: float
     seconds: float
@@ -117,11 +118,6 @@ class Decision:
 CAUSES = ("processor", "disk", "uplink", "resource", "probe", "idle", "peers")
 
 
-def _cause(found: str) -> str:
-    """Of what is contended for: its words begin with the kind."""
-    return next((one for one in CAUSES if found.startswith(one)), "")
-
-
 # ---- the window
 
 def add(window: Sequence[Sample], sample: Sample, keep_s: float) -> tuple[Sample, ...]:
@@ -161,30 +157,41 @@ def _last(window: Sequence[Sample], since_s: float, seconds: float) -> Sample | 
 
 # ---- contention
 
-def contention(name: str, seen: Sample, thresholds: Thresholds) -> str:
-    """What this VM contends with the foreground for (004, 4.4.2), in words; empty: nothing. A device counts only for VMs
-    that used it (4.3.2); a share of zero is none (4.4.2: then nothing was taken from the foreground)."""
+@dataclass(frozen=True)
+class Contention:
+    """What a VM contends with the foreground for. cause: one of CAUSES."""
+
+    cause: str
+    why: str
+
+
+def contention(name: str, seen: Sample, thresholds: Thresholds) -> Contention | None:
+    """What this VM contends with the foreground for (004, 4.4.2); None: nothing. A device counts only for VMs that used it
+    (4.3.2); a share of zero is none (4.4.2: then nothing was taken from the foreground)."""
     return _device_contention(name, seen, thresholds) or _cpu_contention(name, seen, thresholds)
 
 
-def _device_contention(name: str, seen: Sample, thresholds: Thresholds) -> str:
+def _device_contention(name: str, seen: Sample, thresholds: Thresholds) -> Contention | None:
     for device, use in sorted(seen.devices.items()):
         share = use.share
         if use.background.get(name, 0.0) > 0 and share is not None and share < thresholds.device:
-            return f"{device}: background {share:.0%} of its accesses, below {thresholds.device:.0%}"
-    return ""
+            return Contention(device.partition(" ")[0],
+                              f"{device}: background {share:.0%} of its accesses, below {thresholds.device:.0%}")
+    return None
 
 
-def _cpu_contention(name: str, seen: Sample, thresholds: Thresholds) -> str:
+def _cpu_contention(name: str, seen: Sample, thresholds: Thresholds) -> Contention | None:
     share, capacity = seen.cpu.share, seen.cpus * seen.seconds
     if seen.cpu.background.get(name, 0.0) <= 0 or share is None or share >= thresholds.cpu or capacity <= 0:
-        return ""
+        return None
     if seen.cpus > 1:
         idle = seen.idle_s / seen.seconds
-        return f"processors: {idle:.2f} of {seen.cpus} idle, less than one" if idle < 1 else ""
-    idle = seen.idle_s / capacity
-    return (f"processor: background {share:.0%}, below {thresholds.cpu:.0%}, and {idle:.0%} idle, below "
-            f"{thresholds.cpu_idle:.0%}") if idle < thresholds.cpu_idle else ""
+        why = f"processors: {idle:.2f} of {seen.cpus} idle, less than one" if idle < 1 else ""
+    else:
+        idle = seen.idle_s / capacity
+        why = (f"processor: background {share:.0%}, below {thresholds.cpu:.0%}, and {idle:.0%} idle, below "
+               f"{thresholds.cpu_idle:.0%}") if idle < thresholds.cpu_idle else ""
+    return Contention("processor", why) if why else None
 
 
 def idle(seen: Sample, thresholds: Thresholds) -> bool:
@@ -203,21 +210,21 @@ def decide(name: str, state: State, window: Sequence[Sample], now_s: float, sett
     return _BY_MODE[state.mode](name, state, window, now_s, settings)
 
 
-def _found(name: str, state: State, window: Sequence[Sample], settings: Settings) -> str:
+def _found(name: str, state: State, window: Sequence[Sample], settings: Settings) -> Contention | None:
     """Contention since the mode began. Processors of a multiprocessor are judged over their own, shorter interval."""
     whole = _last(window, state.since_s, settings.aggregation_s)
-    found = contention(name, whole, settings.thresholds) if whole else ""
+    found = contention(name, whole, settings.thresholds) if whole else None
     if found or not window or window[-1].cpus < 2:
         return found
     short = _last(window, state.since_s, settings.multiprocessor_s)
-    return _cpu_contention(name, short, settings.thresholds) if short else ""
+    return _cpu_contention(name, short, settings.thresholds) if short else None
 
 
 def _running(name: str, state: State, window: Sequence[Sample], now_s: float, settings: Settings) -> Decision:
     found = _found(name, state, window, settings)
     if not found:
         return Decision(state)
-    return Decision(State(Mode.STOPPED, now_s, settings.first_s), Act.STOP, found, _cause(found))
+    return Decision(State(Mode.STOPPED, now_s, settings.first_s), Act.STOP, found.why, found.cause)
 
 
 def _stopped(name: str, state: State, window: Sequence[Sample], now_s: float, settings: Settings) -> Decision:
@@ -240,7 +247,7 @@ def _probing(name: str, state: State, window: Sequence[Sample], now_s: float, se
     found = _found(name, state, window, settings)
     if found:
         longer = min(max(state.length_s, settings.first_s) * 2, settings.longest_s)
-        return Decision(State(Mode.STOPPED, now_s, longer), Act.STOP, f"{found}; for {longer:g} s", _cause(found))
+        return Decision(State(Mode.STOPPED, now_s, longer), Act.STOP, f"{found.why}; for {longer:g} s", found.cause)
     if _last(window, state.since_s, settings.aggregation_s) is None:
         return Decision(state)
     return Decision(State(Mode.RUNNING, state.since_s))

@@ -23,6 +23,7 @@ _LOOKS: Mapping[str, Callable[[str], str]] = {
 # Property -> (element, attribute).
 _PLACES = {**{property_: place for place, property_ in SETTINGS.items()},
            "enforce": ("policy", "enforce"), "control": ("guest", "control"), "cpu": ("cpu", "class"), "jobs": ("job", "class"),
+           "jobs-by": ("job", "by"),
            "memory-low": ("memory", "low"), "memory-high": ("memory", "high")}
 
 SETTABLE = tuple(_PLACES)

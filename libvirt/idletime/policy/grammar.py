@@ -24,7 +24,7 @@ CHILDREN: Mapping[str, Mapping[str, Form]] = {
     "guest": {"control": units.one_of("none", "demote")},
     "cpu": {"class": units.one_of("idle", "minimal")},
     "memory": {"low": units.MEMORY, "high": units.MEMORY},
-    "job": {"class": units.one_of("background", "foreground")},
+    "job": {"class": units.one_of("background", "foreground"), "by": units.TIME},
     "space": {"target": units.TARGET, "reclaim": units.one_of("yes", "no")},
 }
 

@@ -74,7 +74,8 @@ class Policy:
 
     settings: properties of idletime-resource objects by QEMU's names ("interval-us": 20000, "auto": True), for
     all resources under key None, for one resource under its name. An absent property is QEMU's default.
-    jobs: block jobs of the domain are background, whatever its class.
+    jobs: block jobs of the domain are background, whatever its class. jobs_by: time of day at which they are to be done,
+    "06:00"; None: whenever.
     """
 
     class_: Class
@@ -85,6 +86,7 @@ class Policy:
     cpu: CpuClass | None = None
     memory: Memory | None = None
     jobs: bool = False
+    jobs_by: str | None = None
     space: tuple[Space, ...] = ()
     enforce: Enforce = Enforce.INTERVAL
     line: int | None = None

@@ -191,6 +191,7 @@ def _build(element: Element, own: dict[str, Any], children: list[Values]) -> Pol
         cpu=CpuClass(one["cpu"]["class"]) if "cpu" in one else None,
         memory=Memory(one["memory"]["low"], one["memory"].get("high")) if "memory" in one else None,
         jobs=one.get("job", {}).get("class") == Class.BACKGROUND.value,
+        jobs_by=one.get("job", {}).get("by"),
         space=tuple(Space(values["target"], element.sourceline) for element, name, values in children
                     if name == "space" and values["reclaim"] == "yes"),
         enforce=Enforce(own.get("enforce", Enforce.INTERVAL.value)),

@@ -109,6 +109,12 @@ def percent(text: str) -> int:
     return _within(int(text[:-1]), 0, MAX_PERCENT)
 
 
+def time_of_day(text: str) -> str:
+    if not re.fullmatch(r"([01][0-9]|2[0-3]):[0-5][0-9]", text):
+        raise BadValue("is no time of day")
+    return text
+
+
 def _list(text: str, high: int) -> str:
     for part in text.split(","):
         match = re.fullmatch(r"([0-9]{1,4})(?:-([0-9]{1,4}))?", part)
@@ -147,4 +153,5 @@ RATE = Form(rate_bps, "bits a second from 1bit to 1000Gbit with unit bit, kbit, 
                       "or 'unknown'")
 RESOURCE = Form(resource_name, "'auto', 'none', or a name of at most 63 letters, digits, '.', '_' and '-', "
                                "the first one a letter or digit")
+TIME = Form(time_of_day, "a time of day from 00:00 to 23:59, such as 06:00")
 TARGET = Form(_text, "a target name such as vda, a MAC address, or an alias")

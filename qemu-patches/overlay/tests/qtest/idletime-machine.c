@@ -92,6 +92,8 @@ static void image_create(const char *path)
     close(fd);
 }
 
+static const char *scsi_driver = "scsi-hd";
+
 static void scsi_args(TestDisk *d, const char *options)
 {
     g_autofree char *controller = scsi_controller_options(options);
@@ -101,8 +103,8 @@ static void scsi_args(TestDisk *d, const char *options)
                  d->id, d->slot, strstr(options, "ioeventfd=") ? "" :
                                  ",ioeventfd=off",
                  d->form & RING_PACKED ? ",packed=on" : "", controller);
-    machine_args(d->m, "-device scsi-hd,id=%s,drive=%s,bus=%s-hba.0%s",
-                 d->id, d->id, d->id, disk);
+    machine_args(d->m, "-device %s,id=%s,drive=%s,bus=%s-hba.0%s",
+                 scsi_driver, d->id, d->id, d->id, disk);
 }
 
 static void blk_args(TestDisk *d, const char *options)
@@ -169,6 +171,22 @@ TestDisk *machine_throttled(TestMachine *m, const char *id,
     image_create(image);
     machine_args(m, "-object throttle-group,id=%s-group,%s", id, limit);
     return machine_disk_on(m, id, blockdev, options);
+}
+
+TestDisk *machine_pass_through(TestMachine *m, const char *id,
+                               const char *driver, const char *path,
+                               const char *options)
+{
+    g_autofree char *blockdev =
+        g_strdup_printf("driver=host_device,cache.direct=on,filename=%s",
+                        path);
+    const char *usual = scsi_driver;
+    TestDisk *d;
+
+    scsi_driver = driver;
+    d = machine_disk_on(m, id, blockdev, options);
+    scsi_driver = usual;
+    return d;
 }
 
 static void launch(TestMachine *m)

@@ -131,6 +131,10 @@ TestDisk *machine_throttled(TestMachine *m, const char *id,
 /* Two requests a second, and so rare that only a drain ends a write. */
 #define TWO_A_SECOND    "x-iops-total=2"
 #define ONE_WRITE       "x-bps-write=1"
+/** machine_pass_through: SCSI @driver on the host's device @path */
+TestDisk *machine_pass_through(TestMachine *m, const char *id,
+                               const char *driver, const char *path,
+                               const char *options);
 /** disk_let_go: a drain; what waits for the throttle completes. */
 void disk_let_go(TestDisk *d);
 /** machine_start: and away from time 0, at which no foreground was. */
@@ -244,11 +248,21 @@ TestRequest *scsi_submit_as(TestDisk *d, unsigned queue, uint32_t type,
 #define SCSI_HEADER_BYTES       51
 #define SCSI_RESPONSE_BYTES     108
 
-/** scsi_response, scsi_status, scsi_sense: of one that is done */
+/** scsi_response, scsi_status, scsi_sense_key: of one that is done */
 uint8_t scsi_response(TestRequest *r);
 uint8_t scsi_status(TestRequest *r);
 uint8_t scsi_sense_key(TestRequest *r);
-/** scsi_tmf: @subtype on @tag; returns the response, when it comes. */
+/**
+ * scsi_was_ended: by task management, or a unit attention took its place;
+ * other failures than these are none
+ */
+bool scsi_was_ended(TestRequest *r);
+/**
+ * scsi_tmf_send: @subtype on @tag; the response comes on d->ctrl.  Returns
+ * its address, or 0: no room while others are on their way.
+ */
+uint64_t scsi_tmf_send(TestDisk *d, uint32_t subtype, uint64_t tag);
+/** scsi_tmf: the same; returns the response, when it comes. */
 uint8_t scsi_tmf(TestDisk *d, uint32_t subtype, uint64_t tag);
 
 /* ---- requests */

@@ -5,8 +5,8 @@
  *
  * A seed makes a string of steps: requests of all kinds on three disks, time,
  * live changes of classes and settings, attach and detach, stop and cont,
- * resets, unplug, drains, a lost arena, and garbage in the ring of a fourth
- * disk.  The order of what happens inside QEMU is not the seed's: two I/O
+ * resets, unplug, drains, a lost arena, task management of SCSI disks, and
+ * garbage in the rings of a fourth disk.  The order of what happens inside QEMU is not the seed's: two I/O
  * threads race.
  *
  * What each request must read, and what the images must hold in the end, is
@@ -21,6 +21,8 @@
 #include "qemu/bswap.h"
 #include "qemu/cutils.h"
 #include "idletime-zones.h"
+#include "scsi/constants.h"
+#include "standard-headers/linux/virtio_scsi.h"
 
 #define DISKS           3
 #define DEFAULT_STEPS   400
@@ -31,6 +33,7 @@
 typedef struct Racer {
     TestDisk *d;
     const char *options;            /* to plug it again */
+    unsigned tmfs;                  /* without a response yet */
     TestZones zones;
 } Racer;
 
@@ -48,13 +51,24 @@ static unsigned pick(Race *race, unsigned n)
     return g_rand_int_range(race->rand, 0, n);
 }
 
+static unsigned reap_tmfs(Racer *racer)
+{
+    uint32_t id;
+
+    while (racer->tmfs && ring_get(&racer->d->ctrl, &id)) {
+        racer->tmfs--;
+    }
+    return racer->tmfs;
+}
+
 /* Returns the number of requests that are still on their way. */
 static unsigned reap(Race *race)
 {
     unsigned pending = 0;
 
     for (unsigned i = 0; i < DISKS; i++) {
-        pending += zones_reap(&race->racer[i].zones);
+        pending += zones_reap(&race->racer[i].zones) +
+                   reap_tmfs(&race->racer[i]);
     }
     return pending;
 }
@@ -98,6 +112,7 @@ static void forgotten(Race *race, Racer *racer)
 {
     reap(race);
     zones_compare(&racer->zones);
+    racer->tmfs = 0;
 }
 
 static void driver_reset(Race *race)
@@ -156,6 +171,7 @@ static void replug(Race *race)
     reap(race);
     disk_unplug(racer->d);
     zones_compare(&racer->zones);
+    racer->tmfs = 0;
     heal(race);
     disk_plug(racer->d, racer->options);
 }
@@ -245,11 +261,62 @@ static void lose_arena(Race *race)
     }
 }
 
+/* Of one of the disk's requests, or of none. */
+static void manage_tasks(Race *race)
+{
+    static const uint32_t subtype[] = {
+        VIRTIO_SCSI_T_TMF_ABORT_TASK, VIRTIO_SCSI_T_TMF_ABORT_TASK,
+        VIRTIO_SCSI_T_TMF_ABORT_TASK, VIRTIO_SCSI_T_TMF_ABORT_TASK_SET,
+        VIRTIO_SCSI_T_TMF_CLEAR_TASK_SET, VIRTIO_SCSI_T_TMF_QUERY_TASK,
+        VIRTIO_SCSI_T_TMF_QUERY_TASK_SET, VIRTIO_SCSI_T_TMF_I_T_NEXUS_RESET,
+        VIRTIO_SCSI_T_TMF_LOGICAL_UNIT_RESET,
+    };
+    Racer *racer = &race->racer[pick(race, DISKS)];
+    const GPtrArray *requests = racer->d->requests;
+    const TestRequest *r;
+
+    if (!disks_are_scsi() || race->stopped) {
+        return;
+    }
+    r = requests->len ? requests->pdata[pick(race, requests->len)] : NULL;
+    if (!reap_tmfs(racer) && !racer->d->ctrl.packed) {
+        qvirtqueue_reset_pool(racer->d->ctrl.vq);
+    }
+    racer->tmfs += !!scsi_tmf_send(racer->d,
+                                   subtype[pick(race, ARRAY_SIZE(subtype))],
+                                   r ? r->tag : 0);
+}
+
+/* Mostly one that is obeyed. */
+static void write_header(Race *race, bool is_ctrl)
+{
+    static const uint8_t code[] = {
+        READ_10, WRITE_10, UNMAP, WRITE_SAME_16, SYNCHRONIZE_CACHE, 0xdf,
+    };
+    QTestState *qts = race->m->qts;
+    unsigned size = disks_are_scsi() ? SCSI_HEADER_BYTES : 16;
+
+    for (unsigned i = 0; i < size; i++) {
+        qtest_writeb(qts, race->mad_addr + i, pick(race, 3) ? 0 :
+                     pick(race, pick(race, 2) ? 8 : 256));
+    }
+    if (disks_are_scsi() && pick(race, 4)) {
+        qtest_bufwrite(qts, race->mad_addr + (is_ctrl ? 8 : 0),
+                       (uint8_t[8]) { 1 }, 8);
+        if (!is_ctrl) {
+            qtest_writeb(qts, race->mad_addr +
+                         offsetof(struct virtio_scsi_cmd_req, cdb),
+                         code[pick(race, ARRAY_SIZE(code))]);
+        }
+    }
+}
+
 /* Descriptors of anything; what it may write to is its own, or nowhere. */
 static void garbage(Race *race)
 {
     static const uint64_t wild[] = { 0, 1ull << 40, UINT64_MAX - 511 };
-    QVirtQueue *vq = race->mad->vq[0];
+    bool is_ctrl = race->mad->ctrl.vq && !pick(race, 4);
+    QVirtQueue *vq = is_ctrl ? race->mad->ctrl.vq : race->mad->vq[0];
 
     for (unsigned i = 0; i < 8; i++) {
         bool own = pick(race, 4);
@@ -265,10 +332,7 @@ static void garbage(Race *race)
         qtest_bufwrite(race->m->qts, vq->desc + i * sizeof(desc), &desc,
                        sizeof(desc));
     }
-    for (unsigned i = 0; i < 16; i++) {
-        qtest_writeb(race->m->qts, race->mad_addr + i,
-                     pick(race, 3) ? 0 : pick(race, 256));
-    }
+    write_header(race, is_ctrl);
     qvirtqueue_kick(race->m->qts, &race->mad->pci->vdev, vq, pick(race, 9));
     if (!pick(race, 3)) {
         disk_init(race->mad);
@@ -297,7 +361,7 @@ static const struct {
 } act[] = {
     { 40, submit_many }, { 16, pass_time }, { 10, garbage }, { 6, settle },
     { 6, stop_or_cont }, { 6, set_class }, { 6, set_property }, { 3, drain },
-    { 9, attach_or_detach },
+    { 9, attach_or_detach }, { 9, manage_tasks },
     { 3, driver_reset }, { 1, system_reset }, { 2, replug }, { 2, lose_arena },
     { 2, no_bus_master },
 };
@@ -370,7 +434,7 @@ static void test_race(void)
     unsigned steps = number_from("IDLETIME_RACE_STEPS", DEFAULT_STEPS);
     Race race = { .rand = g_rand_new_with_seed(seed) };
     uint64_t verified_bytes = 0;
-    unsigned requests = 0;
+    unsigned requests = 0, ended = 0;
 
     race_start(&race, seed % RING_FORMS);
     for (unsigned i = 0; i < steps; i++) {
@@ -382,11 +446,12 @@ static void test_race(void)
 
         zones_compare(zones);
         requests += zones->requests;
+        ended += zones->ended;
         verified_bytes += zones->verified_bytes;
     }
     g_test_message("seed %u: %u steps, %u requests, %" PRIu64
-                   " bytes verified", seed, steps, requests,
-                   verified_bytes);
+                   " bytes verified, %u ended without their own result",
+                   seed, steps, requests, verified_bytes, ended);
     g_rand_free(race.rand);
     machine_free(race.m);
 }

@@ -238,9 +238,22 @@ uint8_t scsi_sense_key(TestRequest *r)
            0xf;
 }
 
+bool scsi_was_ended(TestRequest *r)
+{
+    uint8_t response = scsi_response(r);
+
+    return response == VIRTIO_SCSI_S_ABORTED ||
+           response == VIRTIO_SCSI_S_RESET ||
+           (response == VIRTIO_SCSI_S_OK &&
+            scsi_status(r) == CHECK_CONDITION &&
+            scsi_sense_key(r) == UNIT_ATTENTION);
+}
+
 /* ---- task management */
 
-uint8_t scsi_tmf(TestDisk *d, uint32_t subtype, uint64_t tag)
+#define TMF_PARTS   2
+
+uint64_t scsi_tmf_send(TestDisk *d, uint32_t subtype, uint64_t tag)
 {
     struct virtio_scsi_ctrl_tmf_req tmf = {
         .type = cpu_to_le32(VIRTIO_SCSI_T_TMF),
@@ -248,22 +261,32 @@ uint8_t scsi_tmf(TestDisk *d, uint32_t subtype, uint64_t tag)
         .lun = { 1, 0, 0, 0 },
         .tag = cpu_to_le64(tag),
     };
-    uint64_t addr = guest_alloc(&d->m->alloc, sizeof(tmf) + 1);
-    const TestPart part[] = {
-        { addr, sizeof(tmf), false },
-        { addr + sizeof(tmf), 1, true },
-    };
-    int64_t until = g_get_monotonic_time() + WAIT_US;
-    uint32_t id;
+    uint64_t addr;
 
+    if (ring_room(&d->ctrl) < TMF_PARTS) {
+        return 0;
+    }
+    addr = guest_alloc(&d->m->alloc, sizeof(tmf) + 1);
     qtest_bufwrite(d->m->qts, addr, &tmf, sizeof(tmf));
     qtest_writeb(d->m->qts, addr + sizeof(tmf), UNWRITTEN);
-    ring_send(&d->ctrl, part, 2);
+    ring_send(&d->ctrl, (TestPart[]) { { addr, sizeof(tmf), false },
+                                       { addr + sizeof(tmf), 1, true } },
+              TMF_PARTS);
+    return addr + sizeof(tmf);
+}
+
+uint8_t scsi_tmf(TestDisk *d, uint32_t subtype, uint64_t tag)
+{
+    int64_t until = g_get_monotonic_time() + WAIT_US;
+    uint64_t response = scsi_tmf_send(d, subtype, tag);
+    uint32_t id;
+
+    g_assert_cmphex(response, !=, 0);
     while (!ring_get(&d->ctrl, &id)) {
         if (g_get_monotonic_time() > until) {
             g_error("task management of %s does not complete", d->id);
         }
         g_usleep(POLL_US);
     }
-    return qtest_readb(d->m->qts, addr + sizeof(tmf));
+    return qtest_readb(d->m->qts, response);
 }

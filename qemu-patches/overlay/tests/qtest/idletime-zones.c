@@ -7,8 +7,6 @@
 #include "qemu/bswap.h"
 #include "idletime-zones.h"
 
-#define HEADER_BYTES    sizeof(struct virtio_blk_outhdr)
-
 static unsigned pick(GRand *rand, unsigned n)
 {
     return g_rand_int_range(rand, 0, n);
@@ -17,10 +15,6 @@ static unsigned pick(GRand *rand, unsigned n)
 void zones_init(TestZones *zones, TestDisk *d)
 {
     zones->d = d;
-    for (unsigned n = 0; n < ZONES; n++) {
-        zones->zone[n].addr = guest_alloc(&d->m->alloc, ZONE_BYTES +
-                                          2 * BLOCK_BYTES);
-    }
 }
 
 static uint64_t image_offset(const TestZones *zones, const TestZone *z)
@@ -34,45 +28,31 @@ static bool is_ranged(const TestZone *z)
            z->type == VIRTIO_BLK_T_DISCARD;
 }
 
-/* Header and data in guest memory; the status byte follows @size of data. */
-static void write_request(TestZones *zones, TestZone *z, uint32_t ioprio,
-                          uint32_t size)
+static size_t size_of(const TestZone *z)
 {
-    QTestState *qts = zones->d->m->qts;
-    struct virtio_blk_outhdr header = {
-        .type = cpu_to_le32(z->type), .ioprio = cpu_to_le32(ioprio),
-        .sector = cpu_to_le64(image_offset(zones, z) / SECTOR_BYTES),
-    };
-    struct virtio_blk_discard_write_zeroes range = {
-        .sector = header.sector,
-        .num_sectors = cpu_to_le32(z->count * (BLOCK_BYTES / SECTOR_BYTES)),
-    };
-
-    qtest_bufwrite(qts, z->addr, &header, sizeof(header));
-    if (is_ranged(z)) {
-        qtest_bufwrite(qts, z->addr + HEADER_BYTES, &range, sizeof(range));
-    } else {
-        qtest_memset(qts, z->addr + HEADER_BYTES, z->value, size);
-    }
-    qtest_writeb(qts, z->addr + HEADER_BYTES + size, 0xff);
+    return z->type == VIRTIO_BLK_T_FLUSH ? 0 :
+           is_ranged(z) ? sizeof(struct virtio_blk_discard_write_zeroes) :
+           z->count * BLOCK_BYTES;
 }
 
+/* What a read leaves unwritten is the zone's value, too. */
 static void send_request(TestZones *zones, TestZone *z, uint32_t ioprio,
                          unsigned queue)
 {
-    uint32_t size =
-        z->type == VIRTIO_BLK_T_FLUSH ? 0 :
-        is_ranged(z) ? sizeof(struct virtio_blk_discard_write_zeroes) :
-        z->count * BLOCK_BYTES;
-    TestPart data = { z->addr + HEADER_BYTES, size,
-                      z->type == VIRTIO_BLK_T_IN };
-    TestPart status = { data.addr + size, 1, true };
-    TestPart part[] = { { z->addr, HEADER_BYTES, false },
-                        size ? data : status, status };
+    uint64_t sector = image_offset(zones, z) / SECTOR_BYTES;
+    struct virtio_blk_discard_write_zeroes range = {
+        .sector = cpu_to_le64(sector),
+        .num_sectors = cpu_to_le32(z->count * (BLOCK_BYTES / SECTOR_BYTES)),
+    };
+    size_t size = size_of(z);
+    g_autofree uint8_t *data = g_malloc(size + 1);
 
-    write_request(zones, z, ioprio, size);
-    z->r = disk_submit_parts(zones->d, queue, part, size ? 3 : 2);
-    z->r->size = size;
+    memset(data, z->value, size);
+    if (is_ranged(z)) {
+        memcpy(data, &range, sizeof(range));
+    }
+    z->r = disk_submit(zones->d, queue, z->type, ioprio, sector, data, size);
+    z->addr = z->r->addr;
     zones->requests++;
 }
 
@@ -114,18 +94,57 @@ void zones_submit(TestZones *zones, GRand *rand)
 
 /* ---- what became of them */
 
+/* Its memory is the driver's again, and its zone has no request. */
+static void forget(TestZones *zones, TestZone *z)
+{
+    if (z->r) {
+        guest_free(&zones->d->m->alloc, z->addr);
+        z->r = NULL;
+    }
+}
+
+/* A write without a result, or with a bad one, may have been carried out. */
+static bool may_hold(const TestZone *z, unsigned block, uint8_t value)
+{
+    bool covered = block >= z->first && block < z->first + z->count;
+
+    return value == z->holds[block] ||
+           (z->r && covered && ((z->type == VIRTIO_BLK_T_OUT &&
+                                 value == z->value) ||
+                                (is_ranged(z) && !value)));
+}
+
+/* With what is on the disk: what a write left of it, block by block. */
+static void compare_zone(TestZones *zones, TestZone *z, int fd)
+{
+    g_autofree uint8_t *data = g_malloc(ZONE_BYTES);
+
+    g_assert_cmpint(pread(fd, data, ZONE_BYTES,
+                          (z - zones->zone) * ZONE_BYTES), ==, ZONE_BYTES);
+    for (unsigned b = 0; b < ZONE_BLOCKS; b++) {
+        uint8_t found = data[b * BLOCK_BYTES];
+
+        for (unsigned i = 1; i < BLOCK_BYTES; i++) {
+            g_assert_cmphex(data[b * BLOCK_BYTES + i], ==, found);
+        }
+        g_assert_true(may_hold(z, b, found));
+        z->holds[b] = found;
+    }
+    zones->verified_bytes += ZONE_BYTES;
+}
+
 static void check_read(TestZones *zones, TestZone *z)
 {
     g_autofree uint8_t *data = g_malloc(z->r->size);
 
-    qtest_bufread(zones->d->m->qts, z->addr + HEADER_BYTES, data, z->r->size);
+    qtest_bufread(zones->d->m->qts, request_data(z->r), data, z->r->size);
     for (size_t i = 0; i < z->r->size; i++) {
         g_assert_cmphex(data[i], ==, z->holds[z->first + i / BLOCK_BYTES]);
     }
     zones->verified_bytes += z->r->size;
 }
 
-static void note_done(TestZones *zones, TestZone *z)
+static void note_success(TestZones *zones, TestZone *z)
 {
     request_ok(z->r);
     if (z->type == VIRTIO_BLK_T_OUT) {
@@ -135,7 +154,20 @@ static void note_done(TestZones *zones, TestZone *z)
     } else if (z->type == VIRTIO_BLK_T_IN) {
         check_read(zones, z);
     }
-    z->r = NULL;
+}
+
+static void note_done(TestZones *zones, TestZone *z)
+{
+    if (disks_are_scsi() && scsi_was_ended(z->r)) {
+        int fd = open(zones->d->image, O_RDONLY);
+
+        compare_zone(zones, z, fd);
+        close(fd);
+        zones->ended++;
+    } else {
+        note_success(zones, z);
+    }
+    forget(zones, z);
 }
 
 unsigned zones_reap(TestZones *zones)
@@ -153,41 +185,13 @@ unsigned zones_reap(TestZones *zones)
     return pending;
 }
 
-/* A write that a reset made us forget may have been carried out. */
-static bool may_hold(const TestZone *z, unsigned block, uint8_t value)
-{
-    bool covered = block >= z->first && block < z->first + z->count;
-
-    return value == z->holds[block] ||
-           (z->r && covered && ((z->type == VIRTIO_BLK_T_OUT &&
-                                 value == z->value) ||
-                                (is_ranged(z) && !value)));
-}
-
-static void compare_zone(TestZone *z, const uint8_t *data)
-{
-    for (unsigned b = 0; b < ZONE_BLOCKS; b++) {
-        uint8_t found = data[b * BLOCK_BYTES];
-
-        for (unsigned i = 1; i < BLOCK_BYTES; i++) {
-            g_assert_cmphex(data[b * BLOCK_BYTES + i], ==, found);
-        }
-        g_assert_true(may_hold(z, b, found));
-        z->holds[b] = found;
-    }
-    z->r = NULL;
-}
-
 void zones_compare(TestZones *zones)
 {
-    g_autofree uint8_t *data = g_malloc(ZONE_BYTES);
     int fd = open(zones->d->image, O_RDONLY);
 
     for (unsigned n = 0; n < ZONES; n++) {
-        g_assert_cmpint(pread(fd, data, ZONE_BYTES, n * ZONE_BYTES), ==,
-                        ZONE_BYTES);
-        compare_zone(&zones->zone[n], data);
+        compare_zone(zones, &zones->zone[n], fd);
+        forget(zones, &zones->zone[n]);
     }
-    zones->verified_bytes += ZONES * ZONE_BYTES;
     close(fd);
 }

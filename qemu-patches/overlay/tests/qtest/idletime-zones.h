@@ -4,8 +4,9 @@
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
  * A request has a zone for itself, so what it must read, and what the image
- * must hold in the end, is known.  A reset forgets requests: then the image
- * says which of them were carried out, block by block.
+ * must hold in the end, is known.  A reset forgets requests, task management
+ * ends them: then the image says which of them were carried out, block by
+ * block.
  */
 #ifndef IDLETIME_ZONES_H
 #define IDLETIME_ZONES_H
@@ -17,10 +18,10 @@
 #define ZONE_BYTES      (512 * KiB)
 #define ZONE_BLOCKS     (ZONE_BYTES / BLOCK_BYTES)
 
-/* One request at a time; its data lie behind its header. */
+/* One request at a time. */
 typedef struct TestZone {
     TestRequest *r;
-    uint64_t addr;
+    uint64_t addr;                  /* its memory, which is the zone's */
     uint32_t type;
     unsigned first, count;          /* blocks of the zone */
     uint8_t value;
@@ -31,6 +32,7 @@ typedef struct TestZones {
     TestDisk *d;
     TestZone zone[ZONES];
     unsigned requests;
+    unsigned ended;                 /* without a result of their own */
     uint64_t verified_bytes;
 } TestZones;
 
