@@ -113,7 +113,7 @@ class FakeQemu:
 
     def execute(self, name: str, arguments: dict[str, Any] | None = None) -> Any:
         arguments = arguments or {}
-        subject = arguments.get("job") or arguments.get("export") or arguments.get("device") or arguments.get("id") or arguments.get("resource")
+        subject = next((arguments[key] for key in ("job", "export", "device", "id", "resource") if key in arguments), None)
         self.sent.append(f"{name} {subject}" if subject else name)
         if name in self.unknown:
             raise MonitorError(f"QEMU refused {name}: The command {name} has not been found", UNKNOWN_COMMAND)

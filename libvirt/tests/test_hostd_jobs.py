@@ -245,7 +245,8 @@ def test_a_pull_backup(look: Look, tmp_path: Path) -> None:  # noqa: F811
 def test_exports_of_an_earlier_qemu_of_ours(look: Look) -> None:  # noqa: F811
     class Early(FakeQemu):
         def do_query_idletime(self, arguments: dict[str, Any]) -> list[dict[str, Any]]:
-            return [{key: value for key, value in one.items() if key != "exports"} for one in super().do_query_idletime(arguments)]
+            said = super().do_query_idletime(arguments)
+            return [{key: value for key, value in one.items() if key != "exports"} for one in said]
 
     one = Domain(policy("foreground", inner=JOBS), exporting(Early(there=["virtio-disk0"]), "/scratch", "/a"))
     one.qemu.jobs = [running_job(COPY)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Jobs with deadlines, in simulated time: none is late that could be in time, and none is urgent that idle time is enough for."""
+"""Jobs with deadlines, in simulated time: none is late that could be in time; what idle time is enough for is not urgent."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BEGAN = 1_800_000_000.0
 
 @dataclass
 class Outcome:
-    """end: seconds after the job began; None: not within three times its time. urgent_seconds: in which it ran at full speed."""
+    """end: seconds after the job began; None: not within three times its time. urgent_seconds: at full speed."""
 
     end: float | None
     urgent_seconds: float

@@ -74,8 +74,8 @@ def plan_lines(plan: Plan) -> list[str]:
     names = {resource.id: resource.name for resource in plan.resources}
     lines += [f"{device.kind} {device.target}: {device.class_.value} on {names[device.resource]}"
               for device in plan.devices]
-    lines += [f"block jobs of disk {disk.target}: background on {names[disk.resource]}" + (f", done by {disk.by}" if disk.by else "")
-              for disk in plan.jobs]
+    lines += [f"block jobs of disk {disk.target}: background on {names[disk.resource]}" +
+              (f", done by {disk.by}" if disk.by else "") for disk in plan.jobs]
     return lines + [f"{device.kind} {device.target}: not resolved" for device in plan.unresolved]
 
 

@@ -6,8 +6,8 @@
  * A seed makes a string of steps: requests of all kinds on three disks, time,
  * live changes of classes and settings, attach and detach, stop and cont,
  * resets, unplug, drains, a lost arena, task management of SCSI disks, and
- * garbage in the rings of a fourth disk.  The order of what happens inside QEMU is not the seed's: two I/O
- * threads race.
+ * garbage in the rings of a fourth disk.  The order of what happens inside
+ * QEMU is not the seed's: two I/O threads race.
  *
  * What each request must read, and what the images must hold in the end, is
  * known: idletime-zones.h.

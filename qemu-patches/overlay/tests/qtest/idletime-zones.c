@@ -51,7 +51,8 @@ static void send_request(TestZones *zones, TestZone *z, uint32_t ioprio,
     if (is_ranged(z)) {
         memcpy(data, &range, sizeof(range));
     }
-    z->r = disk_submit(zones->d, queue, z->type, ioprio, sector, data, size);
+    z->r = disk_submit(zones->d, queue, z->type, ioprio, sector,
+                       size ? data : NULL, size);
     z->addr = z->r->addr;
     zones->requests++;
 }
