@@ -69,6 +69,12 @@ def test_no_idle_time_at_all() -> None:
     assert found.end is not None and found.end <= 1000 and found.urgent_seconds >= 600
 
 
+def test_a_burst_at_its_start_is_no_pace() -> None:
+    """What was in flight when it was attached: a ninth of it in the first look, and nothing after that."""
+    found = run(900 * MIB, 120, steady(10 * MIB), lambda now: 20 * MIB if now < 5 else 0)
+    assert found.end is not None and found.end <= 120
+
+
 def test_idle_time_that_ends() -> None:
     """Enough for the first half of the night, none after it."""
     found = run(1000 * MIB, 2000, steady(5 * MIB), lambda now: MIB if now < 500 else 0)

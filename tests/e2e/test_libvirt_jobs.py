@@ -266,7 +266,7 @@ def test_a_copy_that_has_a_deadline(loaded: Pair, host: Libvirtd, shared_folder:
     set_policy(loaded.copied, its_policy(JOBS.replace("/>", f" by='{now.tm_hour:02}:{now.tm_min:02}'/>")))
     loaded.attached_copy(shared_folder / "copy")
     loaded.await_held()
-    wait_until(lambda: loaded.attached() == {}, "the job is let go", JOB_SECONDS)
+    wait_until(lambda: loaded.attached() == {}, "the job is let go", 60)
     shown = virt_idletime(host, "jobs", "copied", "--delay", "0.2")
     assert "urgent" in shown and time.strftime("%H:%M:00", now) in shown, shown
     loaded.await_ready()

@@ -72,7 +72,7 @@ def test_a_command_that_is_held_for_longer_than_the_guests_timeout(disk: Start, 
     """Linux waits for it: its driver of virtio-scsi starts the timer anew, aborts nothing and resets nothing."""
     shared: Disk = disk(service_us=2000)
     fg = scsi_machine(shared, "foreground", "foreground")
-    bg = scsi_machine(shared, "background", "background", interval_us=20000, max_hold_ms=3000)
+    bg = scsi_machine(shared, "background", "background", interval_us=60_000_000, max_hold_ms=3000)
     bg.guest.run("echo 1 >/sys/block/sda/device/timeout")
     mark = shared.mark()
     load = fg.guest.load(device=scsi.DISK, outstanding=2, seconds=FOREVER_SECONDS)

@@ -25,7 +25,7 @@ MEASURE_SECONDS = 10.0
 """Before a pace is believed, and the least time in which a job is urgent."""
 
 IDLE_SECONDS, FULL_SECONDS = 120.0, 20.0
-"""What paces are averaged over: idle time comes and goes."""
+"""What paces are averaged over, once they have been seen for so long: idle time comes and goes, and a job begins with a burst."""
 
 SAFE, RELAXED, MARGIN_SECONDS = 1.25, 1.5, 15.0
 """Full speed begins when the rest needs 4/5 of the time left, but for a margin, and ends when it needs 2/3 of it."""
@@ -35,7 +35,7 @@ SAFE, RELAXED, MARGIN_SECONDS = 1.25, 1.5, 15.0
 class Track:
     """A job that has a deadline, as of its last look at `at`. began: when it was seen first; by: the time of day that its
     deadline was made of. since: it is urgent, or background, since then. idle, full: bytes a second as background, and urgent;
-    None: not known yet."""
+    None: not known yet. idle_seconds, full_seconds: for how long it was."""
 
     deadline: float
     at: float
@@ -46,6 +46,8 @@ class Track:
     urgent: bool = False
     idle: float | None = None
     full: float | None = None
+    idle_seconds: float = 0.0
+    full_seconds: float = 0.0
 
 
 def deadline_after(begun: float, by: str) -> float:
@@ -93,8 +95,12 @@ def _measured(track: Track, now: float, done: int) -> Track:
         return replace(track, at=now, done=done)
     pace = (done - track.done) / seconds
     if track.urgent:
-        return replace(track, at=now, done=done, full=_averaged(track.full, pace, seconds / FULL_SECONDS))
-    return replace(track, at=now, done=done, idle=_averaged(track.idle, pace, seconds / IDLE_SECONDS))
+        age = track.full_seconds + seconds
+        return replace(track, at=now, done=done, full_seconds=age,
+                       full=_averaged(track.full, pace, seconds / min(age, FULL_SECONDS)))
+    age = track.idle_seconds + seconds
+    return replace(track, at=now, done=done, idle_seconds=age,
+                   idle=_averaged(track.idle, pace, seconds / min(age, IDLE_SECONDS)))
 
 
 def _averaged(before: float | None, pace: float, weight: float) -> float:
