@@ -106,6 +106,12 @@ func (c *Client) Mark(target Target) (result Marked, err error) {
 	return result, err
 }
 
+// MarkUntil makes a target background until a time, after which the agent takes the mark back within half a minute.
+func (c *Client) MarkUntil(target Target, until time.Time) (result Marked, err error) {
+	err = c.call(wire.Call{Head: head(wire.TypeMark), Target: &target, Until: until.Unix()}, &result)
+	return result, err
+}
+
 // Unmark makes a target what it was before.
 func (c *Client) Unmark(target Target) (result Marked, err error) {
 	err = c.call(wire.Call{Head: head(wire.TypeUnmark), Target: &target}, &result)

@@ -152,6 +152,24 @@ def wait_for(subject: Subject, condition: Callable[[], bool]) -> None:
     raise TimeoutError("it did not come about")
 
 
+def test_a_mark_ends_at_its_time_of_day(subject: Subject) -> None:
+    """`run --by`: marked until the guest's clock says so; the command lives on, as it was before. Without an agent: an error."""
+    alone = subject.agent.call("--socket", "/none", "run", "--by", "06:00", "--", "true", check=False)
+    assert alone.status == 125 and "--by needs the agent" in alone.text
+    before = subject.guest.run("date +%s").text.strip()
+    subject.guest.run("date -s 05:00:00")
+    pid = subject.agent.begin("idletime run --by 06:00 -- sleep 120")
+    subject.guest.run(f"until ionice -p {pid} | grep -q idle; do usleep 20000; done")
+    subject.agent.signal("HUP")
+    subject.agent.status()
+    assert subject.group(pid) == MARKED_GROUP
+    subject.guest.run("date -s 06:00:01")
+    subject.agent.signal("HUP")
+    subject.guest.run(f"while ionice -p {pid} | grep -q idle; do usleep 20000; done")
+    assert subject.group(pid) != MARKED_GROUP and subject.agent.status()["marks"]["processes"] == 0
+    subject.guest.run(f"date -s @{before}; kill {pid}")
+
+
 def test_threads_and_children(subject: Subject) -> None:
     """A mark reaches all threads that there are, and the children that come."""
     pid = subject.agent.begin("idleload --device /dev/vda --outstanding 4 --seconds 120")

@@ -25,16 +25,28 @@ func targetFlags(command *cobra.Command, target *wire.Target) {
 }
 
 func markCommand(opts *options) *cobra.Command {
-	target := wire.Target{}
+	target, by := wire.Target{}, ""
 	command := &cobra.Command{
 		Use: "mark {--pid N | --cgroup PATH | --unit NAME}", Short: "Make running processes background",
 		Example: "  idletime mark --unit backup.service",
 		Args:    cobra.NoArgs, DisableFlagsInUseLine: true,
 		RunE: func(command *cobra.Command, _ []string) error {
-			return change(opts.socket, target, (*idletime.Client).Mark, alone.Mark, command.OutOrStdout())
+			until, err := next(by)
+			if err != nil {
+				return fail(exitUsage, "%w", err)
+			}
+			itself := alone.Mark
+			if !until.IsZero() {
+				itself = nil
+			}
+			mark := func(agent *idletime.Client, target wire.Target) (wire.Marked, error) {
+				return markWith(agent, target, until)
+			}
+			return change(opts.socket, target, mark, itself, command.OutOrStdout())
 		},
 	}
 	targetFlags(command, &target)
+	byFlag(command, &by)
 	return command
 }
 
@@ -52,7 +64,7 @@ func unmarkCommand(opts *options) *cobra.Command {
 	return command
 }
 
-// change asks the agent; without one, a process can still be changed by its owner.
+// change asks the agent; without one, a process can still be changed by its owner, where it may be so (byItself).
 func change(
 	socket string, target wire.Target, ask func(*idletime.Client, wire.Target) (wire.Marked, error),
 	byItself func(pid int) (wire.Marked, error), out io.Writer,
@@ -63,7 +75,7 @@ func change(
 	case err == nil:
 		defer agent.Close()
 		result, err = ask(agent, target)
-	case target.PID != 0:
+	case target.PID != 0 && byItself != nil:
 		result, err = byItself(target.PID)
 	}
 	if err != nil {

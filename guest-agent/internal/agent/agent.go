@@ -154,7 +154,7 @@ func (d *Daemon) carryOut(ctx context.Context, peer Peer, call *wire.Call) (any,
 	case wire.TypeStatus:
 		return d.Status(), nil
 	case wire.TypeMark:
-		return d.mark(peer, *call.Target)
+		return d.mark(peer, *call.Target, call.Until)
 	case wire.TypeUnmark:
 		return d.unmark(peer, *call.Target)
 	}
@@ -186,15 +186,15 @@ func (d *Daemon) queue(ctx context.Context, call *wire.Call) (any, *wire.Error) 
 	return asked(d.link.SetQueues(ctx, device, queues))
 }
 
-func (d *Daemon) mark(peer Peer, target wire.Target) (any, *wire.Error) {
+func (d *Daemon) mark(peer Peer, target wire.Target, until int64) (any, *wire.Error) {
 	if target.PID != 0 {
-		return result(d.book.Mark(peer.UID, target.PID, fmt.Sprintf("uid %d", peer.UID)))
+		return result(d.book.MarkUntil(peer.UID, target.PID, fmt.Sprintf("uid %d", peer.UID), until))
 	}
 	path, problem := d.book.Resolve(peer.UID, target)
 	if problem != nil {
 		return nil, problem
 	}
-	return result(d.book.MarkGroup(path))
+	return result(d.book.MarkGroupUntil(path, until))
 }
 
 func (d *Daemon) unmark(peer Peer, target wire.Target) (any, *wire.Error) {

@@ -103,6 +103,7 @@ func (w *Watch) Scan() time.Duration {
 // scan does it; returns the usual period.
 func (w *Watch) scan() time.Duration {
 	w.Book.Prune()
+	w.Book.Expire(time.Now())
 	w.Book.Follow()
 	defer w.Book.Settle()
 	w.mu.Lock()

@@ -48,6 +48,8 @@ type Record struct {
 	// Group and SchedIdle are what of the wish was carried out; Group is the cgroup that it was moved to, "" if it stayed.
 	Group     string `json:"group"`
 	SchedIdle bool   `json:"sched_idle"`
+	// Until is when the mark is taken back, in seconds since 1970; 0 is never.
+	Until int64 `json:"until,omitempty"`
 }
 
 func (r *Record) wish() actuate.Wish { return actuate.Wish{Group: r.Group, SchedIdle: r.SchedIdle} }
@@ -161,9 +163,17 @@ func notFound(pid int, err error) *wire.Error {
 //
 // It is moved to where all of it gives way only if it keeps its limits; root may mark it out of those where no systemd runs.
 func (b *Book) Mark(uid uint32, pid int, origin string) (wire.Marked, *wire.Error) {
+	return b.MarkUntil(uid, pid, origin, 0)
+}
+
+// MarkUntil is Mark until a time, in seconds since 1970; 0 is for good, also if the process was marked until a time before.
+func (b *Book) MarkUntil(uid uint32, pid int, origin string, until int64) (wire.Marked, *wire.Error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	done, process, own, problem := b.mark(uid, pid, origin, uid != 0)
+	if problem == nil {
+		problem = b.keepUntil(b.records[pid], until)
+	}
 	if problem != nil {
 		return done, problem
 	}

@@ -27,6 +27,8 @@ type Group struct {
 	Unit string `json:"unit"`
 	// Whole: nobody marked it, but all of its processes are marked, each by itself.
 	Whole bool `json:"whole"`
+	// Until is when the mark is taken back, in seconds since 1970; 0 is never.
+	Until int64 `json:"until,omitempty"`
 }
 
 func groupOrigin(path string) string { return "cgroup " + path }
@@ -86,14 +88,17 @@ func (b *Book) findUnit(unit string) (found string) {
 }
 
 // MarkGroup makes all processes of a cgroup and below it background, and the group itself give way. Nothing is moved.
-func (b *Book) MarkGroup(path string) (wire.Marked, *wire.Error) {
+func (b *Book) MarkGroup(path string) (wire.Marked, *wire.Error) { return b.MarkGroupUntil(path, 0) }
+
+// MarkGroupUntil is MarkGroup until a time, in seconds since 1970; 0 is for good.
+func (b *Book) MarkGroupUntil(path string, until int64) (wire.Marked, *wire.Error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	processes, problem := b.members(path)
 	if problem != nil {
 		return wire.Marked{}, problem
 	}
-	lacks, err := b.giveWay(path)
+	lacks, err := b.giveWay(path, until)
 	if err != nil {
 		return wire.Marked{}, wire.Errorf(wire.CodeFailed, "%v", err)
 	}
@@ -107,7 +112,7 @@ func (b *Book) MarkGroup(path string) (wire.Marked, *wire.Error) {
 }
 
 // giveWay makes a group give way and writes that down; a group that does so already is asked again, and keeps what it had.
-func (b *Book) giveWay(path string) (lacks []string, err error) {
+func (b *Book) giveWay(path string, until int64) (lacks []string, err error) {
 	group, lacks, err := b.quiet(path)
 	if err != nil {
 		return nil, err
@@ -115,6 +120,7 @@ func (b *Book) giveWay(path string) (lacks []string, err error) {
 	if known := b.groups[path]; known != nil {
 		group.Before = known.Before
 	}
+	group.Until = until
 	return lacks, b.keepGroup(group)
 }
 
@@ -156,6 +162,10 @@ func (b *Book) markMembers(path string, processes []facts.Process) (done wire.Ma
 func (b *Book) UnmarkGroup(path string) (wire.Marked, *wire.Error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	return b.unmarkGroup(path)
+}
+
+func (b *Book) unmarkGroup(path string) (wire.Marked, *wire.Error) {
 	group := b.groups[path]
 	switch {
 	case group == nil:

@@ -5,6 +5,7 @@ package marks
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"idletime.org/guest-agent/internal/facts"
 	"idletime.org/guest-agent/internal/wire"
@@ -77,4 +78,22 @@ func TestWithoutCgroups(t *testing.T) {
 	if err := book.Close(); err != nil {
 		t.Error(err)
 	}
+}
+
+func TestAMarkOfAGroupEnds(t *testing.T) {
+	w := newWorld(t)
+	book := w.book()
+	w.process(42, 0, 0, "/system/backup.service", 1)
+	w.write("cgroup/system/backup.service/cgroup.procs", "42\n")
+	_, problem := book.MarkGroupUntil("/system/backup.service", 1000)
+	must(t, problem)
+	// What an agent has written down another one takes up.
+	book = w.book()
+	if ended := book.Expire(time.Unix(999, 0)); ended != 0 || book.Count() != (wire.Counts{Processes: 1, Cgroups: 1}) {
+		t.Errorf("%d ended, %+v are marked", ended, book.Count())
+	}
+	if ended := book.Expire(time.Unix(1000, 0)); ended != 1 || book.Count() != (wire.Counts{}) {
+		t.Errorf("%d ended, %+v are marked", ended, book.Count())
+	}
+	w.expect(42, "/system/backup.service 0/0 4001/0")
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"idletime.org/guest-agent/internal/actuate"
 	"idletime.org/guest-agent/internal/actuate/cgroup"
@@ -226,5 +227,35 @@ func TestAThousandLeaveNothing(t *testing.T) {
 	}
 	for pid := 100; pid < 200; pid++ {
 		w.expect(pid, fresh)
+	}
+}
+
+func TestAMarkEnds(t *testing.T) {
+	w := newWorld(t)
+	book := w.book()
+	w.process(42, 0, 1000, "/user", 1)
+	w.process(43, 42, 1000, "/user", 2)
+	for _, pid := range []int{42, 43} {
+		_, problem := book.MarkUntil(1000, pid, "test", 1000)
+		must(t, problem)
+	}
+	// Marked again, it is for good.
+	_, problem := book.Mark(1000, 43, "test")
+	must(t, problem)
+	book = w.book()
+	if ended := book.Expire(time.Unix(999, 0)); ended != 0 {
+		t.Errorf("%d ended before their time", ended)
+	}
+	if ended := book.Expire(time.Unix(1000, 0)); ended != 1 {
+		t.Errorf("%d ended, not 1", ended)
+	}
+	w.expect(42, fresh)
+	w.expect(43, marked)
+	// Of a process that has ended there is nothing to take back.
+	_, problem = book.MarkUntil(1000, 43, "test", 2000)
+	must(t, problem)
+	w.end(43)
+	if ended := book.Expire(time.Unix(2000, 0)); ended != 0 {
+		t.Errorf("%d ended, not 0", ended)
 	}
 }

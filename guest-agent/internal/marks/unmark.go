@@ -3,6 +3,9 @@
 package marks
 
 import (
+	"maps"
+	"time"
+
 	"idletime.org/guest-agent/internal/actuate"
 	"idletime.org/guest-agent/internal/actuate/systemd"
 	"idletime.org/guest-agent/internal/facts"
@@ -24,13 +27,53 @@ func (b *Book) Unmark(uid uint32, pid int) (wire.Marked, *wire.Error) {
 	if record == nil {
 		return wire.Marked{}, wire.Errorf(wire.CodeNotMarked, "pid %d is not marked", pid)
 	}
-	done := b.unmarkTree(record, pid)
+	return b.takeBack(record, process), nil
+}
+
+// takeBack unmarks a process that has a record, or has inherited from one.
+func (b *Book) takeBack(record *Record, process facts.Process) wire.Marked {
+	done := b.unmarkTree(record, process.PID)
 	done.Lacks = []string{}
-	for _, group := range []string{process.Cgroup, b.Root.Cgroup(pid)} {
+	for _, group := range []string{process.Cgroup, b.Root.Cgroup(process.PID)} {
 		_, unitGroup := systemd.Unit(group)
 		b.settleAfter(unitGroup)
 	}
-	return done, nil
+	return done
+}
+
+// keepUntil writes down until when a process is marked.
+func (b *Book) keepUntil(record *Record, until int64) *wire.Error {
+	if record.Until == until {
+		return nil
+	}
+	record.Until = until
+	if err := b.store.save(processFile(record.PID), record); err != nil {
+		return wire.Errorf(wire.CodeFailed, "%v", err)
+	}
+	return nil
+}
+
+// Expire takes back the marks whose time is over; returns how many. What fails is tried again at the next call.
+func (b *Book) Expire(now time.Time) (ended int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	over := func(until int64) bool { return until != 0 && until <= now.Unix() }
+	for pid, record := range maps.Clone(b.records) {
+		if over(record.Until) && b.same(record) == nil {
+			if process, err := b.Root.Process(pid); err == nil {
+				b.takeBack(record, process)
+				ended++
+			}
+		}
+	}
+	for path, group := range maps.Clone(b.groups) {
+		if over(group.Until) {
+			if _, problem := b.unmarkGroup(path); problem == nil {
+				ended++
+			}
+		}
+	}
+	return ended
 }
 
 // recordFor is the record of a process, or that of the nearest ancestor from which it has inherited its mark.

@@ -19,6 +19,8 @@ type Call struct {
 	Class  string  `json:"class,omitempty"`
 	Device string  `json:"device,omitempty"`
 	Queues string  `json:"queues,omitempty"`
+	// Until is when the agent takes a mark back by itself, in seconds since 1970; 0 is never.
+	Until int64 `json:"until,omitempty"`
 }
 
 // Reply is the agent's answer to a Call.
@@ -66,6 +68,9 @@ func (c *Call) check() *Error {
 	case TypeStatus:
 		return nil
 	case TypeMark, TypeUnmark:
+		if c.Until < 0 {
+			return Errorf(CodeMalformed, "until is %d: it must be seconds since 1970", c.Until)
+		}
 		return c.Target.check()
 	case TypeVM:
 		return CheckClass("class", c.Class)

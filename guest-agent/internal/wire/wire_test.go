@@ -94,6 +94,7 @@ func TestBadLines(t *testing.T) {
 		`{"version": 1, "type": "mark", "target": {}}`: "malformed: target must have exactly one of pid, cgroup and unit: it has 0",
 		`{"version": 1, "type": "mark", "target": {"pid":1,"unit":"a"}}`:          "malformed: target must have exactly one of pid, cgroup and unit: it has 2",
 		`{"version": 1, "type": "mark", "target": {"pid": -5}}`:                   "malformed: target.pid is -5: it must be positive",
+		`{"version": 1, "type": "mark", "target": {"pid": 5}, "until": -1}`:       "malformed: until is -1: it must be seconds since 1970",
 		`{"version": 1, "type": "vm", "class": "guest"}`:                          `malformed: class is "guest": it must be foreground or background`,
 		`{"version": 1, "type": "queue", "class": "background"}`:                  "malformed: device is missing: name one, such as vdb or serial:backup",
 		`{"version": 1, "type": "queue", "device": "vdb", "class": "background"}`: "malformed: queues is empty: list queues, such as 2-3,6",
