@@ -131,7 +131,9 @@ def tracked(plan: Plan, there: Sequence[Running], before: Mapping[str, Track], n
     for one in there:
         when = by.get(one.disk, "" if one.disk else only)
         if when and one.kind == JOB and not one.of_migration and one.status in _ATTACHABLE:
-            track = before.get(one.id) or deadline.begun(now, one.done, when)
+            track = before.get(one.id)
+            if track is None or one.done < track.done:  # another job of that name
+                track = deadline.begun(now, one.done, when)
             found[one.id] = deadline.decide(deadline.due(track, when), now, one.done, one.total)
     return found
 

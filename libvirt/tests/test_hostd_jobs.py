@@ -303,6 +303,16 @@ def test_a_deadline_that_is_changed_and_taken_away(look: Look, tmp_path: Path, c
     assert look(one).again_seconds is None and one.qemu.attached_jobs == {COPY: "sda"}
 
 
+def test_a_job_that_is_another_one_of_the_same_name(clock: list[float]) -> None:
+    """It has done less; its deadline is the next one."""
+    night = Plan(jobs=(replace(ONE, by="06:00"),))
+    first = jobs.tracked(night, jobs.running([running_job(COPY, done=50)]), {}, clock[0])
+    later = clock[0] + 2 * 3600
+    assert jobs.tracked(night, jobs.running([running_job(COPY, done=51)]), first, later)[COPY].urgent
+    again = jobs.tracked(night, jobs.running([running_job(COPY, done=1)]), first, later)[COPY]
+    assert not again.urgent and again.deadline == later + 23 * 3600
+
+
 def test_jobs_without_a_deadline(clock: list[float]) -> None:
     """A migration's, one that does not run yet, an export, and those of a disk whose deadline nobody knows."""
     there = [*jobs.running([running_job("drive-virtio-disk0", "mirror"), running_job(COPY, status="created")]),

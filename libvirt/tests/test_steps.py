@@ -63,7 +63,7 @@ def test_code_points(has, wants, changed):
     are the standard's."""
     want = plan(Class.GUEST, alias="net0", kind="interface", dscp=wants, interval_us=5000, max_inflight=2)
     qemu = FakeQemu([resource("sda", [device("net0", "guest", dscp=has)], interval_us=5000, max_inflight=2)])
-    brought = act.bring(qemu, want)
+    brought = act.bring(qemu, want, {}, 0.0)
     assert qemu.changes == (["idletime-detach net0", "idletime-attach net0"] if changed else [])
     assert not brought.words and steps(want, qemu.execute("query-idletime")).nothing
 
@@ -135,7 +135,7 @@ def test_somebody_elses_resource():
 
 
 def brought(qemu: FakeQemu, want: Plan) -> act.Brought:
-    return act.bring(qemu, want)
+    return act.bring(qemu, want, {}, 0.0)
 
 
 def test_in_force_and_then_nothing():

@@ -19,6 +19,7 @@ NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}"
 MAC = r"[0-9a-f]{2}(:[0-9a-f]{2}){5}"
 DEVICE_POLICY = ("resource", "class", "queues", "dscp")
 SIZE = r"[0-9]+(B|KiB|MiB|GiB|TiB)"
+TIME = r"([01][0-9]|2[0-3]):[0-5][0-9]"
 RATE = r"[0-9]+[kMG]?bit"
 
 Problems = list[str]
@@ -105,6 +106,7 @@ def _policy(where: str, policy: dict[str, Any]) -> Problems:
         + _matching(f"{where}.memory_high", policy.get("memory_high"), SIZE, "a size with a unit, such as 512MiB")
         + _choice(f"{where}.enforce", policy.get("enforce"), ENFORCEMENTS)
         + _choice(f"{where}.jobs", policy.get("jobs"), JOB_CLASSES)
+        + _matching(f"{where}.jobs_by", policy.get("jobs_by"), TIME, 'a time of day in quotes, such as "06:00"')
     )
 
 

@@ -60,7 +60,7 @@ def _children(policy):
     yield "guest", {"control": policy.get("control")}
     yield "cpu", {"class": policy.get("cpu")}
     yield "memory", {"low": policy.get("memory_low"), "high": policy.get("memory_high")}
-    yield "job", {"class": policy.get("jobs")}
+    yield "job", {"class": policy.get("jobs"), "by": policy.get("jobs_by")}
     for target in policy.get("scratch_disks") or []:
         yield "space", {"target": target, "reclaim": True}
 

@@ -138,6 +138,9 @@ options:
     description: What block jobs of the domain are (copies, commits, backups), whatever its class.
     type: str
     choices: [foreground, background]
+  jobs_by:
+    description: Time of day at which each background job is to be done, such as V("06:00"), in quotes; needs O(jobs).
+    type: str
   scratch_disks:
     description:
       - Targets of its scratch disks, such as V(vdb); qcow2 overlays on a local file system.
@@ -196,6 +199,7 @@ EXAMPLES = r"""
     name: db*
     class: foreground
     jobs: background
+    jobs_by: "06:00"
 
 - name: Stock again, at once
   idletime.kvm.policy:
@@ -256,7 +260,8 @@ OK = 0
 PENDING = 5  # written, but not all of it in force now
 
 POLICY_OPTIONS = ("class", "disks", "interfaces", "interval", "budget_percent", "shadow", "max_inflight", "max_request", "max_hold",
-                  "uplink_rate", "weight", "control", "cpu", "memory_low", "memory_high", "enforce", "jobs", "scratch_disks")
+                  "uplink_rate", "weight", "control", "cpu", "memory_low", "memory_high", "enforce", "jobs", "jobs_by",
+                  "scratch_disks")
 
 CLASSES = ["foreground", "background", "guest"]
 
@@ -275,7 +280,7 @@ def arguments():
         control=dict(type="str", choices=["none", "demote"]), cpu=dict(type="str", choices=["idle", "minimal"]),
         memory_low=dict(type="str"), memory_high=dict(type="str"),
         enforce=dict(type="str", choices=["interval", "suspend", "rate", "auto"]),
-        jobs=dict(type="str", choices=["foreground", "background"]),
+        jobs=dict(type="str", choices=["foreground", "background"]), jobs_by=dict(type="str"),
         scratch_disks=dict(type="list", elements="str", default=[]), wait=dict(type="bool", default=True), uri=dict(type="str"),
     )
     spec["class"] = dict(type="str", choices=CLASSES)

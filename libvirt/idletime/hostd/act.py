@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any
 
 from .. import jobs
@@ -61,7 +60,7 @@ class _Work:
     tracks: dict[str, Track] = field(default_factory=dict)
 
 
-def bring(monitor: Monitor, plan: Plan, tracks: Mapping[str, Track] = MappingProxyType({}), now: float = 0.0) -> Brought:
+def bring(monitor: Monitor, plan: Plan, tracks: Mapping[str, Track], now: float) -> Brought:
     """Bring one QEMU to a plan. tracks: jobs that have a deadline, as of the look before; now: seconds since 1970. Raises
     MonitorError where QEMU cannot be asked at all."""
     refused: dict[str, str] = {}

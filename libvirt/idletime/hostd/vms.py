@@ -14,7 +14,7 @@ import os
 import re
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from ..conf import rules
 from ..conf.rules import NOT_ATTACHED
 from ..errors import Severity
 from ..facts import DISK, INTERFACE, DeviceFacts, Source
+from ..police import deadline
 from ..policy import Enforce
 from ..qmp import Monitor, SocketMonitor
 from . import act, arena, watched
@@ -74,11 +75,15 @@ def settle(path: str, settings: Settings, known: rules.Rules) -> Vm:
         who = arena.owner_of(settings.owner) if settings.owner else arena.Owner(monitor.peer.uid, monitor.peer.gid)
         for resource in found.plan.resources:
             arena.make(resource.path, who, arena.selinux_label)
-        brought = act.bring(monitor, found.plan)
+        before, now = state.vm(settings.run_dir, path), time.time()
+        tracks = deadline.of_record(before.deadlines) if before is not None and before.uuid == uuid else {}
+        brought = act.bring(monitor, found.plan, tracks, now)
         problems += brought.words
-        told = state.described(state.Subject(uuid, name, 0, ""), decision, found.plan, brought.have, problems, time.time())
+        told = state.described(state.Subject(uuid, name, 0, ""), decision, found.plan, brought.have, problems, now)
+        told = replace(told, socket=path, exports=brought.exports,
+                       deadlines={id_: asdict(track) for id_, track in brought.tracks.items()})
         try:
-            state.write_domain(settings.run_dir, replace(told, socket=path))
+            state.write_domain(settings.run_dir, told)
         except OSError as error:
             problems.append(f"'virt-idletime status' does not show it: {error}")
         part = watched.part(name, monitor.peer.pid, found.devices, found.plan, brought.have, host)

@@ -25,7 +25,7 @@ MEASURE_SECONDS = 10.0
 """Before a pace is believed, and the least time in which a job is urgent."""
 
 IDLE_SECONDS, FULL_SECONDS = 120.0, 20.0
-"""What paces are averaged over, once they have been seen for so long: idle time comes and goes, and a job begins with a burst."""
+"""What paces are averaged over, once they have been seen so long: idle time comes and goes, and a job begins with a burst."""
 
 SAFE, RELAXED, MARGIN_SECONDS = 1.25, 1.5, 15.0
 """Full speed begins when the rest needs 4/5 of the time left, but for a margin, and ends when it needs 2/3 of it."""
@@ -91,7 +91,7 @@ def expected_end(track: Track, total: int) -> float:
 def _measured(track: Track, now: float, done: int) -> Track:
     """What has been done since the last look was done at one pace."""
     seconds = now - track.at
-    if seconds <= 0 or done < track.done:  # the clock was set back, or the job began anew
+    if seconds <= 0:  # the clock was set back
         return replace(track, at=now, done=done)
     pace = (done - track.done) / seconds
     if track.urgent:
