@@ -177,12 +177,15 @@ TestDisk *machine_pass_through(TestMachine *m, const char *id,
                                const char *driver, const char *path,
                                const char *options)
 {
-    g_autofree char *blockdev =
-        g_strdup_printf("driver=host_device,cache.direct=on,filename=%s",
-                        path);
+    struct stat st;
     const char *usual = scsi_driver;
+    g_autofree char *blockdev = NULL;
     TestDisk *d;
 
+    g_assert_cmpint(stat(path, &st), ==, 0);
+    blockdev = g_strdup_printf("driver=host_device,cache.direct=%s,"
+                               "filename=%s",
+                               S_ISBLK(st.st_mode) ? "on" : "off", path);
     scsi_driver = driver;
     d = machine_disk_on(m, id, blockdev, options);
     scsi_driver = usual;
