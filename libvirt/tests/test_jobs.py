@@ -210,7 +210,7 @@ def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:
     head, row = capsys.readouterr().out.splitlines()
     assert head.split() == "domain disk job done % MiB/s class resource held waited % of idle % end by".split()
     end = time.strftime("%F %T", time.localtime(1006.0)).split()
-    assert row.split() == ["vm", "vda", "backup", "40.0", "10.0", "background", "sda", "yes", "0.0", "30.0", *end]
+    assert row.split() == ["vm", "vda", "backup", "40.0", "10.0", "background", "sda", "yes", "0.0", "30.0", *end, "-"]
 
 
 def test_the_command(qemus: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
