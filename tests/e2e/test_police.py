@@ -153,7 +153,8 @@ def test_a_stock_emulator_beside_the_host(host: Libvirtd, shared_disk: Disk, blo
             reader = host.spawn(["sh", "-c", f"while :; do dd if={block} of=/dev/null bs=4k count=200 iflag=direct; done"], "dd.log")
             try:
                 stopped(bg)
-                assert f"domain 'stock' is stopped: disk {block.rpartition('/')[2]}: background" in idletimed.log()
+                why = f"domain 'stock' is stopped: disk {block.rpartition('/')[2]}: background"
+                until(lambda: why in idletimed.log(), "said")
             finally:
                 reader.stop(signal.SIGKILL)
             goes_on(bg)
