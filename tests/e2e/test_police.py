@@ -121,7 +121,7 @@ def test_disk(host: Libvirtd, pair: tuple[Domain, Domain], shared_disk: Disk) ->
         stopped(bg)
         until(lambda: "bg: idletimed has stopped it: resource slow: background" in virt_idletime(host, "status", "bg"), "shown")
         until(lambda: 'idletime_vm_stopped{vm="bg"} 1.0' in answer(host, "/metrics"), "measured")
-        assert "domain 'bg' is stopped: resource slow: background" in idletimed.log()
+        until(lambda: "domain 'bg' is stopped: resource slow: background" in idletimed.log(), "said")
         until(lambda: not paused(bg), "a probe")
         until(lambda: re.search(r'idletime_policy_acts_total{act="stop",cause="resource",policy="suspend"} [1-9]',
                                 answer(host, "/metrics")) is not None, "counted, with its cause")
@@ -188,7 +188,8 @@ def test_a_rate(host: Libvirtd, shared_disk: Disk, block: str) -> None:
             try:
                 until(lambda: limit() == 30000, "it is limited")
                 until(lambda: "stock: limited for the foreground: vda" in virt_idletime(host, "status", "stock"), "shown")
-                assert f"disk {block.rpartition('/')[2]}: background is limited" in idletimed.log()
+                why = f"disk {block.rpartition('/')[2]}: background is limited"
+                until(lambda: why in idletimed.log(), "said")
             finally:
                 reader.stop(signal.SIGKILL)
             until(lambda: limit() == 0 and "urn:idletime:rate:1" not in bg.dom.XMLDesc(0), "it is not limited any more")
