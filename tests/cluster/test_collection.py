@@ -45,7 +45,7 @@ BAD = [
     (tenant(state="paused"), "state is 'paused': use running, stopped, absent"),
     (tenant(disks=[{"target": "vda"}]), "disks[0] has 0 of file, block, nbd: give it exactly one source"),
     (tenant(disks=[DISK, DISK]), "disks has 'vda' twice: give each a name of its own"),
-    (tenant(disks=[{**DISK, "target": "sda"}]), "disks[0].target is 'sda': write a name such as vda"),
+    (tenant(disks=[{**DISK, "target": "hda"}]), "disks[0].target is 'hda': write a name such as vda, or sda"),
     (tenant(interfaces=[{"mac": "52:54:00:00:00:0A", "bridge": "br0"}]),
      "interfaces[0].mac is '52:54:00:00:00:0A': write a MAC address in lower case, such as 52:54:00:00:00:01"),
 ]

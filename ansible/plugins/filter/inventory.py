@@ -75,7 +75,7 @@ def _disk(where: str, disk: dict[str, Any]) -> Problems:
     found = [] if len(sources) == 1 else [f"{where} has {len(sources)} of file, block, nbd: give it exactly one source"]
     return (
         found
-        + _matching(f"{where}.target", disk.get("target"), r"vd[a-z]{1,2}", "a name such as vda")
+        + _matching(f"{where}.target", disk.get("target"), r"[sv]d[a-z]{1,2}", "a name such as vda, or sda")
         + _matching(f"{where}.resource", disk.get("resource"), NAME, "the name of a resource, auto or none")
         + _choice(f"{where}.class", disk.get("class"), CLASSES)
         + _choice(f"{where}.format", disk.get("format"), ("raw", "qcow2"))
