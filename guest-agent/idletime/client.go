@@ -101,14 +101,16 @@ func dialUnix(path string) (*net.UnixConn, error) {
 func (c *Client) Close() error { return c.conn.Close() }
 
 // Mark makes a target background. Errors: an *Error with a code, or that of the connection.
-func (c *Client) Mark(target Target) (result Marked, err error) {
-	err = c.call(wire.Call{Head: head(wire.TypeMark), Target: &target}, &result)
-	return result, err
-}
+func (c *Client) Mark(target Target) (Marked, error) { return c.MarkUntil(target, time.Time{}) }
 
-// MarkUntil makes a target background until a time, after which the agent takes the mark back within half a minute.
+// MarkUntil makes a target background until a time, after which the agent takes the mark back within half a minute. The zero
+// time is for good.
 func (c *Client) MarkUntil(target Target, until time.Time) (result Marked, err error) {
-	err = c.call(wire.Call{Head: head(wire.TypeMark), Target: &target, Until: until.Unix()}, &result)
+	call := wire.Call{Head: head(wire.TypeMark), Target: &target}
+	if !until.IsZero() {
+		call.Until = until.Unix()
+	}
+	err = c.call(call, &result)
 	return result, err
 }
 

@@ -153,7 +153,7 @@ def look(connection: Any, ask: bool, run_dir: str, only: Any = None) -> Look:
             said = said if said is not None and said.run == domain.ID() else None
             seen, exports = _of_domain(domain, said), said.exports if said else {}
             if seen or exports:
-                have[domain.name()] = _have(domain, ask, run_dir)
+                have[domain.name()] = _have(domain, ask, said)
             found += [*seen, *_exported(domain.name(), exports, have.get(domain.name()))]
     return Look(began, tuple(found), have, ask)
 
@@ -182,7 +182,7 @@ def _exported(domain: str, exports: Mapping[str, str], have: Have | None) -> lis
             for id_, disk in exports.items() if (key := (jobs.EXPORT, id_)) in there]
 
 
-def _have(domain: Any, ask: bool, run_dir: str) -> Have | None:
+def _have(domain: Any, ask: bool, said: state.DomainState | None) -> Have | None:
     """A domain to whose monitor nobody has spoken has nothing of ours, and is not spoken to."""
     if not domains.tainted(domain):
         return ()
@@ -191,5 +191,4 @@ def _have(domain: Any, ask: bool, run_dir: str) -> Have | None:
             return query(DomainMonitor(domain))
         except MonitorError as error:
             return () if error.reason == UNKNOWN_COMMAND else None  # stock; or it does not answer
-    said = state.domain(run_dir, domain.UUIDString())
-    return said.query if said is not None and said.run == domain.ID() else None
+    return said.query if said is not None else None

@@ -40,7 +40,7 @@ func markCommand(opts *options) *cobra.Command {
 				itself = nil
 			}
 			mark := func(agent *idletime.Client, target wire.Target) (wire.Marked, error) {
-				return markWith(agent, target, until)
+				return agent.MarkUntil(target, until)
 			}
 			return change(opts.socket, target, mark, itself, command.OutOrStdout())
 		},

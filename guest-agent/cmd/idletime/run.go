@@ -88,14 +88,6 @@ func markBy(socket string, target wire.Target, until time.Time) (result wire.Mar
 		return result, err
 	}
 	defer agent.Close()
-	return markWith(agent, target, until)
-}
-
-// markWith marks for good (a zero time), or until a time.
-func markWith(agent *idletime.Client, target wire.Target, until time.Time) (wire.Marked, error) {
-	if until.IsZero() {
-		return agent.Mark(target)
-	}
 	return agent.MarkUntil(target, until)
 }
 

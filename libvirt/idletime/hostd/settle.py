@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import libvirt
@@ -150,7 +150,7 @@ class _Job:
         decision = self.decision or rules.Decision(None, "domain", "it cannot be read")
         told = state.described(subject, decision, looked.grant.plan, self.have, self.problems, time.time())
         told = replace(told, in_force=told.in_force and self.decision is not None and not self.pending, exports=self.exports,
-                       deadlines={id_: asdict(track) for id_, track in self.tracks.items()})
+                       deadlines=deadline.record(self.tracks))
         if self.choice is not None and decision.policy is not None:
             told = replace(told, enforced=self.choice.why, better=self.choice.remedy, suspends=self.choice.suspend)
         if looked.background and decision.policy is not None and decision.policy.memory is not None:
@@ -231,7 +231,7 @@ class _Job:
     def _bring(self, plan: Plan, granted: rights.Grant, asked: Wish) -> rights.Grant:
         """Bring QEMU to the plan with the wish; where it refuses that, to the policy's own."""
         monitor = DomainMonitor(self.domain)
-        before, now = self._followed(), time.time()
+        before, now = self._followed(granted.plan), time.time()
         brought = act.bring(monitor, granted.plan, before, now)
         lowered = {one.alias for one in granted.plan.devices if one not in plan.devices}
         causes = [text for subject, text in brought.refused.items() if subject in lowered]
@@ -244,8 +244,10 @@ class _Job:
         refused = tuple(rights.Refusal("failed", reason, entry) for entry in [*parts, *granted.queues])
         return rights.Grant(plan, refused=granted.refused + refused)
 
-    def _followed(self) -> dict[str, deadline.Track]:
+    def _followed(self, plan: Plan) -> dict[str, deadline.Track]:
         """Jobs of this run that have a deadline, as of the last look."""
+        if not any(disk.by for disk in plan.jobs):
+            return {}
         said = state.domain(self.settings.run_dir, self.domain.UUIDString())
         return deadline.of_record(said.deadlines) if said is not None and said.run == self.domain.ID() else {}
 

@@ -14,7 +14,7 @@ import os
 import re
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -80,8 +80,7 @@ def settle(path: str, settings: Settings, known: rules.Rules) -> Vm:
         brought = act.bring(monitor, found.plan, tracks, now)
         problems += brought.words
         told = state.described(state.Subject(uuid, name, 0, ""), decision, found.plan, brought.have, problems, now)
-        told = replace(told, socket=path, exports=brought.exports,
-                       deadlines={id_: asdict(track) for id_, track in brought.tracks.items()})
+        told = replace(told, socket=path, exports=brought.exports, deadlines=deadline.record(brought.tracks))
         try:
             state.write_domain(settings.run_dir, told)
         except OSError as error:

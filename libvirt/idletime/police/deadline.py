@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 PERIOD_SECONDS = 5.0
 """How often a job with a deadline is looked at."""
@@ -120,6 +120,11 @@ def _urgent(track: Track, now: float, rest: int) -> bool:
     if track.idle and rest / track.idle + MARGIN_SECONDS <= left:
         return False
     return not track.full or rest / track.full * SAFE + MARGIN_SECONDS >= left
+
+
+def record(tracks: Mapping[str, Track]) -> dict[str, dict[str, object]]:
+    """As tables, by job."""
+    return {name: asdict(track) for name, track in tracks.items()}
 
 
 def of_record(said: Mapping[str, Mapping[str, object]]) -> dict[str, Track]:

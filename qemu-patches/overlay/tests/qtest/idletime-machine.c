@@ -92,9 +92,7 @@ static void image_create(const char *path)
     close(fd);
 }
 
-static const char *scsi_driver = "scsi-hd";
-
-static void scsi_args(TestDisk *d, const char *options)
+static void scsi_args(TestDisk *d, const char *driver, const char *options)
 {
     g_autofree char *controller = scsi_controller_options(options);
     g_autofree char *disk = scsi_disk_options(options);
@@ -104,7 +102,7 @@ static void scsi_args(TestDisk *d, const char *options)
                                  ",ioeventfd=off",
                  d->form & RING_PACKED ? ",packed=on" : "", controller);
     machine_args(d->m, "-device %s,id=%s,drive=%s,bus=%s-hba.0%s",
-                 scsi_driver, d->id, d->id, d->id, disk);
+                 driver, d->id, d->id, d->id, disk);
 }
 
 static void blk_args(TestDisk *d, const char *options)
@@ -116,8 +114,9 @@ static void blk_args(TestDisk *d, const char *options)
                  *options ? "," : "", options);
 }
 
-TestDisk *machine_disk_on(TestMachine *m, const char *id,
-                          const char *blockdev, const char *options)
+/* @scsi_driver: if disks are SCSI */
+static TestDisk *disk_on(TestMachine *m, const char *id, const char *blockdev,
+                         const char *scsi_driver, const char *options)
 {
     TestDisk *d = disk_new(m, id);
     const char *queues = strstr(options, "num-queues=");
@@ -126,11 +125,17 @@ TestDisk *machine_disk_on(TestMachine *m, const char *id,
     g_assert_cmpint(d->num_queues, <=, MAX_QUEUES);
     machine_args(m, "-blockdev %s,node-name=%s", blockdev, id);
     if (disks_are_scsi()) {
-        scsi_args(d, options);
+        scsi_args(d, scsi_driver, options);
     } else {
         blk_args(d, options);
     }
     return d;
+}
+
+TestDisk *machine_disk_on(TestMachine *m, const char *id,
+                          const char *blockdev, const char *options)
+{
+    return disk_on(m, id, blockdev, "scsi-hd", options);
 }
 
 TestDisk *machine_disk(TestMachine *m, const char *id, const char *options)
@@ -178,18 +183,13 @@ TestDisk *machine_pass_through(TestMachine *m, const char *id,
                                const char *options)
 {
     struct stat st;
-    const char *usual = scsi_driver;
     g_autofree char *blockdev = NULL;
-    TestDisk *d;
 
     g_assert_cmpint(stat(path, &st), ==, 0);
     blockdev = g_strdup_printf("driver=host_device,cache.direct=%s,"
                                "filename=%s",
                                S_ISBLK(st.st_mode) ? "on" : "off", path);
-    scsi_driver = driver;
-    d = machine_disk_on(m, id, blockdev, options);
-    scsi_driver = usual;
-    return d;
+    return disk_on(m, id, blockdev, driver, options);
 }
 
 static void launch(TestMachine *m)

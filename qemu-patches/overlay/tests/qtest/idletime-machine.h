@@ -252,6 +252,8 @@ TestRequest *scsi_submit_as(TestDisk *d, unsigned queue, uint32_t type,
 uint8_t scsi_response(TestRequest *r);
 uint8_t scsi_status(TestRequest *r);
 uint8_t scsi_sense_key(TestRequest *r);
+/** scsi_assert_response: wait for it first. */
+void scsi_assert_response(TestRequest *r, uint8_t response);
 /**
  * scsi_was_ended: by task management, or a unit attention took its place;
  * other failures than these are none

@@ -108,11 +108,16 @@ static void settle(Race *race)
 
 /* ---- what happens to the machine */
 
+static void forget(Racer *racer)
+{
+    zones_compare(&racer->zones);
+    racer->tmfs = 0;
+}
+
 static void forgotten(Race *race, Racer *racer)
 {
     reap(race);
-    zones_compare(&racer->zones);
-    racer->tmfs = 0;
+    forget(racer);
 }
 
 static void driver_reset(Race *race)
@@ -170,8 +175,7 @@ static void replug(Race *race)
     }
     reap(race);
     disk_unplug(racer->d);
-    zones_compare(&racer->zones);
-    racer->tmfs = 0;
+    forget(racer);
     heal(race);
     disk_plug(racer->d, racer->options);
 }

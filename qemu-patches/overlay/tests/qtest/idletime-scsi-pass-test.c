@@ -38,6 +38,26 @@ static TestMachine *pass_pair(const char *driver, const char *options,
     return m;
 }
 
+static TestRequest *held_read(TestDisk *fg, TestDisk *bg)
+{
+    TestRequest *r;
+
+    foreground(fg);
+    r = disk_read(bg);
+    assert_held(bg, 1);
+    return r;
+}
+
+/* A write of @value, and a read behind it. */
+static void hold_both(TestDisk *fg, TestDisk *bg, uint8_t value,
+                      TestRequest **w, TestRequest **r)
+{
+    foreground(fg);
+    *w = disk_write(bg, 0, BLOCK_BYTES, value);
+    *r = disk_read(bg);
+    assert_held(bg, 2);
+}
+
 /* Page caches have no part in it. */
 static void assert_on_disk(TestDisk *d, uint8_t value)
 {
@@ -54,9 +74,7 @@ static void test_interval(const void *driver)
     TestRequest *w, *r;
 
     request_ok(disk_write(bg, 0, BLOCK_BYTES, 0x11));
-    foreground(fg);
-    w = disk_write(bg, 0, BLOCK_BYTES, 0x22);
-    r = disk_read(bg);
+    hold_both(fg, bg, 0x22, &w, &r);
     machine_step_us(m, INTERVAL_US - 1);
     assert_held(bg, 2);
     machine_step_us(m, 1);
@@ -192,8 +210,7 @@ static void test_abort(const void *driver)
     assert_held(bg, 1);
     g_assert_cmpint(scsi_tmf(bg, VIRTIO_SCSI_T_TMF_ABORT_TASK, r->tag), ==,
                     VIRTIO_SCSI_S_OK);
-    request_wait(r);
-    g_assert_cmpint(scsi_response(r), ==, VIRTIO_SCSI_S_ABORTED);
+    scsi_assert_response(r, VIRTIO_SCSI_S_ABORTED);
     assert_held(bg, 0);
     machine_step_us(m, INTERVAL_US);
     assert_on_disk(bg, 0x11);
@@ -206,13 +223,10 @@ static void test_reset(const void *driver)
     TestMachine *m = pass_pair(driver, "", &fg, &bg);
     TestRequest *r;
 
-    foreground(fg);
-    r = disk_read(bg);
-    assert_held(bg, 1);
+    r = held_read(fg, bg);
     g_assert_cmpint(scsi_tmf(bg, VIRTIO_SCSI_T_TMF_LOGICAL_UNIT_RESET, 0), ==,
                     VIRTIO_SCSI_S_OK);
-    request_wait(r);
-    g_assert_cmpint(scsi_response(r), ==, VIRTIO_SCSI_S_RESET);
+    scsi_assert_response(r, VIRTIO_SCSI_S_RESET);
     scsi_ready(bg);
     machine_step_us(m, INTERVAL_US);
     request_ok(disk_read(bg));
@@ -226,10 +240,7 @@ static void test_stop(const void *driver)
     TestMachine *m = pass_pair(driver, "", &fg, &bg);
     TestRequest *w, *r;
 
-    foreground(fg);
-    w = disk_write(bg, 0, BLOCK_BYTES, 0x44);
-    r = disk_read(bg);
-    assert_held(bg, 2);
+    hold_both(fg, bg, 0x44, &w, &r);
     machine_stop(m);
     assert_held(bg, 0);
     assert_in_service(bg, 0);
@@ -248,20 +259,15 @@ static void test_attach_and_unplug(const void *driver)
     TestMachine *m = pass_pair(driver, "", &fg, &bg);
     TestRequest *r;
 
-    foreground(fg);
-    r = disk_read(bg);
-    assert_held(bg, 1);
+    r = held_read(fg, bg);
     disk_detach(bg);
     disk_await_detached(bg);
     request_ok(r);
     request_ok(disk_read(bg));
     disk_attach(bg, "background");
-    foreground(fg);
-    r = disk_read(bg);
-    assert_held(bg, 1);
+    r = held_read(fg, bg);
     qtest_qmp_device_del(m->qts, "bg");
-    request_wait(r);
-    g_assert_cmpint(scsi_response(r), ==, VIRTIO_SCSI_S_ABORTED);
+    scsi_assert_response(r, VIRTIO_SCSI_S_ABORTED);
     machine_free(m);
 }
 

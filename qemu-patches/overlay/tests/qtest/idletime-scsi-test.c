@@ -26,12 +26,6 @@ static void hold_some(TestDisk *fg, TestDisk *bg, TestRequest **r)
     assert_held(bg, HELD);
 }
 
-static void assert_response(TestRequest *r, uint8_t response)
-{
-    request_wait(r);
-    g_assert_cmpint(scsi_response(r), ==, response);
-}
-
 static void assert_ready(TestRequest *r)
 {
     request_wait(r);
@@ -76,7 +70,7 @@ static void test_tmf_all(const void *opaque)
     hold_some(fg, bg, r);
     g_assert_cmpint(scsi_tmf(bg, tmf->subtype, 0), ==, VIRTIO_SCSI_S_OK);
     for (int i = 0; i < HELD; i++) {
-        assert_response(r[i], tmf->response);
+        scsi_assert_response(r[i], tmf->response);
     }
     assert_held(bg, 0);
     machine_step_us(m, INTERVAL_US);
@@ -98,7 +92,7 @@ static void test_abort_task(void)
     hold_some(fg, bg, r);
     g_assert_cmpint(scsi_tmf(bg, VIRTIO_SCSI_T_TMF_ABORT_TASK, r[1]->tag), ==,
                     VIRTIO_SCSI_S_OK);
-    assert_response(r[1], VIRTIO_SCSI_S_ABORTED);
+    scsi_assert_response(r[1], VIRTIO_SCSI_S_ABORTED);
     assert_held(bg, HELD - 1);
     machine_step_us(m, INTERVAL_US);
     request_ok(r[0]);
@@ -158,7 +152,7 @@ static void test_abort_half_way(void)
 
     g_assert_cmpint(scsi_tmf(bg, VIRTIO_SCSI_T_TMF_ABORT_TASK, r->tag), ==,
                     VIRTIO_SCSI_S_OK);
-    assert_response(r, VIRTIO_SCSI_S_ABORTED);
+    scsi_assert_response(r, VIRTIO_SCSI_S_ABORTED);
     assert_held(bg, 0);
     machine_step_us(m, INTERVAL_US);
     assert_half_way(bg);
@@ -362,7 +356,7 @@ static void test_unplug(void)
     hold_some(fg, bg, r);
     qtest_qmp_device_del(m->qts, "bg");
     for (int i = 0; i < HELD; i++) {
-        assert_response(r[i], VIRTIO_SCSI_S_ABORTED);
+        scsi_assert_response(r[i], VIRTIO_SCSI_S_ABORTED);
     }
     machine_step_us(m, INTERVAL_US);
     g_assert_true(disk_holds(bg, 0, HELD * BLOCK_BYTES, 0));
@@ -377,7 +371,7 @@ static void test_unplug_half_way(void)
     TestRequest *r = half_way(fg, bg);
 
     qtest_qmp_device_del(m->qts, "bg");
-    assert_response(r, VIRTIO_SCSI_S_ABORTED);
+    scsi_assert_response(r, VIRTIO_SCSI_S_ABORTED);
     machine_step_us(m, INTERVAL_US);
     assert_half_way(bg);
     machine_free(m);

@@ -238,6 +238,12 @@ uint8_t scsi_sense_key(TestRequest *r)
            0xf;
 }
 
+void scsi_assert_response(TestRequest *r, uint8_t response)
+{
+    request_wait(r);
+    g_assert_cmpint(scsi_response(r), ==, response);
+}
+
 bool scsi_was_ended(TestRequest *r)
 {
     uint8_t response = scsi_response(r);
