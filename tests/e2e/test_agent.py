@@ -159,7 +159,8 @@ def test_a_mark_ends_at_its_time_of_day(subject: Subject) -> None:
     before = subject.guest.run("date +%s").text.strip()
     subject.guest.run("date -s 05:00:00")
     pid = subject.agent.begin("idletime run --by 06:00 -- sleep 120")
-    subject.guest.run(f"until ionice -p {pid} | grep -q idle; do usleep 20000; done")
+    # Marked by the agent, and by itself just before it becomes the command.
+    subject.guest.run(f"until grep -q sleep /proc/{pid}/comm; do usleep 20000; done; ionice -p {pid} | grep -q idle")
     subject.agent.signal("HUP")
     subject.agent.status()
     assert subject.group(pid) == MARKED_GROUP
