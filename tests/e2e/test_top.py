@@ -7,10 +7,12 @@ import re
 from contextlib import ExitStack
 from typing import Any, Iterator
 
+import libvirt
 import pytest
 
 from tests.e2e.libvirt_fixtures import (  # noqa: F401  (fixtures)
-    background, expect, foreground, host, idletimed, module_stack, remove, served, shared_disk, untouched,
+    background, expect, foreground, host, idletimed, module_stack, remove, served, set_policy, shared_disk,
+    untouched,
 )
 from tests.framework.domain import Domain, disk_xml
 from tests.framework.idletimed import PYTHON, Idletimed, virt_idletime, wait_until
@@ -121,6 +123,8 @@ def test_keys_change_class_and_interval(
         host: Libvirtd, vms: tuple[Domain, ...], terminal: Terminal) -> None:  # noqa: F811
     """Asked twice: what it would come to, then it is done, and shown; another key leaves it."""
     _, bg, _ = vms
+    set_policy(bg, background(), libvirt.VIR_DOMAIN_AFFECT_LIVE | libvirt.VIR_DOMAIN_AFFECT_CONFIG)  # where this runs once more
+    expect(bg, vda=BG)
     terminal.shows(r"bg +vda +slow +background +[1-9]")
     terminal.press("s", "s", "s")
     terminal.shows("sorted by name")
@@ -157,7 +161,8 @@ def test_keys_change_class_and_interval(
     terminal.press("9", "0", "0", "0", "Enter")
     terminal.shows("y: do it")
     terminal.press("y")
-    wait_until(lambda: not bg.qmp("query-idletime")[0]["auto"], "it is not learned any more")
+    terminal.shows("bg: foreground, .*; in force\n")
+    assert not bg.qmp("query-idletime")[0]["auto"]
     expect(bg, vda=("foreground", "slow", 9000))
     terminal.press("i")
     terminal.shows("interval of bg in us")

@@ -36,6 +36,7 @@ _CLASSES: Mapping[str, str] = {"b": "background", "g": "guest", "f": "foreground
 _ASK_CLASS = "class of {}: b background, g guest, f foreground, u its own policy away, other keys: leave it"
 LEARNED = "auto"
 _ASK_INTERVAL = f"interval of {{}} in us, or {LEARNED} to have it learned (Enter, or Esc): "
+_BUSY = "..."
 _CONFIRM = "y: do it, other keys: leave it"
 
 
@@ -63,10 +64,10 @@ def _plain(text: str) -> str:
 
 @dataclass
 class Prompt:
-    """A question at the foot, and who takes the answer: a key, or a line where one is asked for."""
+    """A question at the foot, and who takes the answer: a key, or a line where one is asked for. Without an answer it stays."""
 
     text: str
-    answer: Callable[[str], None]
+    answer: Callable[[str], None] | None
     line: str | None = None
 
 
@@ -123,11 +124,11 @@ class View:
         return True
 
     def _run(self, arguments: Sequence[str], then: Callable[[bool, str], None]) -> None:
-        """A command, in a thread; the view goes on meanwhile."""
+        """A command, in a thread; the view goes on meanwhile, and keys but q do nothing."""
         def act() -> None:
             done = self._act(arguments)
             self._post(lambda: then(*done))
-        self._ask("...", lambda _: None)
+        self._ask(_BUSY, None)
         threading.Thread(target=act, daemon=True).start()
 
     # ---- keys
@@ -139,10 +140,12 @@ class View:
         """Whether it was one of ours."""
         if key == "window resize":
             return False
-        if self._prompt is not None:
-            self._answered(self._prompt, key)
+        if self._prompt is not None and self._prompt.answer is not None:
+            self._answered(self._prompt, self._prompt.answer, key)
         elif key in ("q", "Q"):
             raise urwid.ExitMainLoop
+        elif self._prompt is not None:
+            return True
         elif key == "s":
             self._order = (self._order + 1) % len(model.ORDERS)
         elif key == " ":
@@ -154,14 +157,14 @@ class View:
         self._draw()
         return True
 
-    def _answered(self, prompt: Prompt, key: str) -> None:
+    def _answered(self, prompt: Prompt, answer: Callable[[str], None], key: str) -> None:
         if prompt.line is not None and key not in ("enter", "esc"):
             prompt.line = prompt.line[:-1] if key == "backspace" else prompt.line + key if len(key) == 1 else prompt.line
             return
         self._prompt = None
-        prompt.answer(key if prompt.line is None or key == "esc" else prompt.line)
+        answer(key if prompt.line is None or key == "esc" else prompt.line)
 
-    def _ask(self, text: str, answer: Callable[[str], None], line: bool = False) -> None:
+    def _ask(self, text: str, answer: Callable[[str], None] | None, line: bool = False) -> None:
         self._prompt = Prompt(text, answer, "" if line else None)
         self._draw()
 
