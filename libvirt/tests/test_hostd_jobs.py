@@ -226,13 +226,13 @@ def test_exports_that_are_left_alone() -> None:
 
 
 def test_a_pull_backup(look: Look, tmp_path: Path) -> None:  # noqa: F811
-    """Its exports come after its jobs, and nobody tells: one more look."""
+    """Its exports come after its jobs, and nobody tells: more looks."""
     one = Domain(policy("foreground", inner=JOBS))
     one.qemu.jobs = [running_job(BACKUP)]
     first = look(one)
-    assert first.failed and first.problems == () and one.qemu.attached_exports == {}
+    assert first.more_to_come and not first.failed and first.problems == () and one.qemu.attached_exports == {}
     exporting(one.qemu, "/scratch", "/a", "/base")
-    assert not look(one).failed and one.qemu.attached_exports == {EXPORT: "sda"}
+    assert not look(one).more_to_come and one.qemu.attached_exports == {EXPORT: "sda"}
     assert told(tmp_path).in_force and told(tmp_path).exports == {EXPORT: "vda"}
     one.qemu.changes  # noqa: B018
     look(one)

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 
 from tests.e2e.libvirt_fixtures import (  # noqa: F401  (fixtures)
     arena_path, host, idletimed, module_stack, remove, resource, set_policy, shared_folder, snapshot,
+    targets,
 )
 from tests.e2e.test_disk import MS, not_held
 from tests.framework import paths
@@ -31,6 +33,9 @@ DISK_BYTES = 192 << 20
 
 JOB_SECONDS = 120.0
 """A copy has 1536 chunks of 5 ms, some 10 of them in each of the foreground's pauses; the rest is for a busy host."""
+
+PROGRAM_BYTES = 256 << 20
+"""The program reads as fast as memory gives it, until its export is attached."""
 
 SLOW = 1 << 20
 """Bytes a second at which a copy begins, so that it has begun only when it is attached."""
@@ -226,6 +231,36 @@ def test_a_pull_backup(pair: Pair, host: Libvirtd, shared_folder: Path) -> None:
     finally:
         pair.copied.dom.abortJob()
     wait_until(lambda: pair.exports() == [] and pair.attached() == {}, "nothing is left")
+
+
+def test_a_backup_program(pair: Pair, host: Libvirtd, shared_folder: Path) -> None:  # noqa: F811
+    """virtnbdbackup as operators run it, of a qcow2 file: what it reads waits for the foreground, and is equal."""
+    program_argv = ("env", f"PATH={QEMU_IMG.parent}:{os.environ['PATH']}", "virtnbdbackup", "--uri", "qemu:///system",
+                    "--domain", "copied", "--level", "copy", "--type", "raw", "--include", "vdb")
+    data, image, backup = (shared_folder / name for name in ("data", "second.qcow2", "backups"))
+    data.write_bytes(os.urandom(PROGRAM_BYTES))
+    subprocess.run([QEMU_IMG, "convert", "-f", "raw", "-O", "qcow2", data, image], check=True)
+    xml = (f"<disk type='file' device='disk'><driver name='qemu' type='qcow2'/><source file='{image}'/>"
+           "<target dev='vdb' bus='virtio'/></disk>")
+    pair.copied.dom.attachDeviceFlags(xml, libvirt.VIR_DOMAIN_AFFECT_LIVE)
+    pair.copied.guest.run("while [ ! -b /dev/vdb ]; do usleep 10000; done")
+    try:
+        set_policy(pair.copied, its_policy(resource("vdb") + JOBS))
+        load = pair.busy.guest.load(outstanding=2, seconds=300)
+        pair.disk.wait_for(pair.disk.mark(), lambda log: len(of_client(log, "busy")) > 5)
+        with ThreadPoolExecutor(1) as pool:
+            program = pool.submit(host.call, *program_argv, "--output", str(backup), "--scratchdir", str(shared_folder))
+            wait_until(lambda: program.done() or any(one["held"] for one in pair.exports()), "a request of the program is held")
+            assert not program.done(), program.result()
+            load.stop()
+            program.result(JOB_SECONDS)
+        load.result()
+        wait_until(lambda: pair.exports() == [] and pair.attached() == {}, "nothing is left")
+        (copy,) = backup.glob("vdb*.data")
+        subprocess.run([QEMU_IMG, "compare", "-f", "raw", "-F", "raw", data, copy], check=True)
+    finally:
+        pair.copied.dom.detachDeviceFlags(xml, libvirt.VIR_DOMAIN_AFFECT_LIVE)
+        wait_until(lambda: "vdb" not in targets(pair.copied), "the disk is gone")
 
 
 def test_a_commit(pair: Pair, host: Libvirtd, shared_folder: Path) -> None:  # noqa: F811

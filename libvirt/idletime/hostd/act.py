@@ -30,12 +30,13 @@ OLD = ("its QEMU is an earlier one of Idletime's, which cannot attach a running 
 class Brought:
     """problems: what idletimed cannot do, in words. refused: what QEMU refused, by device or resource; worth another try.
     pending: a device has not left its resource yet. have: what query-idletime says now; None: QEMU is stock, and nothing
-    was changed. exports: of each NBD export that is to be background, its disk.
-    tracks: jobs that have a deadline."""
+    was changed. exports: of each NBD export that is to be background, its disk. more_to_come: a backup has begun, and the
+    exports of one in pull mode follow its jobs without an event. tracks: jobs that have a deadline."""
 
     problems: list[str] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
     pending: bool = False
+    more_to_come: bool = False
     have: list[dict[str, Any]] | None = None
     exports: dict[str, str] = field(default_factory=dict)
     tracks: dict[str, Track] = field(default_factory=dict)
@@ -85,12 +86,12 @@ def bring(monitor: Monitor, plan: Plan, tracks: Mapping[str, Track], now: float)
     ended = {subject for subject in refused if subject.startswith(_WORK) and subject not in map(_subject, todo.commands)}
     refused = {subject: text for subject, text in refused.items() if subject not in ended}
     found = [str(one) for one in todo.findings if one.severity is not Severity.NOTE] + work.problems
-    more = todo.pending or (bool(todo.commands) and not refused) or any((jobs.JOB, id_) in jobs.attached(have) for id_ in begun)
-    return Brought(found, refused, more, have, work.exports, work.tracks)
+    more = any((jobs.JOB, id_) in jobs.attached(have) for id_ in begun)
+    return Brought(found, refused, todo.pending or (bool(todo.commands) and not refused), more, have, work.exports, work.tracks)
 
 
 def _backups(commands: tuple[Command, ...]) -> set[str]:
-    """Jobs of backups that are attached. One in pull mode begins with these; its exports follow, without an event."""
+    """Jobs of backups that are attached."""
     found = {str(command.arguments.get("job")) for command in commands if command.name == "idletime-attach"}
     return {id_ for id_ in found if jobs.of_libvirt(id_)[0] == "backup"}
 

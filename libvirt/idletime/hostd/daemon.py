@@ -60,6 +60,9 @@ TICK_SECONDS = 2.0
 OBSERVE_SECONDS = 0.25
 """What many looks bring is one decision about observers: all VMs are in it."""
 
+EXPORTS_SECONDS = (0.1, 0.5, 2.0)
+"""When to look for the exports of a backup that has begun: its program may read through them at once."""
+
 ASKED_MOST = 4
 """Threads for what the API is asked, where QEMUs hang."""
 
@@ -257,6 +260,8 @@ class Daemon:
         self.space.seen(uuid, looked)
         self._forget_name(uuid)
         self._again(uuid, looked.again_seconds)
+        for seconds in EXPORTS_SECONDS if looked.more_to_come else ():
+            self.loop.call_later(seconds, self._touch, uuid)
         if looked.active:
             self.names[looked.name] = uuid
             if looked.part is not None:
@@ -287,6 +292,9 @@ class Daemon:
 
     def _touch_again(self, uuid: str) -> None:
         self.later.pop(uuid, None)
+        self._touch(uuid)
+
+    def _touch(self, uuid: str) -> None:
         self.queue.touch(uuid, self.loop.time(), event=False)
         self.wake.set()
 

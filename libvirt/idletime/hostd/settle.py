@@ -72,6 +72,7 @@ class Looked:
     scratch: tuple[Scratch, ...] = ()  # disks that may be dropped
     dropped: overlay.Record | None = None  # that we have dropped some, or began to
     again_seconds: float | None = None  # it has jobs with a deadline: look again after so long
+    more_to_come: bool = False  # it has a backup whose exports may follow: look again soon
 
 
 def settle(connection: Any, uuid: str, wanted: Wish | None, settings: Settings, known: rules.Rules) -> Looked | None:
@@ -104,7 +105,8 @@ class _Job:
     decision: rules.Decision | None = None
     have: list[dict[str, Any]] | None = None
     choice: Choice | None = None
-    pending: bool = False  # a device or a block job has not left its resource yet, or an export is to come
+    pending: bool = False  # a device or a block job has not left its resource yet
+    more_to_come: bool = False
     exports: dict[str, str] = field(default_factory=dict)  # of each NBD export that is to be background, its disk
     tracks: dict[str, deadline.Track] = field(default_factory=dict)  # jobs that have a deadline
 
@@ -123,7 +125,7 @@ class _Job:
         if root is not None:
             self._tell(root, looked)
         return replace(looked, problems=tuple(self.problems), failed=self.failed, choice=self.choice,
-                       again_seconds=deadline.PERIOD_SECONDS if self.tracks else None)
+                       again_seconds=deadline.PERIOD_SECONDS if self.tracks else None, more_to_come=self.more_to_come)
 
     @contextlib.contextmanager
     def _noting(self) -> Iterator[None]:
@@ -253,5 +255,6 @@ class _Job:
 
     def _note(self, brought: act.Brought) -> None:
         self.problems += brought.words
-        self.have, self.pending, self.exports, self.tracks = brought.have, brought.pending, brought.exports, brought.tracks
+        self.have, self.pending, self.more_to_come = brought.have, brought.pending, brought.more_to_come
+        self.exports, self.tracks = brought.exports, brought.tracks
         self.failed = self.failed or brought.failed or brought.pending

@@ -86,7 +86,7 @@ def settle(path: str, settings: Settings, known: rules.Rules) -> Vm:
         except OSError as error:
             problems.append(f"'virt-idletime status' does not show it: {error}")
         part = watched.part(name, monitor.peer.pid, found.devices, found.plan, brought.have, host)
-        return Vm(name, tuple(problems), brought.failed or brought.pending, part)
+        return Vm(name, tuple(problems), brought.failed or brought.pending or brought.more_to_come, part)
 
 
 def not_asked(path: str, settings: Settings, problem: str) -> None:
