@@ -1,0 +1,131 @@
+"""Table and plot of tests.bench.jobs: python3 -m tests.report.jobs build/bench/jobs/jobs.jsonl"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+from matplotlib import pyplot  # noqa: E402  (the backend has to be chosen first)
+
+from tests.report import grid  # noqa: E402
+
+TITLES = {"backup": "backup", "mirror": "mirror", "commit": "commit", "reader": "NBD reader"}
+STOCK, VM = "stock", "vm"
+OURS = {"20 ms": ("#2a7", "o"), "auto 3 %": ("#06c", "D")}
+COLUMNS = 120
+NOTE = ("kept: by the foreground, of its rate alone; of VM: of what the greedy VM does under the same control; fixed: what a fixed speed does "
+        "that costs the foreground as much, on the line through those that were tried")
+
+
+@dataclass(frozen=True)
+class Point:
+    """Medians: what the foreground kept of its rate alone (percent), what the job did (MB/s)."""
+
+    kept_percent: float
+    mb_per_second: float
+    runs: int
+
+
+Points = dict[str, dict[str, Point]]
+"""By job and way."""
+
+
+def points(path: Path) -> tuple[Points, dict[str, Any]]:
+    """And the conditions of the last runs."""
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    rates: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
+    for line in lines:
+        if line["kind"] == "run":
+            cell = line["cell"]
+            rates[cell["job"], cell["way"]].append((line["foreground"]["operations_per_second"], line.get("bytes_per_second", 0) / 1e6))
+    alone = median(rate for rate, _ in rates["", ""])
+    found: Points = defaultdict(dict)
+    for (job, way), runs in rates.items():
+        if job:
+            found[job][way] = Point(100 * median(rate for rate, _ in runs) / alone, median(done for _, done in runs), len(runs))
+    return found, [line for line in lines if line["kind"] == "conditions"][-1]
+
+
+def at_equal_foreground(ways: dict[str, Point], kept_percent: float) -> float:
+    """What a fixed speed would do (MB/s) that keeps so much, on the line through the speeds that were tried."""
+    caps = sorted((point.kept_percent, point.mb_per_second) for way, point in ways.items() if way == STOCK or way.endswith("MB/s"))
+    caps = [*caps, (100.0, 0.0)]
+    best = 0.0
+    for (low, more), (high, less) in zip(caps, caps[1:]):
+        if low <= kept_percent <= high and high > low:
+            best = max(best, more + (less - more) * (kept_percent - low) / (high - low))
+    return max([best, *(done for kept, done in caps if kept >= kept_percent)])
+
+
+def text(found: Points, about: dict[str, Any]) -> str:
+    """The table."""
+    rows = grid.table(("job", "way", "kept %", "MB/s", "of VM %", "fixed MB/s", "runs"))
+    for job, ways in found.items():
+        for way in sorted(ways, key=lambda way: (way in OURS, way != STOCK, float(way.split()[0]) if way.endswith("MB/s") else 0)):
+            point, greedy = ways[way], found.get(VM, {}).get(way)
+            ours = way in OURS and job != VM
+            rows.add_row(TITLES.get(job, "greedy VM, 128 KiB"), way, f"{point.kept_percent:.1f}", f"{point.mb_per_second:.1f}",
+                         f"{100 * point.mb_per_second / greedy.mb_per_second:.0f}" if ours and greedy and greedy.mb_per_second else "",
+                         f"{at_equal_foreground(ways, point.kept_percent):.1f}" if ours else "", str(point.runs))
+    return grid.text(rows, [NOTE, _conditions(about)], COLUMNS)
+
+
+def _conditions(about: dict[str, Any]) -> str:
+    return (f"Disk: {about['disk'].get('service_us')} us a request and {about['disk'].get('rate')}iB/s; foreground: bursts of 30 ms every "
+            f"100 ms, 4 KiB, random. Medians of runs of {about['seconds']:g} s. {about['qemu']}, {about['accel'].upper()}, "
+            f"commit {about['commit']}.")
+
+
+def draw(found: Points, about: dict[str, Any], target: Path) -> None:
+    """A panel a job: to the right the foreground keeps more, up the job does more."""
+    names = [job for job in TITLES if job in found]
+    figure, axes = pyplot.subplots(1, len(names), figsize=(3.4 * len(names), 3.6), squeeze=False, sharey=True)
+    for axis, job in zip(axes[0], names):
+        ways = found[job]
+        caps = sorted((point for way, point in ways.items() if way not in OURS), key=lambda point: point.mb_per_second)
+        axis.plot([one.kept_percent for one in caps], [one.mb_per_second for one in caps], "x-", color="#999", linewidth=1,
+                  label="fixed speeds, and none")
+        for way, (colour, marker) in OURS.items():
+            if point := ways.get(way):
+                axis.plot(point.kept_percent, point.mb_per_second, marker, color=colour, markersize=8, label=way)
+        axis.set_title(TITLES[job], fontsize=9, loc="left")
+        axis.set_xlabel("foreground keeps, % of its rate alone", fontsize=8)
+        axis.set_yscale("log")
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.tick_params(labelsize=7)
+    axes[0][0].set_ylabel("job, MB/s", fontsize=8)
+    axes[0][0].legend(fontsize=7, frameon=False, loc="lower left")
+    figure.suptitle("Up and to the right is better: what a job does for what the foreground keeps", fontsize=10, x=0.01, ha="left",
+                    fontweight="bold")
+    figure.text(0.01, 0.005, _conditions(about), fontsize=6, color="#555")
+    figure.tight_layout(rect=(0, 0.03, 1, 0.98))
+    figure.savefig(target, dpi=150)
+    pyplot.close(figure)
+
+
+def report(path: Path) -> None:
+    """Table on the terminal and beside the results, and the plot."""
+    found, about = points(path)
+    table = text(found, about)
+    print(table)
+    path.with_suffix(".txt").write_text(table + "\n")
+    draw(found, about, path.with_suffix(".png"))
+
+
+def main() -> None:
+    """Reduce a results file."""
+    parser = argparse.ArgumentParser(prog="python3 -m tests.report.jobs", description="Jobs beside a foreground.")
+    parser.add_argument("results", type=Path)
+    report(parser.parse_args().results)
+
+
+if __name__ == "__main__":
+    main()
