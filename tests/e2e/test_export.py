@@ -1,4 +1,4 @@
-"""A backup program reads a running VM's disk through an NBD export, beside a foreground VM on the same disk."""
+"""A backup program reads a running VM's disk through an NBD export, or an image through the storage daemon's, beside a foreground VM."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from tests.e2e.test_disk import SLACK_NS, Start, not_held
 from tests.framework import paths
 from tests.framework.idletimed import wait_until
 from tests.framework.qemu import Machine
-from tests.testbed.attach import RESOURCE
+from tests.framework.qmp import CommandError
+from tests.framework.storage import StorageDaemon
+from tests.testbed.attach import RESOURCE, options, settings
 from tests.testbed.disk import Disk, Model
 from tests.testbed.requests import early, of_client
 
@@ -36,11 +38,11 @@ EXPORT = "backup"
 
 @dataclass
 class Pair:
-    """Two foreground VMs on one disk: `busy` has load, the disk of `read` is exported."""
+    """A foreground VM on a disk, `busy`, which has load; `read` is on the same disk and exports it."""
 
     disk: Disk
     busy: Machine
-    read: Machine
+    read: Machine | StorageDaemon
     folder: Path
 
     @property
@@ -71,12 +73,19 @@ def image(*words: str) -> None:
 
 
 @pytest.fixture
-def pair(stack: ExitStack, machine: Start) -> Pair:
+def shared(stack: ExitStack) -> tuple[Disk, Path]:
+    """A disk of random content, and a folder with room for a copy."""
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="export-")))
     (folder / "image").write_bytes(os.urandom(DISK_BYTES))
     with (folder / "copy").open("wb") as copy:
         copy.truncate(DISK_BYTES)
-    disk = stack.enter_context(Disk(Model(service_us=5000, size=str(DISK_BYTES)), image=folder / "image"))
+    return stack.enter_context(Disk(Model(service_us=5000, size=str(DISK_BYTES)), image=folder / "image")), folder
+
+
+@pytest.fixture
+def pair(shared: tuple[Disk, Path], machine: Start) -> Pair:
+    """Two VMs."""
+    disk, folder = shared
     busy, read = (machine(disk, name, "foreground", interval_us=INTERVAL_US) for name in ("busy", "read"))
     server = {"type": "unix", "data": {"path": str(folder / "nbd")}}
     read.qmp.execute("nbd-server-start", addr=server)
@@ -84,9 +93,32 @@ def pair(stack: ExitStack, machine: Start) -> Pair:
     return Pair(disk, busy, read, folder)
 
 
+@pytest.fixture
+def served(stack: ExitStack, shared: tuple[Disk, Path], machine: Start, arena: Path) -> Pair:
+    """The storage daemon, whose export is background from the start."""
+    disk, folder = shared
+    busy = machine(disk, "busy", "foreground", interval_us=INTERVAL_US)
+    daemon = StorageDaemon(
+        "--object", f"idletime-resource,id={RESOURCE},path={arena}{options(settings({'interval_us': INTERVAL_US}))}",
+        "--blockdev", disk.blockdev("disk", "read"), "--nbd-server", f"addr.type=unix,addr.path={folder}/nbd",
+        "--export", f"type=nbd,id={EXPORT},node-name=disk,name={EXPORT},idletime={RESOURCE}")
+    return Pair(disk, busy, stack.enter_context(daemon), folder)
+
+
 def test_a_reader_waits_for_the_foreground(pair: Pair) -> None:
     """Nothing of it comes to the disk within a burst, or within the interval after it, but what was promoted."""
     pair.read.qmp.execute("idletime-attach", export=EXPORT, resource=RESOURCE)
+    check_held(pair)
+
+
+def test_a_reader_of_the_storage_daemon_waits(served: Pair) -> None:
+    """The same without a VM; it goes on as a stock one when it is detached, and has no devices."""
+    with pytest.raises(CommandError, match="no devices"):
+        served.read.qmp.execute("idletime-attach", device="disk", resource=RESOURCE)
+    check_held(served)
+
+
+def check_held(pair: Pair) -> None:
     mark = pair.disk.mark()
     pair.copy()
     log = pair.disk.read(mark)

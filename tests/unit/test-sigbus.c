@@ -5,7 +5,7 @@
  * SPDX-License-Identifier: GPL-2.0-or-later
  */
 #include "test.h"
-#include "hw/core/cpu.h"
+#include "idletime/arena/guard.h"
 #include "idletime/gate/sigbus.h"
 #include <signal.h>
 #include <sys/mman.h>
@@ -15,14 +15,14 @@
 
 #define NOT_OURS    70              /* exit status: left to QEMU's handler */
 
-__thread CPUState *current_cpu;
+static const void *cpu;
 
 static void *const failed_page = (void *)0x7000;
 
 static void on_sigbus(int sig, siginfo_t *info, void *context)
 {
     (void)sig;
-    if (!idletime_sigbus(info, context)) {
+    if (!idletime_sigbus(info, context, cpu)) {
         _exit(NOT_OURS);
     }
 }
@@ -145,14 +145,14 @@ static void test_touched(void)
 
 static void processor_touched(void)
 {
-    current_cpu = (CPUState *)1;
+    cpu = &cpu;
     like_qemu();
     report(BUS_MCEERR_AR);
 }
 
 static void processor_told(void)
 {
-    current_cpu = (CPUState *)1;
+    cpu = &cpu;
     like_qemu();
     report(BUS_MCEERR_AO);
 }
@@ -163,6 +163,48 @@ static void test_processor(void)
     g_assert_cmpint(WEXITSTATUS(status_of(processor_told)), ==, NOT_OURS);
 }
 
+/* ---- a program without a handler of its own */
+
+static volatile char *behind_the_end(bool is_board)
+{
+    int fd = memfd_create("empty", MFD_CLOEXEC);
+    void *page = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0);
+
+    if (is_board) {
+        idletime_guard_add(page, 4096);
+    }
+    signal(SIGBUS, SIG_DFL);            /* the address sanitizer has one */
+    return page;
+}
+
+static void board_touched(void)
+{
+    volatile char *page = behind_the_end(true);
+
+    idletime_guard_thread();
+    _exit(page[0]);
+}
+
+static void other_touched(void)
+{
+    volatile char *page = behind_the_end(false);
+
+    idletime_guard_thread();
+    _exit(page[0]);
+}
+
+/* A truncated board is survived, and nothing else. */
+static void test_default(void)
+{
+    int status = status_of(board_touched);
+
+    g_assert_true(WIFEXITED(status));
+    g_assert_cmpint(WEXITSTATUS(status), ==, 0);
+    status = status_of(other_touched);
+    g_assert_true(WIFSIGNALED(status));
+    g_assert_cmpint(WTERMSIG(status), ==, SIGBUS);
+}
+
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
@@ -170,5 +212,6 @@ int main(int argc, char **argv)
     g_test_add_func("/sigbus/other-thread", test_other_thread);
     g_test_add_func("/sigbus/touched", test_touched);
     g_test_add_func("/sigbus/processor", test_processor);
+    g_test_add_func("/sigbus/default", test_default);
     return g_test_run();
 }

@@ -6,16 +6,40 @@
 #include "qemu/osdep.h"
 #include "idletime/arena/guard.h"
 #include "idletime/gate/sigbus.h"
-#include "hw/core/cpu.h"
 #include <sys/syscall.h>
 #include <ucontext.h>
 
 __thread bool idletime_thread_guarded;
 
+static void on_sigbus(int sig, siginfo_t *info, void *context)
+{
+    (void)sig;
+    if (!idletime_sigbus(info, context, NULL) && context) {
+        signal(SIGBUS, SIG_DFL);        /* touches it again */
+    }
+}
+
+/* The emulator has a handler, which asks us first; the daemon has none. */
+static void replace_default_handler(void)
+{
+    struct sigaction action;
+
+    sigaction(SIGBUS, NULL, &action);
+    if (action.sa_flags & SA_SIGINFO || action.sa_handler != SIG_DFL) {
+        return;
+    }
+    action = (struct sigaction) {
+        .sa_sigaction = on_sigbus,
+        .sa_flags = SA_SIGINFO,
+    };
+    sigaction(SIGBUS, &action, NULL);
+}
+
 void idletime_guard_thread_slow(void)
 {
     sigset_t set;
 
+    replace_default_handler();
     sigemptyset(&set);
     sigaddset(&set, SIGBUS);
     pthread_sigmask(SIG_UNBLOCK, &set, NULL);
@@ -54,9 +78,9 @@ static bool end_by_signal(void)
     return true;        /* touches it again */
 }
 
-bool idletime_sigbus(const siginfo_t *info, void *context)
+bool idletime_sigbus(const siginfo_t *info, void *context, const void *cpu)
 {
-    bool unblocked = context && !current_cpu && idletime_thread_guarded;
+    bool unblocked = context && !cpu && idletime_thread_guarded;
 
     switch (info->si_code) {
     case BUS_ADRERR:

@@ -71,13 +71,20 @@ static BlockExport *find_export(const char *id, Error **errp)
     if (!exp) {
         error_setg(errp, "no block export has the id '%s'; "
                    "query-block-exports lists those that there are", id);
-    } else if (exp->drv->type != BLOCK_EXPORT_TYPE_NBD) {
-        error_setg(errp, "export '%s' is of type '%s', which cannot be "
-                   "attached to an idletime-resource; served is: nbd", id,
-                   BlockExportType_str(exp->drv->type));
-        return NULL;
     }
     return exp;
+}
+
+static bool check_type(const BlockExport *exp, Error **errp)
+{
+    BlockExportType type = exp->drv->type;
+
+    if (type != BLOCK_EXPORT_TYPE_NBD) {
+        error_setg(errp, "export '%s' is of type '%s', which cannot be "
+                   "attached to an idletime-resource; served is: nbd", exp->id,
+                   BlockExportType_str(type));
+    }
+    return type == BLOCK_EXPORT_TYPE_NBD;
 }
 
 static bool check_serving(const BlockExport *exp, Error **errp)
@@ -89,22 +96,36 @@ static bool check_serving(const BlockExport *exp, Error **errp)
     return exp->user_owned;
 }
 
-bool idletime_export_attach(const char *id, const char *resource, Error **errp)
+static bool attach(BlockExport *exp, const char *resource, Error **errp)
 {
-    BlockExport *exp = find_export(id, errp);
     IdletimeWork *work;
 
-    GLOBAL_STATE_CODE();
-    if (!exp || !check_serving(exp, errp) ||
+    if (!check_type(exp, errp) || !check_serving(exp, errp) ||
         !idletime_work_check_none(exp->idletime, errp)) {
         return false;
     }
-    work = idletime_work_new(resource, id, exp->ctx, exp, &export_ops, errp);
+    work = idletime_work_new(resource, exp->id, exp->ctx, exp, &export_ops,
+                             errp);
     if (!work) {
         return false;
     }
     qatomic_store_release(&exp->idletime, work);
     return true;
+}
+
+bool idletime_export_attach(const char *id, const char *resource, Error **errp)
+{
+    BlockExport *exp = find_export(id, errp);
+
+    GLOBAL_STATE_CODE();
+    return exp && attach(exp, resource, errp);
+}
+
+bool idletime_export_attach_configured(BlockExport *exp, const char *resource,
+                                       Error **errp)
+{
+    GLOBAL_STATE_CODE();
+    return !resource || attach(exp, resource, errp);
 }
 
 bool idletime_export_detach(const char *id, Error **errp)

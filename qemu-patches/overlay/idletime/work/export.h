@@ -132,6 +132,12 @@ static inline void idletime_export_ended(BlockExport *exp)
 
 /** idletime_export_attach: to @resource, as background.  Context: BQL. */
 bool idletime_export_attach(const char *id, const char *resource, Error **errp);
+/**
+ * idletime_export_attach_configured: as the export's options say; NULL is to
+ * nothing.  No client has connected yet.  Context: BQL.
+ */
+bool idletime_export_attach_configured(BlockExport *exp, const char *resource,
+                                       Error **errp);
 /** idletime_export_detach: it goes on as a stock one.  Context: BQL. */
 bool idletime_export_detach(const char *id, Error **errp);
 

@@ -369,6 +369,36 @@ static void test_refused(void)
     teardown(&s);
 }
 
+/* Background from its first request on, as its options say. */
+static void test_configured(void)
+{
+    TestMachine *m = machine_new();
+    TestDisk *fg, *d;
+    TestNbd *client;
+    TestNbdRequest *r;
+
+    machine_resource(m, RESOURCE, "");
+    fg = machine_disk(m, "fg", "idletime=" RESOURCE);
+    d = machine_disk(m, "d", "share-rw=on");
+    disk_fill(d, 0, BLOCK_BYTES, 0x5a);
+    machine_start(m);
+    nbd_serve(m);
+    machine_refused(m, "property 'resource': no idletime-resource has the id "
+                    "'x'; add -object idletime-resource,id=x,path=DIRECTORY",
+                    "block-export-add", "{'type': 'nbd', 'id': 'e',"
+                    " 'node-name': 'd', 'idletime': 'x'}");
+    qtest_qmp_eventwait(m->qts, "BLOCK_EXPORT_DELETED");
+    nbd_export(m, "d", ", 'idletime': '" RESOURCE "'");
+    client = nbd_connect(m, false);
+    foreground(fg);
+    r = nbd_read(client, 0, BLOCK_BYTES);
+    nbd_await(m, "held", 1);
+    machine_step_us(m, INTERVAL_US);
+    nbd_ok(r, 0x5a);
+    nbd_close(client);
+    machine_free(m);
+}
+
 static void test_shown(void)
 {
     Setup s = setup("", false);
@@ -403,6 +433,7 @@ int main(int argc, char **argv)
     qtest_add_func("idletime/export/attach-in-service",
                    test_attach_in_service);
     qtest_add_func("idletime/export/refused", test_refused);
+    qtest_add_func("idletime/export/configured", test_configured);
     qtest_add_func("idletime/export/shown", test_shown);
     return g_test_run();
 }
