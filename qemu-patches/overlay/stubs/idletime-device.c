@@ -10,8 +10,8 @@
 
 static void no_devices(Error **errp)
 {
-    error_setg(errp, "this program has no devices: name a 'job' or an "
-               "'export'");
+    error_setg(errp, "this program has no devices, only jobs and "
+               "exports");
 }
 
 void idletime_device_foreach(const IdletimeResource *res,
