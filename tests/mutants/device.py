@@ -10,6 +10,7 @@ import os
 import shlex
 import shutil
 import subprocess
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
@@ -24,6 +25,11 @@ FOLDER = paths.BUILD / "mutants" / "device"
 PATTERNS = ("idletime/gate/*.c", "idletime/resource/*.c", "idletime/device/*.c", "idletime/hold/*.c", "idletime/work/*.c", "idletime/monitor/*.c",
             "hw/block/virtio-blk-idletime*.c", "hw/scsi/scsi-idletime*.c", "hw/net/virtio-net-idletime*.c", "net/idletime-*.c")
 PROGRAM = "qemu-system-x86_64"
+SCSI = "scsi"
+KINDS = {"net": "net-", "scsi": SCSI, "block": ""}
+"""Folders of devices, and how the names of their tests begin."""
+BOTH = paths.ROOT / "tests" / "machine" / "both"
+"""Tests that run with disks of virtio-scsi, too, as tests/machine/run does it."""
 # Output, dependencies and debug information are ours; each may have a word after it.
 _WORDS_LEFT_OUT = {"-MD": 0, "-MQ": 1, "-MF": 1, "-o": 1, "-c": 1, "-g": 0, "ccache": 0}
 
@@ -56,10 +62,15 @@ class Device:
         if built.returncode != 0:
             raise SetupError(f"the machine tests do not build:\n{built.stdout[-2000:]}")
         env = self._base_env()
-        trials = [Trial(MACHINE, p.name.removeprefix("idletime-").removesuffix("-test"), (str(p), "--tap"),
-                        digest(p, paths.STAGED_QEMU), env) for p in programs]
+        trials = [Trial(MACHINE, self._name(p), (str(p), "--tap"), digest(p, paths.STAGED_QEMU), env) for p in programs]
+        both = BOTH.read_text().split()
+        trials += [replace(one, name=f"{SCSI}:{one.name}", env={**env, "IDLETIME_DISK": SCSI}) for one in trials if one.name in both]
         self._all = measured(trials, FOLDER / "baseline.json", self._without_mutant)
         self.fingerprint = fingerprint(trials)
+
+    @staticmethod
+    def _name(program: Path) -> str:
+        return program.name.removeprefix("idletime-").removesuffix("-test")
 
     @staticmethod
     def _base_env() -> dict[str, str]:
@@ -122,10 +133,14 @@ class Device:
         return {"QTEST_QEMU_BINARY": str(place / "stage" / "bin" / PROGRAM)}
 
     def trials(self, file: str) -> list[Trial]:
-        """A disk's code is not reached by the tests of NICs, nor the other way round; the rest is by all."""
-        net = {"block": False, "net": True}.get(Path(file).parent.name)
-        able = [t for t in self._all if net is None or t.name.startswith("net-") == net]
+        """Code of one kind of device is not reached by the tests of another; the rest is by all."""
+        kind = Path(file).parent.name
+        able = [t for t in self._all if kind not in KINDS or self._kind(t) == kind]
         return sorted(able, key=lambda t: (not self._is_named_after(t, file), t.seconds))
+
+    @staticmethod
+    def _kind(trial: Trial) -> str:
+        return next((kind for kind, prefix in KINDS.items() if trial.name.startswith(prefix)), "block")
 
     @staticmethod
     def _is_named_after(trial: Trial, file: str) -> bool:

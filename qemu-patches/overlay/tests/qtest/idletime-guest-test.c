@@ -221,6 +221,26 @@ static void test_expedite_cap(void)
     machine_free(m);
 }
 
+/* Where it serves two, the others leave in the second one's place. */
+static void test_expedite_cap_of_two(void)
+{
+    g_autofree void *block = g_malloc0(BLOCK_BYTES);
+    TestDisk *d;
+    TestMachine *m = guest("", &d);
+    TestRequest *held[3];
+
+    machine_set(m, "max-inflight", 2);
+    hold_three(d, block, held);
+    assert_held(d, 3);
+    request_ok(disk_flush(d));
+    request_ok(held[1]);
+    request_ok(held[2]);
+    g_assert_false(held[0]->done);
+    disk_resume(d, "A");
+    request_ok(held[0]);
+    machine_free(m);
+}
+
 /* A queue of 16: more than 4 held ones push the first out. */
 static void test_ring(void)
 {
@@ -376,6 +396,8 @@ int main(int argc, char **argv)
                        test_expedite_pieces);
         ring_test("idletime/guest/expedite-order", test_expedite_order);
         ring_test("idletime/guest/expedite-cap", test_expedite_cap);
+        ring_test("idletime/guest/expedite-cap-of-two",
+                  test_expedite_cap_of_two);
     }
     ring_test("idletime/guest/expedite-auto", test_expedite_auto);
     ring_test("idletime/guest/ring", test_ring);
