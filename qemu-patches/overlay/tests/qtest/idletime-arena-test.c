@@ -254,6 +254,36 @@ static void test_damaged(const void *opaque)
     machine_free(m);
 }
 
+/* Whoever has all slots keeps others out, who are told, and stay stock. */
+static void test_full(const void *opaque)
+{
+    const char *class = opaque;
+    struct flock all = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
+    g_autofree char *lock = g_strconcat(class, ".lock", NULL);
+    g_autofree char *json = g_strdup_printf("{'device': 'd', 'resource': '"
+                                            RESOURCE "', 'class': '%s'}",
+                                            class);
+    g_autofree char *board = NULL, *path = NULL, *error = NULL;
+    TestMachine *m = machine_new();
+    int fd;
+
+    machine_resource(m, RESOURCE, "");
+    machine_disk(m, "d", "");
+    machine_start(m);
+    board = below(m, class);
+    path = below(m, lock);
+    error = g_strdup_printf("idletime-resource '" RESOURCE "': arena board "
+                            "'%s' is full: all 1024 slots are taken; move "
+                            "some devices to another resource", board);
+    fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    g_assert_cmpint(fd, >=, 0);
+    g_assert_cmpint(fcntl(fd, F_OFD_SETLK, &all), ==, 0);
+    machine_refused(m, error, "idletime-attach", json);
+    close(fd);
+    machine_ok(m, "idletime-attach", json);
+    machine_free(m);
+}
+
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
@@ -264,6 +294,10 @@ int main(int argc, char **argv)
     qtest_add_data_func("idletime/arena/two/background", "background",
                         test_two);
     qtest_add_func("idletime/arena/observer", test_observer);
+    qtest_add_data_func("idletime/arena/full/foreground", "foreground",
+                        test_full);
+    qtest_add_data_func("idletime/arena/full/background", "background",
+                        test_full);
     for (unsigned i = 0; i < G_N_ELEMENTS(damage); i++) {
         g_autofree char *path = g_strdup_printf("idletime/arena/damaged/%s",
                                                 damage[i].file);
