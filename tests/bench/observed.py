@@ -1,9 +1,11 @@
 """A foreground that passes by our QEMU, seen by the observer, against one that is patched: what it keeps, what the background gets.
 
-    python3 -m tests.bench.observed [--repeats 3] [--seconds 10] [--output build/bench/observed] [--qemu PATH] [--unpatched PATH]
+    python3 -m tests.bench.observed [--repeats 3] [--seconds 10] [--ways slot stock] [--controls 'auto 3 %'] [--learn-seconds 20]
+                                    [--output build/bench/observed] [--qemu PATH] [--unpatched PATH]
 
 All are on one loop device over the disk of 5 ms, with the demo's loads. The foreground is a VM of ours with a slot, a VM on stock
 QEMU, or a process of the host; the background is a VM of ours. The observer runs all the time and leaves out who has a slot.
+With --learn-seconds the loads run for so long before, with the same settings, and that is not counted.
 One JSON line a run, raw latencies beside it; what is there is not run again. `python3 -m tests.report.observed FILE` is the table.
 """
 
@@ -16,7 +18,7 @@ import time
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Sequence
 
 import numpy as np
 
@@ -69,15 +71,15 @@ class Cell:
         return f"background ({self.outstanding} outstanding), {beside}"
 
 
-def plan(repeats: int) -> list[Cell]:
+def plan(repeats: int, wanted: Sequence[str] = WAYS, controls: Sequence[str] = tuple(CONTROLS)) -> list[Cell]:
     """The ways follow each other directly, in turn the other way round, so that what the host does meanwhile hits all alike."""
     cells = []
     for repeat in range(repeats):
-        ways = WAYS if repeat % 2 == 0 else WAYS[::-1]
+        ways = wanted if repeat % 2 == 0 else wanted[::-1]
         cells += [Cell(way, 0, "", repeat) for way in ways]
         for outstanding in OUTSTANDING:
             cells.append(Cell("", outstanding, "", repeat))
-            cells += [Cell(way, outstanding, control, repeat) for control in CONTROLS for way in ways]
+            cells += [Cell(way, outstanding, control, repeat) for control in controls for way in ways]
     return cells
 
 
@@ -109,10 +111,15 @@ class Rig:
             background.qmp.execute("qom-set", path=f"/objects/{RESOURCE}", property=key, value=value)
         time.sleep(PAUSE_SECONDS)
 
-    def run(self, cell: Cell, seconds: float) -> dict[str, Any]:
+    def run(self, cell: Cell, seconds: float, learn_seconds: float) -> dict[str, Any]:
         """The loads by role, as they ended."""
         background = self.background(cell)
         self.control(background, cell.control)
+        if learn_seconds and cell.way and cell.outstanding:
+            self._loads(background, cell, learn_seconds)
+        return self._loads(background, cell, seconds)
+
+    def _loads(self, background: Machine, cell: Cell, seconds: float) -> dict[str, Any]:
         loads: dict[str, Any] = {}
         if cell.outstanding:
             loads["background"] = background.guest.load(**pair.BACKGROUND_LOAD, outstanding=cell.outstanding, seconds=seconds)
@@ -132,9 +139,9 @@ class Rig:
         return Process(["sh", "-c", 'echo $$ >"$0" && exec "$@"', str(self._container / "cgroup.procs"), *argv], folder)
 
 
-def _measure(rig: Rig, results: ResultsFile, cell: Cell, seconds: float) -> None:
+def _measure(rig: Rig, results: ResultsFile, cell: Cell, seconds: float, learn_seconds: float) -> None:
     line: dict[str, Any] = {"foreground": None, "background": None}
-    for role, (result, samples) in rig.run(cell, seconds).items():
+    for role, (result, samples) in rig.run(cell, seconds, learn_seconds).items():
         name = f"latencies/{cell.key.replace(' ', '')}-{role}.npy"
         np.save(results.path.parent / name, samples)
         line[role] = {**result, "latencies": name}
@@ -146,6 +153,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--output", type=Path, default=paths.BUILD / "bench" / "observed", help="folder of the results")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=10, help="of a run")
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS), help="of the foreground (all)")
+    parser.add_argument("--controls", nargs="+", choices=CONTROLS, default=list(CONTROLS), help="of the background (all)")
+    parser.add_argument("--learn-seconds", type=float, default=0, help="of the same loads before a run, not counted (0)")
     parser.add_argument("--limit-seconds", type=float, default=float("inf"), help="begin no run that would end later")
     parser.add_argument("--qemu", metavar="PATH", help="the patched QEMU (the staged one)")
     parser.add_argument("--unpatched", default=str(UNPATCHED), help="QEMU of `make qemu-unpatched`, or Debian's")
@@ -168,13 +178,14 @@ def main() -> int:
 
     def work() -> None:
         run_folder.guard()
-        cells = results.missing(plan(arguments.repeats))
+        cells = results.missing(plan(arguments.repeats, arguments.ways, arguments.controls))
         if cells:
             with ExitStack() as stack:
                 rig = Rig(stack, arguments)
-                results.write("conditions", seconds=arguments.seconds, disk=rig.host.disk.parameters(), stock=stock, **rig.facts)
-                work_off(cells, lambda _: arguments.seconds + OVERHEAD_SECONDS,
-                         lambda cell: _measure(rig, results, cell, arguments.seconds), arguments.limit_seconds)
+                results.write("conditions", seconds=arguments.seconds, learn_seconds=arguments.learn_seconds, disk=rig.host.disk.parameters(), stock=stock, **rig.facts)
+                work_off(cells, lambda _: arguments.seconds + arguments.learn_seconds + OVERHEAD_SECONDS,
+                         lambda cell: _measure(rig, results, cell, arguments.seconds, arguments.learn_seconds),
+                         arguments.limit_seconds)
         print(report.text(results.path))
 
     return exit_status(work, lambda: f"the finished runs are in {results.path}; the same command goes on")
