@@ -13,7 +13,6 @@ import argparse
 import subprocess
 import sys
 import tempfile
-import time
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,10 +21,11 @@ from typing import Any, Iterator
 from tests.bench import pair
 from tests.bench.resume import ResultsFile, work_off
 from tests.framework import accel, host, paths, run_folder
+from tests.framework.idletimed import wait_until
 from tests.framework.interrupt import exit_status
 from tests.framework.qemu import Machine
 from tests.report import jobs as report
-from tests.testbed.attach import DEVICE, RESOURCE, attach
+from tests.testbed.attach import RESOURCE, attach
 from tests.testbed.disk import Disk, Model
 from tests.testbed.requests import of_client
 
@@ -150,10 +150,7 @@ class Rig:
         yield
         assert machine.qmp.execute("query-block-jobs"), f"{cell.title} had ended before the run"
         machine.qmp.execute("block-job-cancel", device=JOB, force=True)
-        end = time.monotonic() + END_SECONDS
-        while machine.qmp.execute("query-jobs"):
-            assert time.monotonic() < end, f"{cell.title} does not end"
-            time.sleep(0.01)
+        wait_until(lambda: not machine.qmp.execute("query-jobs"), f"{cell.title} has ended", END_SECONDS)
 
     def _reader(self, machine: Machine, cell: Cell) -> Iterator[None]:
         if cell.way in CONTROLS:
@@ -171,6 +168,7 @@ class Rig:
             reader.wait(END_SECONDS)
         if cell.way in CONTROLS:
             machine.qmp.execute("idletime-detach", export=EXPORT)
+            wait_until(lambda: not machine.qmp.execute("query-idletime")[0]["exports"], "the export is detached", END_SECONDS)
 
     # ---- runs
 
