@@ -51,7 +51,6 @@ READERS = 16
 JOB, NODE, TARGET, EXPORT = "job", "disk", "target", "export"
 OVERHEAD_SECONDS = 1.5
 END_SECONDS = 60.0
-QEMU_IMG = paths.STAGED_QEMU.parent / "qemu-img"
 
 
 @dataclass(frozen=True)
@@ -66,6 +65,11 @@ class Cell:
     def key(self) -> str:
         """Unique in the plan."""
         return f"{self.job or 'none'}-{self.way or 'none'}-{self.repeat}".replace(" ", "")
+
+    @property
+    def speed(self) -> int:
+        """The cap, bytes/s; 0: none."""
+        return 0 if self.way in (STOCK, *CONTROLS) else int(self.way.split()[0]) * MB
 
     @property
     def title(self) -> str:
@@ -113,7 +117,7 @@ class Rig:
     def _over(self, name: str) -> list[str]:
         """An overlay above the disk, all of whose data is its own, so that a commit writes all of the disk."""
         image = self.folder / "overlay"
-        subprocess.run([str(QEMU_IMG), "create", "-q", "-f", "qcow2", "-o", "preallocation=full", str(image), str(DISK_BYTES)],
+        subprocess.run([str(paths.STAGED_IMG), "create", "-q", "-f", "qcow2", "-o", "preallocation=full", str(image), str(DISK_BYTES)],
                        check=True)
         options = attach(self.disk, name, self.folder / "arena", "foreground")
         at = options.index("-device")
@@ -138,13 +142,12 @@ class Rig:
             yield from self._block_job(machine, cell)
 
     def _block_job(self, machine: Machine, cell: Cell) -> Iterator[None]:
-        speed = {} if cell.way in (STOCK, *CONTROLS) else {"speed": int(cell.way.split()[0]) * MB}
         command, where = {
             "backup": ("blockdev-backup", {"device": NODE, "target": TARGET, "sync": "full"}),
             "mirror": ("blockdev-mirror", {"device": NODE, "target": TARGET, "sync": "full"}),
             "commit": ("block-commit", {"device": "top"}),
         }[cell.job]
-        machine.qmp.execute(command, job_id=JOB, **where, **speed)
+        machine.qmp.execute(command, job_id=JOB, **where, speed=cell.speed)
         if cell.way in CONTROLS:
             machine.qmp.execute("idletime-attach", job=JOB, resource=RESOURCE)
         yield
@@ -155,10 +158,10 @@ class Rig:
     def _reader(self, machine: Machine, cell: Cell) -> Iterator[None]:
         if cell.way in CONTROLS:
             machine.qmp.execute("idletime-attach", export=EXPORT, resource=RESOURCE)
-        speed = [] if cell.way in (STOCK, *CONTROLS) else ["-r", str(int(cell.way.split()[0]) * MB)]
+        speed = ["-r", str(cell.speed)] if cell.speed else []
         target = f"driver=null-co,size={DISK_BYTES}"
         reader = subprocess.Popen([
-            str(QEMU_IMG), "convert", "-n", "-W", "-m", str(READERS), *speed, "-f", "raw", "--target-image-opts",
+            str(paths.STAGED_IMG), "convert", "-n", "-W", "-m", str(READERS), *speed, "-f", "raw", "--target-image-opts",
             f"nbd+unix:///{EXPORT}?socket={self.folder}/nbd", target])
         try:
             yield

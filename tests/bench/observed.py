@@ -182,7 +182,8 @@ def main() -> int:
         if cells:
             with ExitStack() as stack:
                 rig = Rig(stack, arguments)
-                results.write("conditions", seconds=arguments.seconds, learn_seconds=arguments.learn_seconds, disk=rig.host.disk.parameters(), stock=stock, **rig.facts)
+                results.write("conditions", seconds=arguments.seconds, learn_seconds=arguments.learn_seconds,
+                              disk=rig.host.disk.parameters(), stock=stock, **rig.facts)
                 work_off(cells, lambda _: arguments.seconds + arguments.learn_seconds + OVERHEAD_SECONDS,
                          lambda cell: _measure(rig, results, cell, arguments.seconds, arguments.learn_seconds),
                          arguments.limit_seconds)

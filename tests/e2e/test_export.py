@@ -32,7 +32,6 @@ READ_SECONDS = 120.0
 READERS = 8
 """Requests that qemu-img has in flight."""
 
-QEMU_IMG = paths.STAGED_QEMU.parent / "qemu-img"
 EXPORT = "backup"
 
 
@@ -68,7 +67,7 @@ class Pair:
 
 def image(*words: str) -> None:
     """qemu-img, which has to succeed."""
-    result = subprocess.run([str(QEMU_IMG), *words], capture_output=True, text=True, timeout=READ_SECONDS)
+    result = subprocess.run([str(paths.STAGED_IMG), *words], capture_output=True, text=True, timeout=READ_SECONDS)
     assert result.returncode == 0, result.stdout + result.stderr
 
 
@@ -112,13 +111,14 @@ def test_a_reader_waits_for_the_foreground(pair: Pair) -> None:
 
 
 def test_a_reader_of_the_storage_daemon_waits(served: Pair) -> None:
-    """The same without a VM; it goes on as a stock one when it is detached, and has no devices."""
+    """The same without a VM, and without devices."""
     with pytest.raises(CommandError, match="no devices"):
         served.read.qmp.execute("idletime-attach", device="disk", resource=RESOURCE)
     check_held(served)
 
 
 def check_held(pair: Pair) -> None:
+    """Of an export that is attached; it is removed."""
     mark = pair.disk.mark()
     pair.copy()
     log = pair.disk.read(mark)
@@ -150,7 +150,7 @@ def test_a_reader_is_killed_while_it_is_held(pair: Pair) -> None:
     pair.read.qmp.execute("idletime-attach", export=EXPORT, resource=RESOURCE)
     load = pair.busy.guest.load(outstanding=2, seconds=300)
     pair.disk.wait_for(pair.disk.mark(), lambda log: len(of_client(log, "busy")) > 5)
-    reader = subprocess.Popen([str(QEMU_IMG), "convert", "-n", "-f", "raw", "-O", "raw", pair.url, str(pair.folder / "copy")])
+    reader = subprocess.Popen([str(paths.STAGED_IMG), "convert", "-n", "-f", "raw", "-O", "raw", pair.url, str(pair.folder / "copy")])
     try:
         wait_until(lambda: pair.export()["held"] == READERS, "all that it asks for is held")
     finally:

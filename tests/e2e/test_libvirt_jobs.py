@@ -41,7 +41,6 @@ SLOW = 1 << 20
 """Bytes a second at which a copy begins, so that it has begun only when it is attached."""
 
 JOBS = "<idletime:job class='background'/>"
-QEMU_IMG = paths.BUILD / "stage/bin/qemu-img"
 
 
 def its_policy(inner: str = "") -> str:
@@ -98,7 +97,7 @@ class Pair:
     def equal(self, copy: Path) -> None:
         """The copy has the disk's data."""
         there = f"nbd+unix:///compare?socket={self.disk.socket}"
-        result = subprocess.run([str(QEMU_IMG), "compare", "-U", there, str(copy)], capture_output=True, text=True, timeout=120)
+        result = subprocess.run([str(paths.STAGED_IMG), "compare", "-U", there, str(copy)], capture_output=True, text=True, timeout=120)
         assert result.returncode == 0, result.stdout + result.stderr
 
 
@@ -213,7 +212,7 @@ def test_a_pull_backup(pair: Pair, host: Libvirtd, shared_folder: Path) -> None:
         load = bursts(pair, 300)
         mark = pair.disk.mark()
         pair.disk.wait_for(mark, lambda log: len(of_client(log, "busy")) > 5)
-        reader = subprocess.Popen([str(QEMU_IMG), "convert", "-f", "raw", "-O", "raw", f"nbd+unix:///vda?socket={socket}",
+        reader = subprocess.Popen([str(paths.STAGED_IMG), "convert", "-f", "raw", "-O", "raw", f"nbd+unix:///vda?socket={socket}",
                                    str(copy)])
         wait_until(lambda: pair.exports()[0]["held"] > 0, "a request of the reader is held")
         shown = virt_idletime(host, "jobs", "copied", "--delay", "0.2")
@@ -235,11 +234,11 @@ def test_a_pull_backup(pair: Pair, host: Libvirtd, shared_folder: Path) -> None:
 
 def test_a_backup_program(pair: Pair, host: Libvirtd, shared_folder: Path) -> None:  # noqa: F811
     """virtnbdbackup as operators run it, of a qcow2 file: what it reads waits for the foreground, and is equal."""
-    program_argv = ("env", f"PATH={QEMU_IMG.parent}:{os.environ['PATH']}", "virtnbdbackup", "--uri", "qemu:///system",
+    program_argv = ("env", f"PATH={paths.STAGED_IMG.parent}:{os.environ['PATH']}", "virtnbdbackup", "--uri", "qemu:///system",
                     "--domain", "copied", "--level", "copy", "--type", "raw", "--include", "vdb")
     data, image, backup = (shared_folder / name for name in ("data", "second.qcow2", "backups"))
     data.write_bytes(os.urandom(PROGRAM_BYTES))
-    subprocess.run([QEMU_IMG, "convert", "-f", "raw", "-O", "qcow2", data, image], check=True)
+    subprocess.run([paths.STAGED_IMG, "convert", "-f", "raw", "-O", "qcow2", data, image], check=True)
     xml = (f"<disk type='file' device='disk'><driver name='qemu' type='qcow2'/><source file='{image}'/>"
            "<target dev='vdb' bus='virtio'/></disk>")
     pair.copied.dom.attachDeviceFlags(xml, libvirt.VIR_DOMAIN_AFFECT_LIVE)
@@ -257,7 +256,7 @@ def test_a_backup_program(pair: Pair, host: Libvirtd, shared_folder: Path) -> No
         load.result()
         wait_until(lambda: pair.exports() == [] and pair.attached() == {}, "nothing is left")
         (copy,) = backup.glob("vdb*.data")
-        subprocess.run([QEMU_IMG, "compare", "-f", "raw", "-F", "raw", data, copy], check=True)
+        subprocess.run([paths.STAGED_IMG, "compare", "-f", "raw", "-F", "raw", data, copy], check=True)
     finally:
         pair.copied.dom.detachDeviceFlags(xml, libvirt.VIR_DOMAIN_AFFECT_LIVE)
         wait_until(lambda: "vdb" not in targets(pair.copied), "the disk is gone")
@@ -279,7 +278,7 @@ def test_a_commit(pair: Pair, host: Libvirtd, shared_folder: Path) -> None:  # n
     pair.await_ended()
     wait_until(lambda: pair.attached() == {}, "the job is gone")
     written = pair.copied.guest.run("dd if=/dev/vda bs=1M count=8 2>/dev/null | md5sum").text.split()[0]
-    image = subprocess.run(["sh", "-c", f"{QEMU_IMG} dd -f raw -O raw bs=1M count=8 "
+    image = subprocess.run(["sh", "-c", f"{paths.STAGED_IMG} dd -f raw -O raw bs=1M count=8 "
                             f"'if=nbd+unix:///compare?socket={pair.disk.socket}' of={overlay}.raw && md5sum {overlay}.raw"],
                            capture_output=True, text=True, timeout=120)
     assert image.stdout.split()[0] == written, image.stderr

@@ -109,7 +109,7 @@ def test_savevm_and_loadvm(disk: Start, stack: ExitStack, boot: Boot, arena: Pat
     fg = stack.enter_context(Machine(boot, "foreground", attach(shared, "foreground", arena)))
     fg.guest.load(intensity=95, seconds=FOREVER_SECONDS)
     image = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "image"
-    subprocess.run([str(paths.STAGED_QEMU.with_name("qemu-img")), "create", "-q", "-f", "qcow2", str(image), "64M"],
+    subprocess.run([str(paths.STAGED_IMG), "create", "-q", "-f", "qcow2", str(image), "64M"],
                    check=True)
     arguments = [
         "-blockdev", f"driver=qcow2,node-name=disk,file.driver=file,file.filename={image}",

@@ -12,6 +12,7 @@ GUEST = BUILD / "guest"
 TOOLS = BUILD / "tests"
 AGENT = BUILD / "agent"
 STAGED_QEMU = BUILD / "stage" / "bin" / "qemu-system-x86_64"
+STAGED_IMG = STAGED_QEMU.with_name("qemu-img")
 
 
 def find_qemu(wanted: str | None = None) -> Path:

@@ -13,7 +13,7 @@ from tests.framework import paths
 from tests.framework.process import Process
 from tests.framework.qmp import Qmp
 
-PROGRAM = paths.STAGED_QEMU.parent / "qemu-storage-daemon"
+PROGRAM = paths.STAGED_QEMU.with_name("qemu-storage-daemon")
 
 
 class StorageDaemon:

@@ -74,7 +74,7 @@ class Device:
 
     @staticmethod
     def _base_env() -> dict[str, str]:
-        env = {"QTEST_QEMU_IMG": str(paths.STAGED_QEMU.parent / "qemu-img"), "IDLETIME_RACE_SEED": "1"}
+        env = {"QTEST_QEMU_IMG": str(paths.STAGED_IMG), "IDLETIME_RACE_SEED": "1"}
         stock = paths.BUILD / "unpatched" / "stage" / "bin" / PROGRAM
         return env | ({"IDLETIME_QEMU_UNPATCHED": str(stock)} if stock.exists() else {})
 
