@@ -160,8 +160,13 @@ again := --reruns 1 -rfEsR
 
 .PHONY: test
 test: deps qemu ## Run everything that CI runs.
-	@for step in check-patches unit observer-check agent-check libvirt engine cockpit-check confinement fuzz-quick machine e2e ansible; do $(MAKE) --no-print-directory $$step; done
-	$(heading) 'All tests passed'
+	@times=
+	for step in check-patches unit observer-check agent-check libvirt engine cockpit-check confinement fuzz-quick machine e2e ansible; do
+	    begin=$$SECONDS
+	    $(MAKE) $$step
+	    times+=" $$step $$((SECONDS - begin)) s,"
+	done
+	$(heading) "All tests passed:$${times%,}"
 
 .PHONY: check-patches
 check-patches: venv ## Check the patches, the overlay, the scripts and the pages.
@@ -258,9 +263,9 @@ machine: ## Run the machine tests (qtest, virtual time) against the built QEMU.
 	IDLETIME_AGAIN=1 tests/machine/run
 
 .PHONY: e2e
-e2e: prometheus ## Run the end-to-end tests with real guests.
+e2e: prometheus ## Run the end-to-end tests with real guests, JOBS files of them at a time.
 	@$(heading) 'End-to-end tests with real guests'
-	$(python) -m pytest tests/e2e --durations=20 $(again) $(PYTEST_ARGS)
+	$(python) -m pytest tests/e2e --numprocesses='$(JOBS)' --dist=loadfile --durations=20 $(again) $(PYTEST_ARGS)
 
 .PHONY: nested
 nested: deps qemu ## Run the machine tests of NICs with vhost and pass-through SCSI disks, in a guest that plays the host (15 minutes).

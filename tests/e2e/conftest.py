@@ -19,9 +19,10 @@ from tests.testbed.namespace import NamespaceError
 from tests.testbed.nic import NetMachine, attach_nic, configure
 
 
-def pytest_configure() -> None:
-    """Files of a run that is killed go with it."""
-    run_folder.guard()
+def pytest_configure(config: pytest.Config) -> None:
+    """Files of a run that is killed go with it; those of a worker of pytest-xdist are in the folder of the run."""
+    if not hasattr(config, "workerinput"):
+        run_folder.guard()
 
 
 @pytest.fixture(scope="session")

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.framework import initramfs, kernel, paths, qemu
+from tests.framework.exclusive import exclusive
 from tests.framework.guest import GuestError
 from tests.framework.process import ProcessError
 
@@ -47,13 +48,14 @@ def choose_accel(boot: qemu.Boot) -> str:
             raise ValueError(f"IDLETIME_ACCEL={forced}: use one of {', '.join(CHOICES)}, or unset it")
         return forced
     key = _key(boot)
-    try:
-        known = json.loads(VERDICT.read_text())
-    except (OSError, ValueError):
-        known = {}
-    if known.get("key") != key:
-        known = {"key": key, "accel": "kvm" if kvm_boots(boot) else "tcg"}
-        VERDICT.write_text(json.dumps(known, indent=2) + "\n")
+    with exclusive("accel"):
+        try:
+            known = json.loads(VERDICT.read_text())
+        except (OSError, ValueError):
+            known = {}
+        if known.get("key") != key:
+            known = {"key": key, "accel": "kvm" if kvm_boots(boot) else "tcg"}
+            VERDICT.write_text(json.dumps(known, indent=2) + "\n")
     return known["accel"]
 
 

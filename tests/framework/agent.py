@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.framework import initramfs, kernel, paths, qemu
+from tests.framework.exclusive import exclusive
 from tests.framework.guest import Guest, Result
 
 MODULES = ["nf_tables", "nft_socket", "xfs"]
@@ -39,7 +40,8 @@ GONE = "while grep -q '^State:.[^ZX]' /proc/{}/status 2>&-; do usleep 10000; don
 def build(*targets: str) -> Path:
     """Bring the agent's programs up to date; returns their folder."""
     command = ["make", "-s", "-C", str(paths.ROOT / "guest-agent"), f"OUTPUT={paths.AGENT}", *targets]
-    result = subprocess.run(command, capture_output=True, text=True)
+    with exclusive("agent"):
+        result = subprocess.run(command, capture_output=True, text=True)
     if result.returncode != 0:
         raise RuntimeError(f"`{' '.join(command)}` failed\n{result.stdout}{result.stderr}")
     return paths.AGENT

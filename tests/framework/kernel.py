@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.framework import paths
+from tests.framework.exclusive import exclusive
 
 META_PACKAGE = "linux-image-cloud-amd64"
 
@@ -65,13 +66,13 @@ def _download(package: str) -> Path:
 
 def get_kernel() -> Kernel:
     """The guests' kernel; downloads it the first time (27 MB) and keeps it afterwards."""
-    present = _unpacked()
-    if present:
-        return describe(present[-1])
-    paths.GUEST.mkdir(parents=True, exist_ok=True)
-    package = _kernel_package()
-    folder = paths.GUEST / package
-    run_tool(["dpkg", "-x", str(_download(package)), str(folder)], paths.GUEST, "is the disk full?")
-    kernel = describe(folder)
-    (folder / ".complete").touch()
-    return kernel
+    with exclusive("kernel"):
+        present = _unpacked()
+        if present:
+            return describe(present[-1])
+        package = _kernel_package()
+        folder = paths.GUEST / package
+        run_tool(["dpkg", "-x", str(_download(package)), str(folder)], paths.GUEST, "is the disk full?")
+        kernel = describe(folder)
+        (folder / ".complete").touch()
+        return kernel

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.framework import paths
+from tests.framework.exclusive import exclusive
 from tests.framework.kernel import META_PACKAGE, Kernel, describe, get_kernel, run_tool
 
 SUITES = {"6.1": "bookworm", "6.12": "bookworm-backports"}
@@ -19,8 +20,9 @@ def get_series(series: str) -> Kernel:
         return usual
     folder = paths.GUEST / f"series-{series}"
     complete = folder / "root" / ".complete"
-    if not complete.exists():
-        run_tool([str(UNPACK), str(folder), SUITES[series], META_PACKAGE, r"linux-image-\S*"], paths.BUILD, REMEDY)
-        describe(folder / "root")
-        complete.touch()
+    with exclusive("series"):
+        if not complete.exists():
+            run_tool([str(UNPACK), str(folder), SUITES[series], META_PACKAGE, r"linux-image-\S*"], paths.BUILD, REMEDY)
+            describe(folder / "root")
+            complete.touch()
     return describe(folder / "root")
