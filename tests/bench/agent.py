@@ -1,6 +1,6 @@
 """What marking by process does to a foreground in the same VM: series, nothing asserted.
 
-    python3 -m tests.bench.agent [reader] [ext4] [xfs] [idle] [marks] [--cases alone unheld 20ms] [--kernel 6.1]
+    python3 -m tests.bench.agent [reader] [ext4] [xfs] [cache] [idle] [marks] [--cases alone unheld 20ms] [--kernel 6.1]
         [--output build/bench/agent.jsonl]
 
 reader: a foreground of 30 % bursts beside a greedy reader under `idletime run`
@@ -8,6 +8,8 @@ reader: a foreground of 30 % bursts beside a greedy reader under `idletime run`
 in 5 ms; the device's class is `foreground` (nothing is held) or `guest`.
 ext4, xfs: a foreground that writes and syncs a file, beside a writer under
 `ionice -c3` on the same file system, with and without the hold.
+cache: random buffered reads of a file of 96 MiB, which was read before, beside a marked process that reads 128 MiB again and
+again; a guest of 256 MiB, nothing held. `hits` is the share of the foreground's reads that the disk did not see.
 idle: the agent's memory, and the processor time of an agent with nothing to do.
 marks: a process is marked and unmarked 10,000 times; ends with an error if something is left.
 
@@ -38,12 +40,12 @@ from tests.testbed.disk import Disk, Model
 
 DISK = Model(model="fixed", size="1G", service_us=5000)
 REPEATS = 3
-SECONDS = {"reader": 5.0, "fsync": 4.0, "idle": 600.0}
+SECONDS = {"reader": 5.0, "fsync": 4.0, "cache": 10.0, "idle": 600.0}
 
 FOREGROUND_READER = {"pattern": "random", "block_bytes": 4096, "intensity": 30, "seed": 1}
 GREEDY_READER = {"pattern": "random", "block_bytes": 4096, "seed": 2}
 
-FILE_BYTES = 16 << 20
+FILES = {"foreground": 16 << 20, "background": 16 << 20}
 FOREGROUND_SYNC = {
     "device": "/mnt/foreground", "operation": "write", "buffered": True, "fsync_every": 1, "block_bytes": 4096,
     "intensity": 30, "quantum_ms": 200, "seed": 1,
@@ -58,14 +60,14 @@ CASES = ["alone", "background-alone", *INTERVALS_US]
 class Subject:
     """A context manager: one guest with the agent on a slow disk, with a file system on it or not."""
 
-    def __init__(self, boot: Boot, kind: str | None = None) -> None:
-        self._boot, self._kind = boot, kind
+    def __init__(self, boot: Boot, kind: str | None = None, model: Model = DISK, sizes: dict[str, int] = FILES) -> None:
+        self._boot, self._kind, self._model, self._sizes = boot, kind, model, sizes
         self._stack = ExitStack()
 
     def __enter__(self) -> Subject:
         with ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="idletime-")))
-            disk = stack.enter_context(Disk(DISK))
+            disk = stack.enter_context(Disk(self._model))
             if self._kind:
                 blankfs.make(disk, self._kind)
             arguments = attach(disk, "guest", folder / "arena", "guest")
@@ -81,11 +83,8 @@ class Subject:
         self._stack.close()
 
     def _fill(self) -> None:
-        blocks = FILE_BYTES >> 20
-        self.machine.guest.run(
-            f"mount -t {self._kind} -o noatime /dev/vda /mnt && for name in foreground background; do "
-            f"dd if=/dev/zero of=/mnt/$name bs=1M count={blocks} conv=fsync 2>&1; done", timeout_seconds=120,
-        )
+        fill = [f"dd if=/dev/zero of=/mnt/{name} bs=1M count={size >> 20} conv=fsync 2>&1" for name, size in self._sizes.items()]
+        self.machine.guest.run(" && ".join([f"mount -t {self._kind} -o noatime /dev/vda /mnt", *fill]), timeout_seconds=120)
 
     def control(self, interval_us: int | None) -> None:
         """Hold background back by an interval (us), or not at all (None)."""
@@ -179,6 +178,37 @@ def fsync(kind: str, boot: Boot, names: list[str], write: Callable[..., None]) -
             measure(subject, chosen(fsync_cases(writer), names), SECONDS["fsync"], "ionice -c3", line)
 
 
+CACHED_BYTES, SCANNED_BYTES = 96 << 20, 128 << 20
+CACHE_SERVICE_US = 1000
+CACHE_DISK = Model(model="fixed", size="1G", service_us=CACHE_SERVICE_US)
+HIT_US = CACHE_SERVICE_US / 2
+CACHED_READER = {"device": "/mnt/foreground", "pattern": "random", "block_bytes": 4096, "buffered": True, "seed": 1}
+SCANNER = {"device": "/mnt/background", "pattern": "sequential", "block_bytes": 131072, "buffered": True}
+CACHE_CASES = {"alone": None, "unlimited": 100, "limited": 10}
+"""Percent of the guest's memory that background work keeps as page cache."""
+
+
+def cache(boot: Boot, _names: list[str], write: Callable[..., None]) -> None:
+    """What a marked reader leaves of the foreground's page cache."""
+    sizes = {"foreground": CACHED_BYTES, "background": SCANNED_BYTES}
+    with Subject(boot, "ext4", CACHE_DISK, sizes) as subject:
+        subject.control(None)
+        guest = subject.machine.guest
+        for repeat in range(REPEATS):
+            for name, percent in CACHE_CASES.items():
+                subject.agent.stop()
+                subject.agent.start("--page-cache", str(percent or 100))
+                guest.run("echo 3 >/proc/sys/vm/drop_caches; cat /mnt/foreground /mnt/foreground >/dev/null", timeout_seconds=120)
+                behind = guest.load(**SCANNER, seconds=SECONDS["cache"], prefix="idletime run --") if percent else None
+                ahead = guest.load(**CACHED_READER, seconds=SECONDS["cache"])
+                report = ahead.result()
+                latency = ahead.samples()["latency_us"]
+                scanned = behind.result()["bytes"] if behind else 0
+                write("cache", case=name, repeat=repeat, percent=percent, seconds=SECONDS["cache"], disk=CACHE_DISK.parameters(),
+                      per_second=report["operations"] / ahead.seconds, hits=float((latency < HIT_US).mean()),
+                      second_half_hits=float((latency[len(latency) // 2:] < HIT_US).mean()), scanned_bytes=scanned)
+
+
 ICOUNT = ["-icount", "shift=2,sleep=off"]
 """The guest's clock counts its instructions, 4 ns each (a slow processor), and skips pauses: how busy the host is means nothing."""
 
@@ -228,7 +258,7 @@ def marks(boot: Boot, _names: list[str], write: Callable[..., None]) -> None:
         write("marks", count=MARKS, icount=ICOUNT[1], result=[line for line in text.splitlines() if line.startswith("---")])
 
 
-PARTS = {"reader": reader, **{kind: partial(fsync, kind) for kind in blankfs.MAKE}, "idle": idle, "marks": marks}
+PARTS = {"reader": reader, **{kind: partial(fsync, kind) for kind in blankfs.MAKE}, "cache": cache, "idle": idle, "marks": marks}
 
 
 def main() -> int:

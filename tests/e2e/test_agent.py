@@ -132,6 +132,22 @@ def test_unmarked_is_foreground_and_run_is_background(subject: Subject) -> None:
     prune(subject)
 
 
+def test_page_cache_of_marked_work_is_limited(subject: Subject) -> None:
+    """Who reads 96 MiB has them in memory afterwards; marked, no more than 32 MiB, the least that is allowed."""
+    read = "exec 5</dev/vda; dd if=/dev/vda of=/dev/null bs=1M count=96 2>&1"  # who closes a device last forgets its pages
+    cached = "awk '/^(Cached|Buffers):/ {n += $2} END {print n}' /proc/meminfo"
+    drop = "echo 3 >/proc/sys/vm/drop_caches"
+    before, after = (int(subject.guest.run(f"{command}; {cached}").text.split()[-1]) for command in (drop, read))
+    assert after - before > 90 << 10
+    subject.guest.run(drop)
+    group = f"/sys/fs/cgroup{MARKED_GROUP}"
+    script = (f"while grep -q max {group}/memory.high; do usleep 20000; done; {read}; "
+              f"awk '/^(in)?active_file/ {{n += $2}} END {{print n}}' {group}/memory.stat")
+    held = int(subject.agent.call("run", "--", "sh", "-c", script).text.split()[-1])
+    assert 1 << 20 < held < 40 << 20, f"{held >> 20} MiB of page cache"
+    prune(subject)
+
+
 def test_a_mark_takes_effect_on_the_next_request(subject: Subject) -> None:
     """All requests that begin after the answer to `mark` are background, and after `unmark` foreground again."""
     pid = subject.agent.begin("idleload --device /dev/vda --seconds 120")

@@ -49,6 +49,9 @@ func command() *cobra.Command {
 			if err := setLog(level); err != nil {
 				return err
 			}
+			if config.CachePercent < 1 || config.CachePercent > 100 {
+				return fmt.Errorf("--page-cache %d: want 1 to 100 percent of the memory", config.CachePercent)
+			}
 			switch {
 			case check:
 				return checkRules(config)
@@ -63,6 +66,7 @@ func command() *cobra.Command {
 	flags.StringVar(&config.RulesFile, "rules", "/etc/idletime/rules.yaml", "rules file; it may be absent")
 	flags.StringVar(&config.Run, "run", wire.Folder, "folder of the socket and of what is to be undone")
 	flags.BoolVar(&config.SchedIdle, "sched-idle", false, "give marked processes SCHED_IDLE, too")
+	flags.IntVar(&config.CachePercent, "page-cache", 10, "percent of the memory that background work keeps as page cache; 100: no limit")
 	flags.BoolVar(&check, "check", false, "check the rules file, and exit")
 	flags.BoolVar(&clean, "clean", false, "remove the network rules that a killed agent left, and exit")
 	flags.StringVar(&level, "log-level", cmp.Or(os.Getenv("IDLETIME_LOG_LEVEL"), "info"), "what is logged: "+logs.Levels)

@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"idletime.org/guest-agent/internal/actuate/cgroup"
 	"idletime.org/guest-agent/internal/actuate/systemd"
@@ -26,6 +27,8 @@ import (
 const (
 	listLimit = 200
 	listBytes = wire.MaxLine / 2
+	// cachePeriod is how often page caches are looked at.
+	cachePeriod = time.Second
 )
 
 // Config says where things are. The zero value of a path means that this part is left out.
@@ -37,6 +40,8 @@ type Config struct {
 	RulesFile string
 	// SchedIdle adds SCHED_IDLE to each mark.
 	SchedIdle bool
+	// CachePercent: see marks.Book.
+	CachePercent int
 	// Version is the program's.
 	Version string
 }
@@ -67,7 +72,7 @@ func New(config Config) (*Daemon, error) {
 	if err != nil {
 		return nil, err
 	}
-	book.SchedIdle, book.Units = config.SchedIdle, hands.Units
+	book.SchedIdle, book.CachePercent, book.Units = config.SchedIdle, config.CachePercent, hands.Units
 	book.Load()
 	daemon.book = book
 	daemon.watch = NewWatch(config.Root, book, config.RulesFile, os.Getpid())
@@ -128,7 +133,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	}
 	slog.Info("the agent begins", "version", d.config.Version, "folder", d.config.Run)
 	start(&last, portContext, d.port.Run)
-	for _, run := range []func(context.Context){d.link.Run, d.watch.Run, d.servers[0].Serve, d.servers[1].Serve} {
+	for _, run := range []func(context.Context){d.link.Run, d.watch.Run, d.limitCaches, d.servers[0].Serve, d.servers[1].Serve} {
 		start(&parts, ctx, run)
 	}
 	parts.Wait()
@@ -136,6 +141,19 @@ func (d *Daemon) Run(ctx context.Context) error {
 	closePort()
 	last.Wait()
 	return d.book.Close()
+}
+
+// limitCaches follows the page caches of what is marked until the context ends.
+func (d *Daemon) limitCaches(ctx context.Context) {
+	for {
+		begin := time.Now()
+		d.book.LimitCache()
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(max(cachePeriod, scanShare*time.Since(begin))):
+		}
+	}
 }
 
 // handle answers one call: it decides who may, and passes it to the part that does it.

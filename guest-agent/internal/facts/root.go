@@ -54,6 +54,21 @@ func (r Root) Systemd() bool {
 	return err == nil && info.IsDir()
 }
 
+// Memory is how much this guest has, in bytes; 0 if that cannot be read.
+func (r Root) Memory() int64 {
+	data, err := os.ReadFile(r.Path("proc/meminfo"))
+	if err != nil {
+		return 0
+	}
+	for _, line := range strings.Split(string(data), "\n") {
+		if fields := strings.Fields(line); len(fields) > 1 && fields[0] == "MemTotal:" {
+			kib, _ := strconv.ParseInt(fields[1], 10, 64)
+			return kib << 10
+		}
+	}
+	return 0
+}
+
 // UserID is the number of a user: itself a number, or a name in /etc/passwd.
 func (r Root) UserID(user string) (uint32, error) {
 	if number, err := strconv.ParseUint(user, 10, 32); err == nil {

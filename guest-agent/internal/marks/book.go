@@ -67,9 +67,13 @@ type Book struct {
 	Units Units
 	// SchedIdle adds SCHED_IDLE to each mark.
 	SchedIdle bool
+	// CachePercent of the guest's memory is the page cache that a cgroup of background work keeps; 100: no limit.
+	CachePercent int
 
 	self  int
 	store store
+	// limited are cgroups whose page cache is limited, with their own limits. Context: who calls LimitCache.
+	limited map[string]int64
 
 	mu         sync.Mutex
 	records    map[int]*Record
@@ -90,7 +94,7 @@ func New(root facts.Root, hands Hands, tree *cgroup.Tree, folder string, self in
 	}
 	return &Book{
 		Root: root, Hands: hands, Tree: tree, self: self, store: store(folder),
-		records: map[int]*Record{}, groups: map[string]*Group{},
+		records: map[int]*Record{}, groups: map[string]*Group{}, limited: map[string]int64{}, CachePercent: 100,
 	}, nil
 }
 

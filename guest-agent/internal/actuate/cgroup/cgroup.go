@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 
 // Package cgroup moves processes into the background group and makes groups give way: processor time, the weight of the
-// guest's own I/O scheduler, the class of write-back.
+// guest's own I/O scheduler, the class of write-back, page cache.
 package cgroup
 
 import (
@@ -31,7 +31,7 @@ type Tree struct {
 // Attributes are values of files of a group, by name of the file.
 type Attributes map[string]string
 
-// wish is what a quiet group has in a file.
+// wish is what a quiet group has in a file; the value "" is set later, and only what was before is noted.
 type wish struct {
 	file, value string
 	// lack is the plain word for a kernel without that file; empty where another entry says it.
@@ -47,6 +47,7 @@ var wishes = []wish{
 	{"io.weight", "default 1", "", true},
 	{"io.bfq.weight", "1", "", true},
 	{"io.prio.class", "idle", "write-back of buffered writes is not marked: this kernel has no io.prio.class", false},
+	{memoryHigh, "", "page cache is not limited: this cgroup has no memory.high", false},
 }
 
 func (t Tree) path(group string, elements ...string) string {
@@ -57,6 +58,15 @@ func (t Tree) path(group string, elements ...string) string {
 func (t Tree) Has(group string) bool {
 	info, err := os.Stat(t.path(group))
 	return err == nil && info.IsDir()
+}
+
+// Find lists the groups whose path matches a pattern, as of path.Match.
+func (t Tree) Find(pattern string) (groups []string) {
+	found, _ := filepath.Glob(t.path(pattern))
+	for _, each := range found {
+		groups = append(groups, strings.TrimPrefix(each, filepath.Clean(t.Mount)))
+	}
+	return groups
 }
 
 // ID is the number by which the kernel knows a group.
@@ -98,7 +108,7 @@ func both(outer, inner []string) (lacks []string) {
 
 // delegate lets children of a group have the controllers; each by itself, since one that is missing fails the whole line.
 func (t Tree) delegate(group string) {
-	for _, controller := range []string{"+cpu", "+io"} {
+	for _, controller := range []string{"+cpu", "+io", "+memory"} {
 		_ = write(t.path(group, "cgroup.subtree_control"), controller)
 	}
 }
@@ -113,7 +123,7 @@ func (t Tree) Quiet(group string) (before Attributes, lacks []string) {
 		if idle && each.file == "cpu.weight" {
 			continue
 		}
-		if err == nil {
+		if err == nil && each.value != "" {
 			err = write(file, each.value)
 		}
 		if err == nil {
@@ -134,7 +144,9 @@ func (t Tree) QuietUnit(group string) (before Attributes, lacks []string) {
 		old, err := os.ReadFile(file)
 		if err == nil && !each.managed {
 			before[each.file] = firstLine(string(old))
-			err = write(file, each.value)
+			if each.value != "" {
+				err = write(file, each.value)
+			}
 		}
 		if err != nil && each.lack != "" {
 			lacks = append(lacks, each.lack)
@@ -216,8 +228,8 @@ func (t Tree) Remove() {
 
 // limits are files that bound what the processes of a group may use; `none` is what they begin with without a limit.
 var limits = []struct{ file, none string }{
-	{"memory.max", "max"}, {"memory.high", "max"}, {"memory.swap.max", "max"}, {"pids.max", "max"},
-	{"cpu.max", "max"}, {"cpuset.cpus", ""}, {"io.max", ""},
+	{"memory.max", unlimited}, {memoryHigh, unlimited}, {"memory.swap.max", unlimited}, {"pids.max", unlimited},
+	{"cpu.max", unlimited}, {"cpuset.cpus", ""}, {"io.max", ""},
 }
 
 // Limit names a limit that a process would leave behind by being moved out of a group to one below `above`, the root or one

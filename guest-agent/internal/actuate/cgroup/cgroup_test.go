@@ -3,12 +3,16 @@
 package cgroup
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"reflect"
 	"sort"
 	"strings"
 	"testing"
+
+	"idletime.org/guest-agent/internal/actuate"
 )
 
 // fixture is a tree of files; what a kernel would do with a write, these do not.
@@ -42,11 +46,11 @@ func TestQuietAndRestore(t *testing.T) {
 		lacks        int
 	}{
 		"a new kernel": {
-			map[string]string{"cpu.idle": "0\n", "cpu.weight": "100\n", "io.weight": "default 100\n8:0 50\n", "io.prio.class": "no-change\n"},
-			map[string]string{"cpu.idle": "1", "cpu.weight": "100\n", "io.prio.class": "idle"}, 0,
+			map[string]string{"cpu.idle": "0\n", "cpu.weight": "100\n", "io.weight": "default 100\n8:0 50\n", "io.prio.class": "no-change\n", "memory.high": "max\n"},
+			map[string]string{"cpu.idle": "1", "cpu.weight": "100\n", "io.prio.class": "idle", "memory.high": "max\n"}, 0,
 		},
-		"5.10":           {map[string]string{"cpu.weight": "100\n"}, map[string]string{"cpu.weight": "1"}, 1},
-		"no controllers": {map[string]string{"cgroup.procs": ""}, nil, 2},
+		"5.10":           {map[string]string{"cpu.weight": "100\n", "memory.high": "max\n"}, map[string]string{"cpu.weight": "1"}, 1},
+		"no controllers": {map[string]string{"cgroup.procs": ""}, nil, 3},
 	} {
 		t.Run(name, func(t *testing.T) {
 			files := map[string]string{}
@@ -85,7 +89,7 @@ func TestRestoreOfAGroupThatIsGone(t *testing.T) {
 func TestPrepareMakesTheGroup(t *testing.T) {
 	tree := fixture(t, map[string]string{"cgroup.subtree_control": ""})
 	lacks, err := tree.Prepare()
-	if err != nil || !tree.Has(Background) || len(lacks) != 2 {
+	if err != nil || !tree.Has(Background) || len(lacks) != 3 {
 		t.Errorf("lacks %q (%v), made: %v", lacks, err, tree.Has(Background))
 	}
 	id, err := tree.ID(Background)
@@ -107,6 +111,31 @@ func TestProcesses(t *testing.T) {
 	}
 	if got, err := tree.Processes("/gone"); err != nil || len(got) != 0 {
 		t.Errorf("a group that is gone has %v (%v)", got, err)
+	}
+}
+
+func TestMemory(t *testing.T) {
+	tree := fixture(t, map[string]string{
+		"g/memory.current": "1000\n", "g/memory.high": "max\n", "h/memory.high": "4096\n",
+		"g/memory.stat": "anon 500\nfile 450\ninactive_file 300\nactive_file 100\nslab_reclaimable 20\nworkingset_refault_file 7\n",
+	})
+	memory, err := tree.Memory("/g")
+	if err != nil || memory != (actuate.Memory{Current: 1000, Cache: 420}) {
+		t.Errorf("%+v (%v)", memory, err)
+	}
+	if _, err := tree.Memory("/h"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a group without memory.current: %v", err)
+	}
+	for group, want := range map[string]int64{"/g": actuate.NoLimit, "/h": 4096} {
+		if got, err := tree.High(group); err != nil || got != want {
+			t.Errorf("%s: %d (%v), not %d", group, got, err, want)
+		}
+	}
+	if err := tree.SetHigh("/g", 123456); err != nil || read(t, tree, "g/memory.high") != "123456" {
+		t.Errorf("%q (%v)", read(t, tree, "g/memory.high"), err)
+	}
+	if got := tree.Find("/[a-z]"); !reflect.DeepEqual(got, []string{"/g", "/h"}) {
+		t.Errorf("found %q", got)
 	}
 }
 
@@ -145,12 +174,12 @@ func TestLimitsAboveStay(t *testing.T) {
 
 // TestQuietUnit: what systemd writes is not touched.
 func TestQuietUnit(t *testing.T) {
-	tree := fixture(t, map[string]string{"u/cpu.weight": "100\n", "u/io.prio.class": "no-change\n", "v/cgroup.procs": ""})
+	tree := fixture(t, map[string]string{"u/cpu.weight": "100\n", "u/io.prio.class": "no-change\n", "u/memory.high": "max\n", "v/cgroup.procs": ""})
 	before, lacks := tree.QuietUnit("/u")
-	if len(lacks) != 0 || len(before) != 1 || read(t, tree, "u/cpu.weight") != "100\n" || !strings.HasPrefix(read(t, tree, "u/io.prio.class"), "idle") {
+	if len(lacks) != 0 || len(before) != 2 || read(t, tree, "u/cpu.weight") != "100\n" || !strings.HasPrefix(read(t, tree, "u/io.prio.class"), "idle") {
 		t.Errorf("lacks %q, before %v", lacks, before)
 	}
-	if _, lacks := tree.QuietUnit("/v"); len(lacks) != 2 {
+	if _, lacks := tree.QuietUnit("/v"); len(lacks) != 3 {
 		t.Errorf("it lacks %q", lacks)
 	}
 }

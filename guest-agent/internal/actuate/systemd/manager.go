@@ -169,7 +169,7 @@ func scopeProperties(group string, pid int, modern bool) []dbus.Property {
 		return properties
 	}
 	// systemd takes further processes only into a scope that is delegated.
-	properties = append(properties, property("DelegateControllers", []string{"cpu", "io"}))
+	properties = append(properties, property("DelegateControllers", []string{"cpu", "io", "memory"}))
 	// Who stops the session, stops what is of it here. That it becomes empty stops nothing, other than with BindsTo or
 	// StopPropagatedFrom: a backup goes on after its user has logged out.
 	properties = append(properties, property("PartOf", []string{path.Base(session)}))

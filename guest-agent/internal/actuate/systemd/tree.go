@@ -17,6 +17,8 @@ const (
 	sliceSuffix = ".slice"
 	// formerPrefix begins the name of the scope of an unmarked process whose session has ended; its pid follows.
 	formerPrefix = "unmarked-"
+	// Scopes is the pattern of the cgroups of all scopes of ours, as of path.Match.
+	Scopes = "/user.slice/user-*" + sliceSuffix + "/" + prefix + "session-*" + scopeSuffix
 )
 
 // Unit is the unit of the system's manager that a cgroup belongs to: its name and its own cgroup, "" for the root.
