@@ -22,6 +22,9 @@
 #define SWITCHES        50
 #define PIECES          1024
 #define PLAN_US         (10 * MS)
+/* Of what a collision costs: requests of a busy period, and collisions. */
+#define COUNT           10
+#define COLLISIONS      40
 
 static void served(TestDisk *d)
 {
@@ -242,6 +245,61 @@ static void test_shadow(void)
     machine_free(m);
 }
 
+/*
+ * A busy period of COUNT foreground requests: one takes 5 ms, the others no
+ * time beside it.  With @delay_us it begins while background is in service,
+ * so much before that ends.
+ */
+static void busy_period(TestDisk *fg, TestDisk *bg, int64_t delay_us)
+{
+    TestRequest *f, *r = NULL;
+
+    if (delay_us) {
+        disk_pause_read(bg, "B");
+        r = disk_read(bg);
+        machine_step_us(fg->m, SERVICE_US - delay_us);
+    }
+    disk_pause_read(fg, "A");
+    f = disk_read_on(fg, 1);
+    if (delay_us) {
+        machine_step_us(fg->m, delay_us);
+        disk_resume(bg, "B");
+        request_ok(r);
+    }
+    for (int i = 1; i < COUNT; i++) {
+        foreground(fg);
+    }
+    machine_step_us(fg->m, SERVICE_US);
+    disk_resume(fg, "A");
+    request_ok(f);
+    machine_step_us(fg->m, INTERVAL_US);
+    request_ok(disk_read(bg));
+    machine_step_us(fg->m, LONG_US);
+}
+
+/*
+ * Only the first request of a busy period waits for background that is in
+ * service; that those behind it do not is learned from what they took.
+ */
+static void test_cost_of_collisions(void)
+{
+    TestMachine *m = machine_new();
+    TestDisk *fg, *bg;
+
+    machine_resource(m, RESOURCE, "shadow=on");
+    fg = machine_disk(m, "fg", "num-queues=2,idletime=" RESOURCE);
+    bg = machine_disk(m, "bg", "idletime=" RESOURCE
+                      ",idletime-class=background");
+    machine_start(m);
+    for (int i = 0; i < COLLISIONS; i++) {
+        busy_period(fg, bg, 0);
+        busy_period(fg, bg, MS + i % 4 * MS);
+    }
+    /* It begins at COUNT, as if each of them waited. */
+    g_assert_cmpint(machine_number(m, RESOURCE, "learned.delay-factor"), ==, 1);
+    machine_free(m);
+}
+
 /* A cap that the operator sets is a bound, also for the learner. */
 static void test_cap(void)
 {
@@ -363,6 +421,7 @@ int main(int argc, char **argv)
     ring_test("idletime/auto/foreground-gone", test_foreground_gone);
     ring_test("idletime/auto/off-again", test_off_again);
     ring_test("idletime/auto/shadow", test_shadow);
+    ring_test("idletime/auto/cost-of-collisions", test_cost_of_collisions);
     ring_test("idletime/auto/cap", test_cap);
     ring_test("idletime/auto/leaves-turn", test_leaves_turn);
     ring_test("idletime/auto/switch-under-load", test_switch_under_load);
