@@ -27,8 +27,9 @@ import (
 const (
 	listLimit = 200
 	listBytes = wire.MaxLine / 2
-	// cachePeriod is how often page caches are looked at.
+	// cachePeriod is how often page caches are looked at, cacheDelay how long after a mark.
 	cachePeriod = time.Second
+	cacheDelay  = 200 * time.Millisecond
 )
 
 // Config says where things are. The zero value of a path means that this part is left out.
@@ -146,12 +147,22 @@ func (d *Daemon) Run(ctx context.Context) error {
 // limitCaches follows the page caches of what is marked until the context ends.
 func (d *Daemon) limitCaches(ctx context.Context) {
 	for {
-		begin := time.Now()
-		d.book.LimitCache()
+		begin, period := time.Now(), prunePeriod
+		if d.book.LimitCache() > 0 {
+			period = cachePeriod
+		}
+		pause := time.After(max(period, scanShare*time.Since(begin)))
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(max(cachePeriod, scanShare*time.Since(begin))):
+		case <-pause:
+		case <-d.book.Marked:
+			// It has to get into its cgroup first; and many marks are one look.
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(cacheDelay):
+			}
 		}
 	}
 }

@@ -69,6 +69,8 @@ type Book struct {
 	SchedIdle bool
 	// CachePercent of the guest's memory is the page cache that a cgroup of background work keeps; 100: no limit.
 	CachePercent int
+	// Marked gets a word when something was marked.
+	Marked chan struct{}
 
 	self  int
 	store store
@@ -95,6 +97,7 @@ func New(root facts.Root, hands Hands, tree *cgroup.Tree, folder string, self in
 	return &Book{
 		Root: root, Hands: hands, Tree: tree, self: self, store: store(folder),
 		records: map[int]*Record{}, groups: map[string]*Group{}, limited: map[string]int64{}, CachePercent: 100,
+		Marked: make(chan struct{}, 1),
 	}, nil
 }
 
@@ -282,6 +285,7 @@ func (b *Book) hunt(record *Record) (count int, err error) {
 		}
 		actuate.Remember(record.Known, threads)
 		b.records[record.PID] = record
+		b.note()
 		if err := b.store.save(processFile(record.PID), record); err != nil {
 			return 0, err
 		}

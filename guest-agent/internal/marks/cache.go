@@ -21,7 +21,8 @@ func (b *Book) allowance() int64 {
 }
 
 // LimitCache keeps the page cache of what gives way within its allowance, by memory.high of each of its cgroups; returns how
-// many have one. To be called once a second, by one goroutine: the limit follows what a cgroup holds beside the cache.
+// many have one. By one goroutine, once a second while there are any, and when something Marked: the limit follows what a
+// cgroup holds beside the cache.
 //
 // The kernel frees memory while a limit is written, so the book is not locked then: what is unmarked meanwhile gets its own
 // limit back at the next call.
@@ -73,7 +74,9 @@ func (b *Book) cached() map[string]int64 {
 		pattern = systemd.Scopes
 	}
 	for _, path := range b.Tree.Find(pattern) {
-		found[path] = actuate.NoLimit
+		if b.Tree.Populated(path) {
+			found[path] = actuate.NoLimit
+		}
 	}
 	for path, group := range b.groups {
 		if own, err := cgroup.ParseHigh(group.Before["memory.high"]); err == nil {
@@ -81,6 +84,14 @@ func (b *Book) cached() map[string]int64 {
 		}
 	}
 	return found
+}
+
+// note says that something may have come that LimitCache has not seen.
+func (b *Book) note() {
+	select {
+	case b.Marked <- struct{}{}:
+	default:
+	}
 }
 
 // liftCaches gives all cgroups their own limits: nobody follows what they hold any more.

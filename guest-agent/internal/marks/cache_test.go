@@ -14,6 +14,7 @@ const backup = "/system.slice/backup.service"
 // memory has a cgroup hold so many MiB, of which so many are page cache.
 func (w *world) memory(group, current, cache string) {
 	w.write("cgroup"+group+"/memory.current", current+"000000\n")
+	w.write("cgroup"+group+"/cgroup.events", "populated 1\nfrozen 0\n")
 	w.write("cgroup"+group+"/memory.stat", "anon 1\ninactive_file "+cache+"000000\n")
 }
 
@@ -99,5 +100,9 @@ func TestCacheOfWhatWasMoved(t *testing.T) {
 	book.Prune()
 	if got := book.LimitCache(); got != 2 || w.high("/idletime.slice/background") != "102400000" {
 		t.Errorf("%d limited, %s", got, w.high("/idletime.slice/background"))
+	}
+	w.write("cgroup/idletime.slice/background/cgroup.events", "populated 0\nfrozen 0\n")
+	if got := book.LimitCache(); got != 1 || w.high("/idletime.slice/background")[:3] != "max" {
+		t.Errorf("%d limited, %s: nobody is there any more", got, w.high("/idletime.slice/background"))
 	}
 }

@@ -146,5 +146,6 @@ func (b *Book) restore(group *Group) error {
 // keepGroup writes a group down.
 func (b *Book) keepGroup(group *Group) error {
 	b.groups[group.Path] = group
+	b.note()
 	return b.store.save(groupFile(group.Path), group)
 }

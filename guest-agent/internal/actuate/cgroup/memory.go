@@ -43,6 +43,12 @@ func (t Tree) Memory(group string) (memory actuate.Memory, err error) {
 	return memory, nil
 }
 
+// Populated tells whether there are processes in a group or below it.
+func (t Tree) Populated(group string) bool {
+	data, err := os.ReadFile(t.path(group, "cgroup.events"))
+	return err == nil && strings.Contains(string(data), "populated 1")
+}
+
 // High is the limit of memory in force: memory.high, in bytes. Errors: as Memory.
 func (t Tree) High(group string) (int64, error) {
 	data, err := os.ReadFile(t.path(group, memoryHigh))
