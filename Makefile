@@ -173,6 +173,7 @@ check-patches: venv ## Check the patches, the overlay, the scripts and the pages
 	@$(heading) 'Patches, overlay, scripts and pages'
 	$(scripts)/check
 	packages/qemu/check
+	$(python) -m ruff check --quiet --select F --ignore F811 tests  # F811: fixtures are arguments
 	$(python) -m pytest -q tests/pages $(PYTEST_ARGS)
 
 .PHONY: unit

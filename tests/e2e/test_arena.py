@@ -10,7 +10,7 @@ from typing import Iterator
 
 import pytest
 
-from tests.e2e.test_disk import Start, info
+from tests.e2e.test_disk import info
 from tests.e2e.test_life import MAX_HOLD_MS, SPAN_BYTES
 from tests.e2e.test_neighbours import FOREVER_SECONDS, delete, served_again, wait_for_state
 from tests.framework import verify

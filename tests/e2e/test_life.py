@@ -15,7 +15,7 @@ from tests.e2e.test_neighbours import FOREVER_SECONDS, served_again
 from tests.framework import holds, verify
 from tests.framework.ledger import note
 from tests.framework.qemu import Boot, Machine
-from tests.testbed.attach import DEVICE, attach
+from tests.testbed.attach import DEVICE
 from tests.testbed.disk import Disk
 
 REPETITIONS = int(os.environ.get("IDLETIME_REPETITIONS", "3"))

@@ -8,7 +8,6 @@ import uuid
 from dataclasses import dataclass, field
 from typing import Any, Sequence
 
-import libvirt
 import libvirt_qemu
 
 from tests.framework.guest import Guest

@@ -16,7 +16,7 @@ from typing import Callable, Iterator
 
 import numpy as np
 
-from tests.testbed.link import FAR, UPLINK, Link, Tap
+from tests.testbed.link import FAR, Link, Tap
 from tests.testbed.namespace import Namespace
 
 ETH_P_ALL, ETH_P_IP, IPPROTO_UDP = 3, 0x0800, 17

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any
 
 from tests.framework import paths
-from tests.framework.process import STOP_SECONDS, Process, ProcessError
+from tests.framework.process import Process
 from tests.testbed.link import Link
 
 READY_SECONDS = 10.0
