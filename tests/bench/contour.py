@@ -1,12 +1,14 @@
 """The dissertation's disk figures on virtual machines: foreground intensity by interval length.
 
-    python3 -m tests.bench.contour [--disk random|sequential]... [--quick] [--output build/bench/contour] [--qemu PATH]
+    python3 -m tests.bench.contour [--disk random|sequential|buffered]... [--quick] [--output build/bench/contour] [--qemu PATH]
 
 Figures 6.4 (random reads) and 6.6 (sequential reads) show throughput and
 latency of foreground and background over intensity and interval. Here the
 random disk serves each request in 5 ms; the sequential one has the seek and
 rotation model, so that a background request also costs the foreground its
-place. Resumable; afterwards it draws contour-DISK.png and, where the model of
+place. "buffered" is the same disk with a foreground that reads a file of ext4
+through its guest's page cache, so that read-ahead makes its requests: the
+regime of figure 6.6, with runs of the learned interval, too. Resumable; afterwards it draws contour-DISK.png and, where the model of
 prediction.py applies, prediction-DISK.png.
 """
 
@@ -14,21 +16,72 @@ from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Iterator
+from typing import Any, ContextManager, Iterator
 
 from tests.bench import pair
-from tests.bench.plan import Phase
+from tests.bench.plan import START_US, Phase
 from tests.bench.resume import ResultsFile, work_off
-from tests.framework import accel, host, paths
+from tests.framework import accel, host, initramfs, kernel, paths
 from tests.framework.interrupt import exit_status
+from tests.framework.qemu import Boot
 from tests.report import contour
-from tests.testbed.disk import Model
+from tests.testbed import blankfs
+from tests.testbed.disk import Disk, Model
 
+FILE_BYTES = 384 << 20
+"""More than a run reads."""
+
+BUDGET_PERCENT = 3
+
+
+class Buffered(pair.Pair):
+    """The foreground reads a file of ext4 on the first half of the disk through its page cache, the background the other half."""
+
+    def __init__(self, boot: Boot, model: Model) -> None:
+        self._disk_model = model
+        super().__init__(replace(boot, initramfs=initramfs.get_initramfs(kernel.get_kernel(), ["crc32c_generic", "ext4"])), model)
+
+    def _shared(self) -> ContextManager[Any]:
+        @contextmanager
+        def formatted() -> Iterator[Disk]:
+            with Disk(self._disk_model) as disk:
+                blankfs.make(disk, "ext4", 512 << 20)
+                yield disk
+
+        return formatted()
+
+    def __enter__(self) -> Buffered:
+        super().__enter__()
+        self.foreground.guest.run(
+            f"mkdir -p /mnt && mount -t ext4 -o noatime /dev/vda /mnt && dd if=/dev/zero of=/mnt/file bs=1M count={FILE_BYTES >> 20} conv=fsync 2>&1",
+            timeout_seconds=300)
+        return self
+
+    def forget(self) -> None:
+        """The next run finds nothing in memory."""
+        self.foreground.guest.run("sync; echo 3 >/proc/sys/vm/drop_caches")
+
+
+@dataclass(frozen=True)
+class Setup:
+    """A disk, what both read, and what either does besides."""
+
+    model: Model
+    load: dict[str, Any]
+    foreground: dict[str, Any] = field(default_factory=dict)
+    background: dict[str, Any] = field(default_factory=dict)
+    buffered: bool = False
+
+
+SEEKING = Model(model="seek", size="1G", seed=1)
+SEQUENTIAL = {"pattern": "sequential", "block_bytes": 65536}
 DISKS = {
-    "random": (Model(model="fixed", size="1G", service_us=5000), {"pattern": "random"}),
-    "sequential": (Model(model="seek", size="1G", seed=1), {"pattern": "sequential", "block_bytes": 65536}),
+    "random": Setup(Model(model="fixed", size="1G", service_us=5000), {"pattern": "random"}),
+    "sequential": Setup(SEEKING, SEQUENTIAL),
+    "buffered": Setup(SEEKING, SEQUENTIAL, {"device": "/mnt/file", "buffered": True}, {"offset_bytes": 600 << 20}, buffered=True),
 }
 INTENSITIES = (5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100)
 INTERVALS_US = (0, 1000, 2000, 5000, 10000, 20000, 40000, 60000, 80000, 100000)
@@ -40,63 +93,68 @@ LATE_SECONDS = 20.0
 
 @dataclass(frozen=True)
 class Cell:
-    """One run. `intensity` 0: the background alone; `interval_us` None: the foreground alone."""
+    """One run. `intensity` 0: the background alone; `interval_us` None: the foreground alone. `auto`: learned, from there on."""
 
     intensity: int
     interval_us: int | None
+    auto: bool = False
 
     @property
     def key(self) -> str:
         """Unique among the cells of a disk."""
-        return f"{self.intensity}-{self.interval_us}"
+        return f"{self.intensity}-{'auto' if self.auto else self.interval_us}"
 
     @property
     def title(self) -> str:
         """What a person reads while it runs."""
         if not self.intensity:
             return "background alone"
-        beside = "alone" if self.interval_us is None else f"interval {self.interval_us / 1000:g} ms"
+        beside = "auto" if self.auto else "alone" if self.interval_us is None else f"interval {self.interval_us / 1000:g} ms"
         return f"foreground {self.intensity} %, {beside}"
 
 
-def cells(intensities: tuple[int, ...], intervals_us: tuple[int, ...]) -> Iterator[Cell]:
-    """Each intensity's run alone stands beside its others."""
+def cells(intensities: tuple[int, ...], intervals_us: tuple[int, ...], auto: bool = False) -> Iterator[Cell]:
+    """Each intensity's run alone stands beside its others; `auto`: so does one with the learned interval."""
     yield Cell(0, 0)
     for intensity in intensities:
         yield Cell(intensity, None)
         yield from (Cell(intensity, interval_us) for interval_us in intervals_us)
+        if auto:
+            yield Cell(intensity, START_US, auto=True)
 
 
 class Grid:
     """The runs of one disk."""
 
     def __init__(self, folder: Path, disk: str, seconds: float) -> None:
-        self.disk, self.seconds = disk, seconds
+        self.setup, self.seconds = DISKS[disk], seconds
         self.results = ResultsFile(folder / f"{disk}.jsonl")
 
     def measure(self, todo: list[Cell], qemu: str | None) -> None:
         """Boot the pair and run what is left."""
-        model, load = DISKS[self.disk]
-        boot = accel.prepare(qemu)
-        with pair.Pair(boot, model) as machines:
-            machines.foreground_load.update(load)
+        setup, boot = self.setup, accel.prepare(qemu)
+        with Buffered(boot, setup.model) if setup.buffered else pair.Pair(boot, setup.model) as machines:
+            machines.foreground_load.update(setup.load | setup.foreground)
+            machines.background_load.update(setup.load | setup.background)
             machines.warm_up()
-            about = {"program": "contour", "disk": model.parameters(), "seconds": self.seconds}
-            loads = {"foreground_load": machines.foreground_load, "background_load": {**pair.BACKGROUND_LOAD, **load}}
-            self.results.write("conditions", **about, **loads, **host.facts(boot))
+            self.results.write("conditions", program="contour", seconds=self.seconds, **machines.conditions(), **host.facts(boot))
             work_off(todo, lambda cell: self.seconds + OVERHEAD_SECONDS,
                      lambda cell: self.results.write("run", key=cell.key, **self._run(machines, cell)))
 
     def _run(self, machines: pair.Pair, cell: Cell) -> dict[str, Any]:
-        phase = Phase(cell.intensity > 0, 0 if cell.interval_us is None else 1, cell.interval_us)
+        budget = BUDGET_PERCENT if cell.auto else None
+        phase = Phase(cell.intensity > 0, 0 if cell.interval_us is None else 1, cell.interval_us, budget)
         machines.foreground_load["intensity"] = cell.intensity
-        loads = machines.begin(phase, self.seconds, DISKS[self.disk][1])
+        if isinstance(machines, Buffered):
+            machines.forget()
+        loads = machines.begin(phase, self.seconds)
         reports: dict[str, Any] = {"foreground": None, "background": None}
         for role, load in loads.items():
             load.wait(self.seconds + LATE_SECONDS)
             reports[role] = load.result()
             load.samples()
-        return {"intensity": cell.intensity, "interval_us": cell.interval_us, **reports, "query_idletime": machines.counters()}
+        return {"intensity": cell.intensity, "interval_us": cell.interval_us, "auto": cell.auto, **reports,
+                "disk": machines.at_disk(), "query_idletime": machines.counters()}
 
 
 def _arguments() -> argparse.Namespace:
@@ -112,12 +170,12 @@ def _arguments() -> argparse.Namespace:
 def main() -> int:
     """Exit status: see `tests.framework.interrupt`."""
     arguments = _arguments()
-    plan = list(cells(QUICK_INTENSITIES, QUICK_INTERVALS_US) if arguments.quick else cells(INTENSITIES, INTERVALS_US))
+    axes = (QUICK_INTENSITIES, QUICK_INTERVALS_US) if arguments.quick else (INTENSITIES, INTERVALS_US)
 
     def work() -> None:
         for disk in arguments.disk or DISKS:
             grid = Grid(arguments.output, disk, arguments.seconds)
-            todo = grid.results.missing(plan)
+            todo = grid.results.missing(list(cells(*axes, auto=DISKS[disk].buffered)))
             if todo:
                 grid.measure(todo, arguments.qemu)
             contour.report(grid.results.path)

@@ -32,8 +32,10 @@ MESSAGES = {
               "A fixed interval brings the foreground's mean latency down; its p99 is the one collision that each burst still pays for"),
     "seek": ("On a disk with seeks a fixed interval saves long bursts; of short ones the foreground keeps {worst} % at worst",
              "On a disk with seeks the background moves the arm away before each burst: several times the latency of alone"),
+    "buffered": ("A foreground that reads ahead keeps {worst} % at worst with any interval, {none} % without",
+                 "What a read of a foreground that reads ahead takes, on a disk with seeks"),
 }
-"""By the disk's model: what the picture of throughput says, and that of latency. Figures are the foreground's least share of alone."""
+"""By the disk's model, or that the foreground reads a file through its page cache: what the picture of throughput says, and that of latency. Figures are the foreground's least share of alone."""
 
 
 class Results:
@@ -45,7 +47,9 @@ class Results:
         runs = {line["key"]: line for line in lines if line["kind"] == "run"}.values()
         self.background_alone = next(run["background"] for run in runs if not run["intensity"])
         self.alone = {run["intensity"]: run["foreground"] for run in runs if run["interval_us"] is None}
-        self.cells = {(run["intensity"], run["interval_us"]): run for run in runs if run["intensity"] and run["interval_us"] is not None}
+        self.auto = {run["intensity"]: run for run in runs if run.get("auto")}
+        self.cells = {(run["intensity"], run["interval_us"]): run for run in runs
+                      if run["intensity"] and run["interval_us"] is not None and not run.get("auto")}
         self.intensities = sorted({intensity for intensity, _ in self.cells})
         self.intervals_us = sorted({interval_us for _, interval_us in self.cells})
 
@@ -75,6 +79,20 @@ class Results:
             surfaces["foreground"].append([100 * each.foreground for each in row])
             surfaces["background"].append([100 * each.background for each in row])
         return {role: np.array(rows) for role, rows in surfaces.items()}
+
+
+    @property
+    def kind(self) -> str:
+        """A key of MESSAGES."""
+        return "buffered" if self.conditions["foreground_load"].get("buffered") else self.conditions["disk"]["model"]
+
+    def learned(self) -> list[str]:
+        """Lines of the runs with the learned interval: what the foreground keeps, and the background gets, in percent of alone."""
+        base, lines = self.background_alone[RATE], []
+        for intensity, run in sorted(self.auto.items()):
+            kept, got = run["foreground"][RATE] / self.alone[intensity][RATE], run["background"][RATE] / base
+            lines.append(f"auto, intensity {intensity:3} %: foreground {100 * kept:.0f} %, background {100 * got:.0f} %")
+        return lines
 
 
 class Plane(Protocol):
@@ -173,10 +191,12 @@ def report(path: Path) -> None:
     name = path.stem.removeprefix("contour-")
     kept = results.surface("foreground", RATE)
     throughput, latency = (text.format(none=f"{kept[0].min():.0f}", worst=f"{kept[1:].min():.0f}")
-                           for text in MESSAGES[results.conditions["disk"]["model"]])
+                           for text in MESSAGES[results.kind])
     _draw(results, THROUGHPUT, throughput, "viridis", path.with_name(f"contour-{name}.png"))
     _draw(results, LATENCY, latency, "magma_r", path.with_name(f"contour-{name}-latency.png"))
-    if results.conditions["disk"]["model"] == "fixed":
+    for line in results.learned():
+        print(f"  {line}")
+    if results.kind == "fixed":
         target = path.with_name(f"prediction-{name}.png")
         draw_errors(results, target)
         for role, values in errors(results).items():
