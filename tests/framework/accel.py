@@ -48,7 +48,7 @@ def choose_accel(boot: qemu.Boot) -> str:
             raise ValueError(f"IDLETIME_ACCEL={forced}: use one of {', '.join(CHOICES)}, or unset it")
         return forced
     key = _key(boot)
-    with exclusive("accel"):
+    with exclusive(paths.GUEST / ".accel.lock"):
         try:
             known = json.loads(VERDICT.read_text())
         except (OSError, ValueError):

@@ -40,7 +40,7 @@ GONE = "while grep -q '^State:.[^ZX]' /proc/{}/status 2>&-; do usleep 10000; don
 def build(*targets: str) -> Path:
     """Bring the agent's programs up to date; returns their folder."""
     command = ["make", "-s", "-C", str(paths.ROOT / "guest-agent"), f"OUTPUT={paths.AGENT}", *targets]
-    with exclusive("agent"):
+    with exclusive(paths.AGENT.with_name(".agent.lock")):
         result = subprocess.run(command, capture_output=True, text=True)
     if result.returncode != 0:
         raise RuntimeError(f"`{' '.join(command)}` failed\n{result.stdout}{result.stderr}")

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import fcntl
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Iterator
-
-from tests.framework import paths
 
 
 @contextmanager
-def exclusive(name: str) -> Iterator[None]:
-    """Wait until no other process is inside under this name. It does not nest."""
-    paths.GUEST.mkdir(parents=True, exist_ok=True)
-    with (paths.GUEST / f".{name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+def exclusive(lock: Path) -> Iterator[None]:
+    """Wait until no other process is inside with this file, which is made. It does not nest."""
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with lock.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
         yield

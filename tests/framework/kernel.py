@@ -66,7 +66,7 @@ def _download(package: str) -> Path:
 
 def get_kernel() -> Kernel:
     """The guests' kernel; downloads it the first time (27 MB) and keeps it afterwards."""
-    with exclusive("kernel"):
+    with exclusive(paths.GUEST / ".kernel.lock"):
         present = _unpacked()
         if present:
             return describe(present[-1])

@@ -6,6 +6,8 @@ import os
 import subprocess
 from pathlib import Path
 
+from tests.framework.exclusive import exclusive
+
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build"
 GUEST = BUILD / "guest"
@@ -29,7 +31,8 @@ def find_tool(name: str, room: str) -> Path:
     """A program that `make -C tests/<room>` builds, brought up to date first: find_tool("idleload", "loadgen")."""
     path = TOOLS / name
     command = ["make", "-s", "-C", str(ROOT / "tests" / room), f"OUTPUT={TOOLS}"]
-    result = subprocess.run(command, capture_output=True, text=True)
+    with exclusive(TOOLS / f".{room}.lock"):
+        result = subprocess.run(command, capture_output=True, text=True)
     if result.returncode != 0:
         remedy = "are the packages of `make deps` there?"
         raise RuntimeError(f"{path}: `make -C tests/{room}` failed; {remedy}\n{result.stderr}")

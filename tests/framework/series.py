@@ -20,7 +20,7 @@ def get_series(series: str) -> Kernel:
         return usual
     folder = paths.GUEST / f"series-{series}"
     complete = folder / "root" / ".complete"
-    with exclusive("series"):
+    with exclusive(paths.GUEST / ".series.lock"):
         if not complete.exists():
             run_tool([str(UNPACK), str(folder), SUITES[series], META_PACKAGE, r"linux-image-\S*"], paths.BUILD, REMEDY)
             describe(folder / "root")
