@@ -30,6 +30,9 @@ const (
 	// cachePeriod is how often page caches are looked at, cacheDelay how long after a mark.
 	cachePeriod = time.Second
 	cacheDelay  = 200 * time.Millisecond
+	// cacheShare keeps looks below a twentieth of a processor, however many marks come, and with the memory that the kernel
+	// frees meanwhile. Not less: work that grows waits until its limit has followed.
+	cacheShare = 20
 )
 
 // Config says where things are. The zero value of a path means that this part is left out.
@@ -151,17 +154,17 @@ func (d *Daemon) limitCaches(ctx context.Context) {
 		if d.book.LimitCache() > 0 {
 			period = cachePeriod
 		}
-		pause := time.After(max(period, scanShare*time.Since(begin)))
+		rest := cacheShare * time.Since(begin)
 		select {
 		case <-ctx.Done():
 			return
-		case <-pause:
+		case <-time.After(max(period, rest)):
 		case <-d.book.Marked:
 			// It has to get into its cgroup first; and many marks are one look.
 			select {
 			case <-ctx.Done():
 				return
-			case <-time.After(cacheDelay):
+			case <-time.After(max(cacheDelay, rest)):
 			}
 		}
 	}

@@ -296,14 +296,12 @@ func (b *Book) tellPackets(groups []dscp.Group) {
 // Close takes the network rules away, the limits of page caches, and the background group if it is empty. Marks of processes
 // and units stay.
 func (b *Book) Close() error {
-	if b.Tree != nil {
-		b.liftCaches()
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
 	if b.Tree == nil {
 		return nil
 	}
+	b.liftCaches()
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	b.Tree.Remove()
 	b.packetsOf = nil
 	return b.Hands.Packets(nil)

@@ -40,6 +40,14 @@ type wish struct {
 	managed bool
 }
 
+// set gives a file of a group what a quiet group has in it.
+func (w wish) set(file string) error {
+	if w.value == "" {
+		return nil
+	}
+	return write(file, w.value)
+}
+
 // Applied in this order; cpu.idle decides the weight, so what was before goes back in this order, too.
 var wishes = []wish{
 	{"cpu.idle", "1", "", true},
@@ -123,8 +131,8 @@ func (t Tree) Quiet(group string) (before Attributes, lacks []string) {
 		if idle && each.file == "cpu.weight" {
 			continue
 		}
-		if err == nil && each.value != "" {
-			err = write(file, each.value)
+		if err == nil {
+			err = each.set(file)
 		}
 		if err == nil {
 			before[each.file] = firstLine(string(old))
@@ -144,9 +152,7 @@ func (t Tree) QuietUnit(group string) (before Attributes, lacks []string) {
 		old, err := os.ReadFile(file)
 		if err == nil && !each.managed {
 			before[each.file] = firstLine(string(old))
-			if each.value != "" {
-				err = write(file, each.value)
-			}
+			err = each.set(file)
 		}
 		if err != nil && each.lack != "" {
 			lacks = append(lacks, each.lack)
