@@ -86,10 +86,11 @@ class Rig:
             loads.append(self.foreground.guest.load(**COMMON_LOAD, seconds=whole, intensity=cell.foreground, seed=1))
         for load in loads:
             load.result()
-        served = {role: of_client(self.disk.read(mark), f"{role}*") for role in ("foreground", "background")}
-        begin_ns = max(requests["arrival_ns"].min() for requests in served.values() if len(requests))
+        requests = self.disk.read(mark)
+        served = {role: of_client(requests, f"{role}*") for role in ("foreground", "background")}
+        begin_ns = max(of_role["arrival_ns"].min() for of_role in served.values() if len(of_role))
         edges = begin_ns + int(WARM_UP_SECONDS * 1e9) + np.arange(int(seconds * 1000) // STEP_MS + 1) * STEP_MS * 1_000_000
-        return {role: np.histogram(requests["finish_ns"], edges)[0].tolist() for role, requests in served.items()}
+        return {role: np.histogram(of_role["finish_ns"], edges)[0].tolist() for role, of_role in served.items()}
 
 
 def main() -> int:

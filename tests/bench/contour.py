@@ -17,14 +17,14 @@ from __future__ import annotations
 import argparse
 import sys
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ContextManager, Iterator
+from typing import Any, Iterator
 
 from tests.bench import pair
 from tests.bench.plan import START_US, Phase
 from tests.bench.resume import ResultsFile, work_off
-from tests.framework import accel, host, initramfs, kernel, paths
+from tests.framework import accel, host, paths
 from tests.framework.interrupt import exit_status
 from tests.framework.qemu import Boot
 from tests.report import contour
@@ -41,24 +41,18 @@ class Buffered(pair.Pair):
     """The foreground reads a file of ext4 on the first half of the disk through its page cache, the background the other half."""
 
     def __init__(self, boot: Boot, model: Model) -> None:
-        self._disk_model = model
-        super().__init__(replace(boot, initramfs=initramfs.get_initramfs(kernel.get_kernel(), ["crc32c_generic", "ext4"])), model)
+        super().__init__(accel.with_modules(boot, ["crc32c_generic", "ext4"]), model)
 
-    def _shared(self) -> ContextManager[Any]:
-        @contextmanager
-        def formatted() -> Iterator[Disk]:
-            with Disk(self._disk_model) as disk:
-                blankfs.make(disk, "ext4", 512 << 20)
-                yield disk
+    @contextmanager
+    def _shared(self) -> Iterator[Disk]:
+        with Disk(self._model) as disk:
+            blankfs.make(disk, "ext4", 512 << 20)
+            yield disk
 
-        return formatted()
-
-    def __enter__(self) -> Buffered:
-        super().__enter__()
-        self.foreground.guest.run(
-            f"mkdir -p /mnt && mount -t ext4 -o noatime /dev/vda /mnt && dd if=/dev/zero of=/mnt/file bs=1M count={FILE_BYTES >> 20} conv=fsync 2>&1",
-            timeout_seconds=300)
-        return self
+    def fill(self) -> None:
+        """Make the file that the foreground reads."""
+        fill = f"dd if=/dev/zero of=/mnt/file bs=1M count={FILE_BYTES >> 20} conv=fsync 2>&1"
+        self.foreground.guest.run(f"mkdir -p /mnt && mount -t ext4 -o noatime /dev/vda /mnt && {fill}", timeout_seconds=300)
 
     def forget(self) -> None:
         """The next run finds nothing in memory."""
@@ -134,6 +128,8 @@ class Grid:
         """Boot the pair and run what is left."""
         setup, boot = self.setup, accel.prepare(qemu)
         with Buffered(boot, setup.model) if setup.buffered else pair.Pair(boot, setup.model) as machines:
+            if isinstance(machines, Buffered):
+                machines.fill()
             machines.foreground_load.update(setup.load | setup.foreground)
             machines.background_load.update(setup.load | setup.background)
             machines.warm_up()

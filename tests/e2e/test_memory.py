@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import threading
 from contextlib import ExitStack, closing
-from dataclasses import replace
 from typing import Iterator
 
 import libvirt
@@ -15,7 +14,7 @@ import pytest
 
 from tests.e2e.libvirt_fixtures import foreground, module_stack, remove, resource, set_policy, shared_disk  # noqa: F401
 from tests.e2e.test_police import answers, daemon, until
-from tests.framework import initramfs, kernel
+from tests.framework import accel
 from tests.framework.domain import Domain, disk_xml, policy
 from tests.framework.idletimed import answer, virt_idletime
 from tests.framework.libvirtd import Libvirtd
@@ -34,7 +33,7 @@ def settings(within: int, calm: int = 2) -> str:
 @pytest.fixture(scope="module")
 def host(module_stack: ExitStack, boot: Boot) -> Libvirtd:
     """A libvirtd with our hook, guests whose kernel has a balloon, and a host that has what meminfo() says."""
-    guest = replace(boot, initramfs=initramfs.get_initramfs(kernel.get_kernel(), ["virtio_balloon"]))
+    guest = accel.with_modules(boot, ["virtio_balloon"])
     result = module_stack.enter_context(Libvirtd(guest, "host1", hook=True))
     meminfo(result, PLENTY_MIB)
     result.call("mount", "--bind", "/run/meminfo", "/proc/meminfo")

@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import tempfile
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ from tests.e2e.test_disk import Start
 from tests.e2e.test_life import device
 from tests.e2e.test_migration import boot_of
 from tests.e2e.test_neighbours import FOREVER_SECONDS
-from tests.framework import initramfs, kernel, paths
+from tests.framework import accel, paths
 from tests.framework.ledger import note
 from tests.framework.qemu import Boot, Machine
 from tests.testbed import power
@@ -39,7 +38,7 @@ SYNCED = 60
 @pytest.fixture(scope="session")
 def ext4_boot(boot: Boot) -> Boot:
     """A guest that can mount ext4."""
-    return replace(boot, initramfs=initramfs.get_initramfs(kernel.get_kernel(), ["crc32c_generic", "ext4"]))
+    return accel.with_modules(boot, ["crc32c_generic", "ext4"])
 
 
 def new_filesystem(path: Path) -> bytes:

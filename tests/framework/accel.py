@@ -59,6 +59,11 @@ def choose_accel(boot: qemu.Boot) -> str:
     return known["accel"]
 
 
+def with_modules(boot: qemu.Boot, modules: list[str]) -> qemu.Boot:
+    """The same with an initramfs that loads these modules, too."""
+    return replace(boot, initramfs=initramfs.get_initramfs(kernel.get_kernel(), modules))
+
+
 def prepare(wanted_qemu: str | None = None, network: bool = False) -> qemu.Boot:
     """Everything that a machine needs to boot: QEMU, kernel, initramfs (for the network, too), accelerator."""
     program = paths.find_qemu(wanted_qemu)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import Callable, Iterator
 
 import pytest
 
 from tests.e2e.conftest import boot, pytest_configure  # noqa: F401  (fixtures)
-from tests.framework import inner, initramfs, kernel
+from tests.framework import accel, inner
 from tests.framework.guest import Result
 from tests.framework.qemu import Boot, Machine
 
@@ -22,7 +21,7 @@ def host(boot: Boot, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machi
     """With vhost, taps, a SCSI disk and the tests."""
     archive: Path = tmp_path_factory.mktemp("inner") / "host.tar"
     inner.pack(archive, boot.qemu, inner.build_tests(PROGRAMS))
-    guests = replace(boot, initramfs=initramfs.get_initramfs(kernel.get_kernel(), inner.MODULES))
+    guests = accel.with_modules(boot, inner.MODULES)
     with ExitStack() as stack:
         machine = stack.enter_context(Machine(guests, "host", inner.disk(archive), memory_mib=inner.MEMORY_MIB))
         inner.unpack(machine.guest)

@@ -35,7 +35,8 @@ MESSAGES = {
     "buffered": ("A foreground that reads ahead keeps {worst} % at worst with any interval, {none} % without",
                  "What a read of a foreground that reads ahead takes, on a disk with seeks"),
 }
-"""By the disk's model, or that the foreground reads a file through its page cache: what the picture of throughput says, and that of latency. Figures are the foreground's least share of alone."""
+"""By the disk's model, or that the foreground reads a file through its page cache: what the picture of throughput says, and that
+of latency. Figures are the foreground's least share of alone."""
 
 
 class Results:
@@ -79,7 +80,6 @@ class Results:
             surfaces["foreground"].append([100 * each.foreground for each in row])
             surfaces["background"].append([100 * each.background for each in row])
         return {role: np.array(rows) for role, rows in surfaces.items()}
-
 
     @property
     def kind(self) -> str:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from tests.framework import initramfs, kernel
+from tests.framework import accel
 from tests.framework.qemu import Boot, Machine
 
 DISK = "/dev/sda"
@@ -12,7 +10,7 @@ DISK = "/dev/sda"
 
 def with_driver(boot: Boot) -> Boot:
     """The same guest with the driver."""
-    return replace(boot, initramfs=initramfs.get_initramfs(kernel.get_kernel(), ["virtio_scsi", "sd_mod"]))
+    return accel.with_modules(boot, ["virtio_scsi", "sd_mod"])
 
 
 def wait_for_disk(machine: Machine) -> None:
