@@ -36,6 +36,14 @@ class Qmp:
         except ExecuteError as error:
             raise CommandError(f"{command}: {error}") from None
 
+    def give(self, fd: int, name: str) -> None:
+        """Hand a descriptor over; QEMU knows it by this name. Ours stays open."""
+        async def work() -> None:
+            self._client.send_fd_scm(fd)
+            await self._client.execute("getfd", {"fdname": name})
+
+        self._call(work(), "getfd", QMP_SECONDS)
+
     def close(self) -> None:
         """End the session; QEMU may be gone already."""
         try:

@@ -14,12 +14,15 @@ from tests.observer.page import Page
 from tests.observer.run import Observer, wait_until
 
 SENDER = """
-import socket
+import socket, sys
 with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+    s.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, int(sys.argv[1]))
     for _ in range(40):
         s.sendto(bytes(100), ("10.9.0.9", 9))
 """
-"""40 packets of 100 bytes and 42 of headers."""
+"""40 packets of 100 bytes and 42 of headers, of a class of traffic."""
+LOWER_EFFORT = 1 << 2
+"""RFC 8622, above the bits of ECN."""
 ACCEPTS = """
 import ctypes, os, socket, struct, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -83,9 +86,10 @@ class Bridge:
         """`ip` on the host."""
         _ip("-n", self.name, *words)
 
-    def send(self, end: str = "") -> None:
+    def send(self, end: str = "", traffic_class: int = 0) -> None:
         """The packets, from a VM or from the host."""
-        subprocess.run(["ip", "netns", "exec", self.name + end, "python3", "-c", SENDER], check=True)
+        sender = ["python3", "-c", SENDER, str(traffic_class)]
+        subprocess.run(["ip", "netns", "exec", self.name + end, *sender], check=True)
 
     def close(self) -> None:
         """Nothing of it is left."""
@@ -113,7 +117,8 @@ def _counted(page: Page, act: Callable[[], None]) -> tuple[int, int]:
 def test_packets_by_where_they_came_from(
     arena: Path, observe: Callable[..., Observer], bridge: Bridge, kernel: list[str], tmp_path: Path
 ) -> None:
-    """Foreground: the host's own and those of a VM that is not named; background: those of the VM that is."""
+    """Foreground: those of a VM that is not named, and the host's own unless it has marked them as lower effort; background: the
+    rest."""
     listed = tmp_path / "background"
     listed.write_text("tapb\n")
     prefix = ("ip", "netns", "exec", bridge.name)
@@ -121,9 +126,10 @@ def test_packets_by_where_they_came_from(
     with Page(arena) as page:
         assert (page.kind, page.label) == (2, "up0")
         noise = 12
-        for end, expected in (("", PACKETS), ("vmf", PACKETS), ("vmb", 0)):
-            packets, size = _counted(page, lambda end=end: bridge.send(end))  # type: ignore[misc]
-            assert expected <= packets <= expected + noise, end
+        for end, marked, expected in (("", 0, PACKETS), ("", LOWER_EFFORT, 0), ("vmf", 0, PACKETS),
+                                      ("vmf", LOWER_EFFORT, PACKETS), ("vmb", 0, 0)):
+            packets, size = _counted(page, lambda end=end, marked=marked: bridge.send(end, marked))  # type: ignore[misc]
+            assert expected <= packets <= expected + noise, (end, marked)
             assert size >= (BYTES if expected else 0)
         before = time.monotonic_ns()
         bridge.send("vmf")

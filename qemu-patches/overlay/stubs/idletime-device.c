@@ -1,5 +1,5 @@
 /*
- * The storage daemon: jobs and exports, but no devices.
+ * The storage daemon: jobs and exports, but no devices and no migration.
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  */
@@ -7,6 +7,7 @@
 #include "qapi/error.h"
 #include "idletime/device/attach.h"
 #include "idletime/device/device.h"
+#include "idletime/work/migration.h"
 
 static void no_devices(Error **errp)
 {
@@ -49,6 +50,23 @@ bool idletime_attach(Object *obj, const IdletimeConf *conf, Error **errp)
 }
 
 bool idletime_detach(Object *obj, Error **errp)
+{
+    g_assert_not_reached();
+}
+
+bool idletime_migration_attach(const char *resource, Error **errp)
+{
+    no_devices(errp);
+    return false;
+}
+
+bool idletime_migration_detach(Error **errp)
+{
+    no_devices(errp);
+    return false;
+}
+
+uint64_t idletime_migration_rate(void)
 {
     g_assert_not_reached();
 }

@@ -25,7 +25,8 @@ void qmp_idletime_attach(IdletimeAttachment *attachment, Error **errp)
 }
 
 void qmp_idletime_detach(const char *device, const char *job,
-                         const char *export, Error **errp)
+                         const char *export, bool has_migration,
+                         bool migration, Error **errp)
 {
     error_setg(errp, "this program has no devices");
 }

@@ -30,13 +30,13 @@ class ObservedPair(Pair):
         return self._boot if self._has_slot(role) else replace(self._boot, qemu=stock)
 
     def _observe(self, stack: ExitStack, folder: Path) -> None:
-        assert self._arena, "without our patches there is nobody to tell"
+        assert self.arena, "without our patches there is nobody to tell"
         listed = folder / "background-interfaces"
         listed.write_text(self._taps[ROLES.index("background")].device + "\n")
         if self.of_host:
             self.link.host.command("ip", "address", "add", f"{HOST_ADDRESS}/{PREFIX}", "dev", BRIDGE)
         self.observer = stack.enter_context(observer.Observer(
-            self._arena, "--uplink", UPLINK, "--background-interfaces", str(listed), start=self.link.host.start))
+            self.arena, "--uplink", UPLINK, "--background-interfaces", str(listed), start=self.link.host.start))
         observer.await_seen(self.machines["background"])
 
     def _on_host(self, role: str) -> bool:

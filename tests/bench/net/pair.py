@@ -66,7 +66,7 @@ class Pair:
     def __enter__(self) -> Pair:
         with ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="idletime-")))
-            self._arena = folder / "arena" if self.patched else None
+            self.arena = folder / "arena" if self.patched else None
             self.link = self._background_link = stack.enter_context(Link(self._model))
             self._other_link = stack.enter_context(Link(self._model))
             self._processors = stack.enter_context(Processors())
@@ -88,7 +88,7 @@ class Pair:
         tap = self.link.add_tap(role[:2] + "0")
         self._taps = [*getattr(self, "_taps", []), tap]
         options = self.options if role == "background" else {}
-        arena = self._arena if self._has_slot(role) else None
+        arena = self.arena if self._has_slot(role) else None
         # What an operator would state: the clock needs it where the host does not tell when a packet has left.
         resource = {"rate-bps": self._model.rate_mbit * 1_000_000, **self.resource}
         arguments = attach_nic(tap, arena, role, options, **resource)
@@ -190,7 +190,7 @@ class Pair:
                          every_ms=ASK_EVERY_MS, seconds=total)
         intensity = case.intensity if role == "foreground" else 100
         return begin("send", host=SINK_ADDRESS, port=PORTS[role], protocol=load, intensity=intensity,
-                     quantum_ms=QUANTUM_MS, quantum_bytes=self._quantum_bytes(intensity),
+                     quantum_ms=QUANTUM_MS, quantum_bytes=self.quantum_bytes(intensity),
                      pace_mbit=self._model.rate_mbit if load == "udp" and intensity < 100 else 0,
                      seconds=total)
 
@@ -198,7 +198,7 @@ class Pair:
         """What begins a load of this role."""
         return self.machines[role].guest.netload
 
-    def _quantum_bytes(self, intensity: int) -> int:
+    def quantum_bytes(self, intensity: int) -> int:
         """What the uplink can send in the busy part of a quantum; the socket buffers would hold more. 0: no bound."""
         return 0 if intensity == 100 else self._model.rate_mbit * 1000 // 8 * QUANTUM_MS * intensity // 100
 

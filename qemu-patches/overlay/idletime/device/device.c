@@ -159,7 +159,7 @@ static void say_detached(const IdletimeDevice *dev)
     g_autofree char *path = object_get_canonical_path(OBJECT(dev->qdev));
 
     trace_idletime_device_detached(name);
-    qapi_event_send_idletime_detached(name, path, NULL, NULL);
+    qapi_event_send_idletime_detached(name, path, NULL, NULL, false, false);
 }
 
 void idletime_device_cleanup(IdletimeDevice *dev)

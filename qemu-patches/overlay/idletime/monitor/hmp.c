@@ -127,6 +127,10 @@ static void print_resource(Monitor *mon, const IdletimeResourceInfo *r)
     for (IdletimeWorkInfoList *w = r->exports; w; w = w->next) {
         print_work(mon, "export", w->value);
     }
+    for (IdletimeMigrationInfoList *w = r->migrations; w; w = w->next) {
+        print_work(mon, "migration",
+                   qapi_IdletimeMigrationInfo_base(w->value));
+    }
 }
 
 void hmp_info_idletime(Monitor *mon, const QDict *qdict)

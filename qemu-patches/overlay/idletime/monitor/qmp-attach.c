@@ -8,16 +8,17 @@
 #include "idletime/device/attach.h"
 #include "idletime/work/export.h"
 #include "idletime/work/job.h"
+#include "idletime/work/migration.h"
 #include "qapi/qapi-commands-idletime.h"
 
 static bool check_subject(const char *device, const char *job,
-                          const char *export, Error **errp)
+                          const char *export, bool migration, Error **errp)
 {
-    bool is_one = !!device + !!job + !!export == 1;
+    bool is_one = !!device + !!job + !!export + migration == 1;
 
     if (!is_one) {
-        error_setg(errp, "exactly one of 'device', 'job' and 'export' must be "
-                   "given");
+        error_setg(errp, "exactly one of 'device', 'job', 'export' and "
+                   "'migration' must be given");
     }
     return is_one;
 }
@@ -39,10 +40,11 @@ static void attach_device(const IdletimeAttachment *attachment, Error **errp)
     }
 }
 
-/* Work of the block layer has no queues, and one class. */
+/* Work of QEMU itself has no queues, and one class. */
 static bool check_work(const IdletimeAttachment *attachment, Error **errp)
 {
-    const char *what = attachment->job ? "a job" : "an export";
+    const char *what = attachment->job ? "a job" :
+                       attachment->export ? "an export" : "migration";
 
     if (attachment->has_q_class &&
         attachment->q_class != IDLETIME_CLASS_BACKGROUND) {
@@ -64,7 +66,7 @@ static bool check_work(const IdletimeAttachment *attachment, Error **errp)
 void qmp_idletime_attach(IdletimeAttachment *attachment, Error **errp)
 {
     if (!check_subject(attachment->device, attachment->job,
-                       attachment->export, errp)) {
+                       attachment->export, attachment->migration, errp)) {
         return;
     }
     if (attachment->device) {
@@ -73,8 +75,10 @@ void qmp_idletime_attach(IdletimeAttachment *attachment, Error **errp)
         return;
     } else if (attachment->job) {
         idletime_job_attach(attachment->job, attachment->resource, errp);
-    } else {
+    } else if (attachment->export) {
         idletime_export_attach(attachment->export, attachment->resource, errp);
+    } else {
+        idletime_migration_attach(attachment->resource, errp);
     }
 }
 
@@ -88,16 +92,19 @@ static void detach_device(const char *device, Error **errp)
 }
 
 void qmp_idletime_detach(const char *device, const char *job,
-                         const char *export, Error **errp)
+                         const char *export, bool has_migration,
+                         bool migration, Error **errp)
 {
-    if (!check_subject(device, job, export, errp)) {
+    if (!check_subject(device, job, export, migration, errp)) {
         return;
     }
     if (device) {
         detach_device(device, errp);
     } else if (job) {
         idletime_job_detach(job, errp);
-    } else {
+    } else if (export) {
         idletime_export_detach(export, errp);
+    } else {
+        idletime_migration_detach(errp);
     }
 }

@@ -13,6 +13,7 @@
 #include "idletime/arena/generation.h"
 #include "idletime/device/device.h"
 #include "idletime/monitor/qmp-impl.h"
+#include "idletime/work/migration.h"
 #include "idletime/work/work.h"
 
 static uint64_t stat_read(const uint64_t *counter)
@@ -130,7 +131,7 @@ static IdletimeDeviceInfo *device_info(const IdletimeDevice *dev)
     return info;
 }
 
-/* ---- jobs and exports */
+/* ---- jobs, exports, migration */
 
 static IdletimeWorkInfo *work_info(const IdletimeWork *work)
 {
@@ -246,6 +247,16 @@ static void add_device(IdletimeDevice *dev, void *opaque)
     QAPI_LIST_APPEND(add->device, d);
 }
 
+static void add_migration(IdletimeResourceInfo *info, IdletimeWorkInfo *w)
+{
+    IdletimeMigrationInfo *migration = g_new0(IdletimeMigrationInfo, 1);
+
+    *qapi_IdletimeMigrationInfo_base(migration) = *w;
+    migration->bandwidth = idletime_migration_rate();
+    g_free(w);
+    QAPI_LIST_PREPEND(info->migrations, migration);
+}
+
 static void add_work(IdletimeWork *work, void *opaque)
 {
     AddUser *add = opaque;
@@ -255,7 +266,11 @@ static void add_work(IdletimeWork *work, void *opaque)
     info->background->requests += w->background->requests;
     info->background->bytes += w->background->bytes;
     info->held += w->held;
-    QAPI_LIST_APPEND(add->work[work->ops->kind], w);
+    if (work->ops->kind == IDLETIME_WORK_MIGRATION) {
+        add_migration(info, w);
+    } else {
+        QAPI_LIST_APPEND(add->work[work->ops->kind], w);
+    }
 }
 
 /* With the interval in force in place of the one that is set. */

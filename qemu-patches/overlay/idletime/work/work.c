@@ -1,5 +1,5 @@
 /*
- * Idletime work: what the block layer does itself, as background.
+ * Idletime work: what QEMU does of itself, as background.
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  */
@@ -24,6 +24,7 @@ struct IdletimeChunk {
 static const char *const kind_name[IDLETIME_WORK__MAX] = {
     [IDLETIME_WORK_JOB] = "job",
     [IDLETIME_WORK_EXPORT] = "export",
+    [IDLETIME_WORK_MIGRATION] = "migration",
 };
 
 const char *idletime_work_kind(const IdletimeWork *work)
@@ -35,10 +36,12 @@ const char *idletime_work_kind(const IdletimeWork *work)
 
 static void send_detached(const IdletimeWork *work)
 {
-    bool is_job = work->ops->kind == IDLETIME_WORK_JOB;
+    IdletimeWorkKind kind = work->ops->kind;
+    bool migration = kind == IDLETIME_WORK_MIGRATION;
 
-    qapi_event_send_idletime_detached(NULL, NULL, is_job ? work->id : NULL,
-                                      is_job ? NULL : work->id);
+    qapi_event_send_idletime_detached(
+        NULL, NULL, kind == IDLETIME_WORK_JOB ? work->id : NULL,
+        kind == IDLETIME_WORK_EXPORT ? work->id : NULL, migration, migration);
 }
 
 static void work_free(IdletimeWork *work)
@@ -218,18 +221,20 @@ void idletime_chunk_unref_slow(IdletimeChunk *chunk)
 
 /* ---- life */
 
-static IdletimeResource *find_resource(const char *resource, const char *kind,
-                                       const char *id, Error **errp)
+static IdletimeResource *find_resource(const char *resource,
+                                       IdletimeWorkKind kind, const char *id,
+                                       Error **errp)
 {
+    IdletimeResourceKind of = kind == IDLETIME_WORK_MIGRATION ?
+                              IDLETIME_KIND_UPLINK : IDLETIME_KIND_DISK;
     IdletimeResource *res = idletime_resource_find(resource, "resource", errp);
 
     if (res && replay_mode != REPLAY_MODE_NONE) {
         error_setg(errp, "%s '%s' cannot be held while execution is recorded "
-                   "or replayed: use no 'rr' in -icount", kind, id);
+                   "or replayed: use no 'rr' in -icount", kind_name[kind], id);
         return NULL;
     }
-    return res && idletime_resource_join(res, IDLETIME_KIND_DISK, errp) ?
-           res : NULL;
+    return res && idletime_resource_join(res, of, errp) ? res : NULL;
 }
 
 static void serve(void *opaque)
@@ -282,7 +287,7 @@ IdletimeWork *idletime_work_new(const char *resource, const char *id,
                                 const IdletimeWorkOps *ops, Error **errp)
 {
     const char *kind = kind_name[ops->kind];
-    IdletimeResource *res = find_resource(resource, kind, id, errp);
+    IdletimeResource *res = find_resource(resource, ops->kind, id, errp);
     g_autofree char *label = g_strdup_printf("%s/%s %s",
                                              qemu_get_vm_name() ?: "qemu",
                                              kind, id);

@@ -1,11 +1,11 @@
 /*
- * Idletime work: what the block layer does itself, as background.
+ * Idletime work: what QEMU does of itself, as background.
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
  * A block job is a piece of work, and so is all that the clients of an export
- * ask for.  It goes on by chunks: some data are read, written, or copied.
- * Before each chunk it asks the gate of its resource.
+ * ask for, and a migration.  It goes on by chunks: some data are read, written,
+ * copied or sent.  Before each chunk it asks the gate of its resource.
  *
  *   ask --no---> nothing is claimed, in flight or locked; wait, ask again
  *    |
@@ -28,6 +28,7 @@
 typedef enum IdletimeWorkKind {
     IDLETIME_WORK_JOB,
     IDLETIME_WORK_EXPORT,
+    IDLETIME_WORK_MIGRATION,
     IDLETIME_WORK__MAX,
 } IdletimeWorkKind;
 

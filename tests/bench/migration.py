@@ -1,0 +1,152 @@
+"""Migration of a VM beside a foreground VM on one uplink: as background, at a fixed rate, and as it comes.
+
+    python3 -m tests.bench.migration [--repeats 3] [--output build/bench/migration] [--qemu PATH] [--observed]
+
+A VM with 1 GiB, of which it writes 1 MiB anew each second, migrates over the uplink of 100 Mbit/s by which the foreground VM
+sends. What the foreground keeps is measured against the seconds before the migration begins, in the same run. `--observed`: the
+foreground VM runs on stock QEMU, and the observer in the kernel sees it. One JSON line a run; what is there is not run again.
+`python3 -m tests.report.migration FILE` makes table and plot.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.bench.net.observed import WAYS
+from tests.bench.net.pair import PORTS, QUANTUM_MS, SETTLE_SECONDS, Pair
+from tests.bench.net.plan import LINK
+from tests.bench.resume import ResultsFile, work_off
+from tests.framework import accel, host, paths
+from tests.framework.interrupt import exit_status
+from tests.report import migration as report
+from tests.testbed.link import SINK_ADDRESS
+from tests.testbed.mover import Mover
+from tests.testbed.namespace import NamespaceError
+from tests.testbed.sink import Sink, Window, goodput_mbit
+
+MB = 1_000_000
+STOCK, AUTO = "stock", "auto"
+RATES = (2, 4, 8)
+"""That operators set, MB/s."""
+
+LOADS = (("tcp", 30), ("udp", 30), ("tcp", 60), ("tcp", 100))
+ALONE_SECONDS = 8.0
+LIMIT_SECONDS = 60.0
+"""A migration that has not ended by then is given up: beside a foreground that never pauses it need not end."""
+
+RUN_SECONDS = 45.0
+"""A run and its start, on average."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run. `way`: STOCK, AUTO, or a rate in MB/s."""
+
+    load: str
+    intensity: int
+    way: str
+    repeat: int
+
+    @property
+    def key(self) -> str:
+        """Unique in the plan."""
+        return f"{self.load}-{self.intensity}-{self.way}-{self.repeat}".replace(" ", "")
+
+    @property
+    def rate(self) -> int:
+        """Bytes a second, at most; 0: none is set."""
+        return 0 if self.way in (STOCK, AUTO) else int(self.way.split()[0]) * MB
+
+    @property
+    def title(self) -> str:
+        """What a person reads while it runs."""
+        return f"beside {self.load.upper()} {self.intensity} %, {self.way}" if self.load else f"alone, {self.way}"
+
+
+def plan(repeats: int) -> list[Cell]:
+    """The ways of a load follow each other, every second time the other way round."""
+    cells = []
+    for repeat in range(repeats):
+        cells += [Cell("", 0, way, repeat) for way in (STOCK, AUTO)]
+        for load, intensity in LOADS:
+            ways = [STOCK, *(f"{rate} MB/s" for rate in RATES if intensity < 100), AUTO]
+            cells += [Cell(load, intensity, way, repeat) for way in (ways if repeat % 2 == 0 else ways[::-1])]
+    return cells
+
+
+class Rig:
+    """The foreground VM with its uplink, and for each run a VM that migrates."""
+
+    def __init__(self, pair: Pair, boot: Any) -> None:
+        self.pair, self._boot = pair, boot
+
+    def run(self, cell: Cell) -> dict[str, Any]:
+        """What foreground and migration did."""
+        assert self.pair.arena
+        with Mover(self._boot, self.pair.link, self.pair.arena, auto=True) as mover:
+            if not cell.load:
+                return self._migrated(mover, cell)
+            with Sink(self.pair.link, "sink", protocol=cell.load, port=PORTS["foreground"],
+                      seconds=ALONE_SECONDS + LIMIT_SECONDS + 30) as sink:
+                load = self.pair.machines["foreground"].guest.netload(
+                    "send", host=SINK_ADDRESS, port=PORTS["foreground"], protocol=cell.load, intensity=cell.intensity,
+                    quantum_ms=QUANTUM_MS, quantum_bytes=self.pair.quantum_bytes(cell.intensity),
+                    pace_mbit=LINK.rate_mbit if cell.load == "udp" and cell.intensity < 100 else 0,
+                    seconds=ALONE_SECONDS + LIMIT_SECONDS + SETTLE_SECONDS)
+                load.wait(SETTLE_SECONDS + ALONE_SECONDS)
+                now = time.monotonic_ns()
+                alone = Window(now - int(ALONE_SECONDS * 1e9), now)
+                result = self._migrated(mover, cell)
+                beside = Window(now, now + int(result["seconds"] * 1e9))
+                load.stop()
+                load.result()
+                counted = sink.report()
+        return {**result, "alone_mbit_s": goodput_mbit(counted, alone), "beside_mbit_s": goodput_mbit(counted, beside)}
+
+    @staticmethod
+    def _migrated(mover: Mover, cell: Cell) -> dict[str, Any]:
+        begin = time.monotonic()
+        mover.begin(cell.way == AUTO, cell.rate)
+        status = mover.wait(LIMIT_SECONDS)
+        return {"seconds": time.monotonic() - begin, "status": status["status"], "downtime_ms": status.get("downtime"),
+                "bytes": status["ram"]["transferred"], "passes": status["ram"]["dirty-sync-count"],
+                "idletime": mover.held() if cell.way == AUTO else None}
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python3 -m tests.bench.migration", description="Migration beside a foreground on the uplink.")
+    parser.add_argument("--output", type=Path, default=paths.BUILD / "bench" / "migration", help="folder of the results")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--observed", action="store_true", help="the foreground VM runs on stock QEMU, beside the observer")
+    parser.add_argument("--limit-seconds", type=float, default=float("inf"), help="begin no run that would end later")
+    parser.add_argument("--qemu", metavar="PATH", help="the patched QEMU (the staged one)")
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Exit status: see `tests.framework.interrupt`."""
+    arguments = _arguments()
+    way = "stock" if arguments.observed else "slot"
+    results = ResultsFile(arguments.output / f"migration{'-observed' if arguments.observed else ''}.jsonl")
+
+    def work() -> None:
+        if cells := results.missing(plan(arguments.repeats)):
+            boot = accel.prepare(arguments.qemu, network=True)
+            with WAYS[way](boot, LINK, {}, {}) as pair:
+                pair.warm_up()
+                rig = Rig(pair, boot)
+                results.write("conditions", foreground=way, link=LINK.parameters(), **host.facts(boot))
+                work_off(cells, lambda _: RUN_SECONDS,
+                         lambda cell: results.write("run", key=cell.key, cell=asdict(cell), **rig.run(cell)), arguments.limit_seconds)
+        report.report(results.path)
+
+    return exit_status(work, lambda: f"the finished runs are in {results.path}; the same command goes on", (NamespaceError,))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
