@@ -88,7 +88,7 @@ class Rig:
     def run(self, cell: Cell) -> dict[str, Any]:
         """What foreground and migration did."""
         assert self.pair.arena
-        with Mover(self._boot, self.pair.link, self.pair.arena, auto=True) as mover:
+        with Mover(self._boot, self.pair.link, self.pair.arena, auto="on") as mover:
             if not cell.load:
                 return self._migrated(mover, cell)
             with Sink(self.pair.link, "sink", protocol=cell.load, port=PORTS["foreground"],

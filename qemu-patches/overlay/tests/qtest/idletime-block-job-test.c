@@ -259,11 +259,11 @@ static void test_refused(void)
     TestJob *job = job_new(&job_kind[0], "");
     TestMachine *m = job->m;
 
-    machine_refused(m, "exactly one of 'device', 'job' and 'export' must be "
-                    "given",
+    machine_refused(m, "exactly one of 'device', 'job', 'export' and "
+                    "'migration' must be given",
                     "idletime-attach", "{'resource': '" RESOURCE "'}");
-    machine_refused(m, "exactly one of 'device', 'job' and 'export' must be "
-                    "given",
+    machine_refused(m, "exactly one of 'device', 'job', 'export' and "
+                    "'migration' must be given",
                     "idletime-detach", "{'device': 'fg', 'job': 'job'}");
     machine_refused(m, "no job has the id 'x'; query-jobs lists those that "
                     "there are", "idletime-attach",

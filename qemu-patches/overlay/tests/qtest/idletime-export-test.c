@@ -341,12 +341,12 @@ static void test_refused(void)
     Setup s = setup("", false);
     TestMachine *m = s.m;
 
-    machine_refused(m, "exactly one of 'device', 'job' and 'export' must be "
-                    "given", "idletime-attach",
+    machine_refused(m, "exactly one of 'device', 'job', 'export' and "
+                    "'migration' must be given", "idletime-attach",
                     "{'export': 'e', 'device': 'd', 'resource': '" RESOURCE
                     "'}");
-    machine_refused(m, "exactly one of 'device', 'job' and 'export' must be "
-                    "given", "idletime-detach", "{'export': 'e', 'job': 'j'}");
+    machine_refused(m, "exactly one of 'device', 'job', 'export' and "
+                    "'migration' must be given", "idletime-detach", "{'export': 'e', 'job': 'j'}");
     machine_refused(m, "no block export has the id 'x'; query-block-exports "
                     "lists those that there are", "idletime-attach",
                     "{'export': 'x', 'resource': '" RESOURCE "'}");

@@ -1,0 +1,455 @@
+/*
+ * Idletime machine tests: the stream of a migration, sent when the uplink is
+ * idle.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ *
+ * A foreground packet of the source holds it; time moves by steps alone, so a
+ * migration that is held stays so.
+ */
+#include "qemu/osdep.h"
+#include "qemu/units.h"
+#include "idletime-nic.h"
+#include "qobject/qdict.h"
+#include "qobject/qlist.h"
+
+/* No release but by the interval, which is a minute. */
+#define LONG        "interval-us=60000000,max-hold-ms=0"
+#define LONG_US     (60 * 1000 * MS)
+/* With one value each; the rest of the memory is empty. */
+#define FILLED      (64 * MiB)
+#define FILLED_SIZE (8 * MiB)
+#define NIC_SLOT    6
+#define WAIT_US     (60 * G_USEC_PER_SEC)
+
+typedef struct Setup {
+    TestMachine *src;
+    TestMachine *dst;
+    TestNic *fg;                /* of the source */
+    TestNic *there;             /* the same, of the target */
+    char *uri;
+} Setup;
+
+static void fill(TestMachine *m)
+{
+    for (int i = 0; i < FILLED_SIZE / MiB; i++) {
+        qtest_memset(m->qts, FILLED + i * MiB, 1 + i, MiB);
+    }
+}
+
+static void assert_filled(TestMachine *m)
+{
+    g_autofree uint8_t *data = g_malloc(MiB);
+
+    for (int i = 0; i < FILLED_SIZE / MiB; i++) {
+        qtest_memread(m->qts, FILLED + i * MiB, data, MiB);
+        g_assert_cmpint(data[0], ==, 1 + i);
+        g_assert_cmpint(memcmp(data, data + 1, MiB - 1), ==, 0);
+    }
+}
+
+static void start_target(Setup *s)
+{
+    s->dst = machine_new_beside(s->src);
+    nic_resource(s->dst, "");
+    machine_args(s->dst, "-incoming defer");
+    s->there = machine_nic_at(s->dst, "fg", NIC_SLOT, "");
+    machine_start_waiting(s->dst);
+}
+
+static void end_target(Setup *s)
+{
+    nic_free(s->there);
+    machine_free(s->dst);
+}
+
+static Setup setup(const char *options)
+{
+    Setup s = { .src = machine_new() };
+
+    nic_resource(s.src, options);
+    s.fg = machine_nic_at(s.src, "fg", NIC_SLOT, "idletime=" RESOURCE);
+    machine_start(s.src);
+    nic_init(s.fg);
+    fill(s.src);
+    start_target(&s);
+    s.uri = g_strdup_printf("unix:%s/stream", s.src->dir);
+    return s;
+}
+
+static void teardown(Setup *s)
+{
+    nic_free(s->fg);
+    end_target(s);
+    machine_free(s->src);
+    g_free(s->uri);
+}
+
+static void attach(TestMachine *m)
+{
+    machine_ok(m, "idletime-attach", "{'migration': true, 'resource': %s}",
+               RESOURCE);
+}
+
+static void detach(TestMachine *m)
+{
+    machine_ok(m, "idletime-detach", "{'migration': true}");
+}
+
+static bool is_attached(TestMachine *m)
+{
+    QDict *response = qtest_qmp(m->qts, "{'execute': 'query-idletime'}");
+    const QListEntry *first = qlist_first(qdict_get_qlist(response, "return"));
+    QDict *resource = qobject_to(QDict, qlist_entry_obj(first));
+    bool found = !qlist_empty(qdict_get_qlist(resource, "migrations"));
+
+    qobject_unref(response);
+    return found;
+}
+
+static void await_detached(TestMachine *m)
+{
+    QDict *event = qtest_qmp_eventwait_ref(m->qts, "IDLETIME_DETACHED");
+    QDict *data = qdict_get_qdict(event, "data");
+
+    g_assert_true(qdict_get_bool(data, "migration"));
+    g_assert_cmpint(qdict_size(data), ==, 1);
+    qobject_unref(event);
+    g_assert_false(is_attached(m));
+}
+
+static int64_t number(Setup *s, const char *member)
+{
+    g_autofree char *path = g_strdup_printf("migrations.0.%s", member);
+
+    return machine_number(s->src, RESOURCE, path);
+}
+
+static void await(Setup *s, const char *member, int64_t value)
+{
+    int64_t until = g_get_monotonic_time() + WAIT_US;
+
+    while (number(s, member) != value) {
+        g_assert_cmpint(g_get_monotonic_time(), <, until);
+        g_usleep(1000);
+    }
+}
+
+static char *status(TestMachine *m)
+{
+    QDict *info = qtest_qmp_assert_success_ref(m->qts,
+                                               "{'execute': 'query-migrate'}");
+    char *text = g_strdup(qdict_get_try_str(info, "status"));
+
+    qobject_unref(info);
+    return text;
+}
+
+/* Of the migrated memory, pages that are not empty. */
+static int64_t pages_sent(Setup *s)
+{
+    QDict *info = qtest_qmp_assert_success_ref(s->src->qts,
+                                               "{'execute': 'query-migrate'}");
+    int64_t pages = qdict_get_int(qdict_get_qdict(info, "ram"), "normal");
+
+    qobject_unref(info);
+    return pages;
+}
+
+static void await_status(TestMachine *m, const char *wanted)
+{
+    int64_t until = g_get_monotonic_time() + WAIT_US;
+
+    for (;;) {
+        g_autofree char *now = status(m);
+
+        if (g_strcmp0(now, wanted) == 0) {
+            return;
+        }
+        g_assert_cmpstr(now, !=, "failed");
+        g_assert_cmpint(g_get_monotonic_time(), <, until);
+        g_usleep(1000);
+    }
+}
+
+static void begin(Setup *s)
+{
+    machine_ok(s->dst, "migrate-incoming", "{'uri': %s}", s->uri);
+    machine_ok(s->src, "migrate", "{'uri': %s}", s->uri);
+}
+
+static void hold(Setup *s)
+{
+    nic_send(s->fg, (TestPacket) { .number = 1 });
+    begin(s);
+    await(s, "held", 1);
+}
+
+static void assert_moved(Setup *s)
+{
+    await_status(s->src, "completed");
+    await_status(s->dst, "completed");
+    assert_filled(s->dst);
+}
+
+static void set_capability(TestMachine *m, const char *name)
+{
+    machine_ok(m, "migrate-set-capabilities",
+               "{'capabilities': [{'capability': %s, 'state': true}]}", name);
+}
+
+/* ---- held, and not */
+
+/* Nothing of the memory leaves before the interval has passed, then all. */
+static void test_held(void)
+{
+    Setup s = setup(LONG);
+
+    attach(s.src);
+    hold(&s);
+    machine_step_us(s.src, LONG_US - 1);
+    g_assert_cmpint(pages_sent(&s), ==, 0);
+    g_assert_cmpint(number(&s, "background.requests"), ==, 0);
+    machine_step_us(s.src, 1);
+    assert_moved(&s);
+    g_assert_cmpint(number(&s, "background.bytes"), >=, FILLED_SIZE);
+    g_assert_cmpint(number(&s, "in-service"), ==, 0);
+    g_assert_cmpint(number(&s, "held"), ==, 0);
+    teardown(&s);
+}
+
+/* A chunk each time that it has been held for as long as may be. */
+static void test_deadline(void)
+{
+    Setup s = setup("interval-us=60000000,max-hold-ms=1000");
+
+    attach(s.src);
+    hold(&s);
+    machine_step_us(s.src, 1000 * MS - 1);
+    g_assert_cmpint(pages_sent(&s), ==, 0);
+    machine_step_us(s.src, 1);
+    await(&s, "promotions.deadline", 1);
+    await(&s, "held", 1);
+    g_assert_cmpint(pages_sent(&s), >, 0);
+    g_assert_cmpint(pages_sent(&s), <, FILLED_SIZE / 4096);
+    machine_step_us(s.src, LONG_US);
+    assert_moved(&s);
+    teardown(&s);
+}
+
+/* Threads that send are given no more than a chunk. */
+static void test_multifd(void)
+{
+    Setup s = setup(LONG);
+
+    set_capability(s.src, "multifd");
+    set_capability(s.dst, "multifd");
+    attach(s.src);
+    hold(&s);
+    machine_step_us(s.src, LONG_US - 1);
+    g_assert_cmpint(pages_sent(&s), ==, 0);
+    machine_step_us(s.src, 1);
+    assert_moved(&s);
+    g_assert_cmpint(number(&s, "background.bytes"), >=, FILLED_SIZE);
+    teardown(&s);
+}
+
+/* Attached while it runs: what it sends from then on is held. */
+static void test_attach_late(void)
+{
+    Setup s = setup(LONG);
+
+    machine_ok(s.src, "migrate-set-parameters", "{'max-bandwidth': 100000}");
+    begin(&s);
+    while (!pages_sent(&s)) {
+        g_usleep(1000);
+    }
+    nic_send(s.fg, (TestPacket) { .number = 1 });
+    attach(s.src);
+    machine_ok(s.src, "migrate-set-parameters", "{'max-bandwidth': 0}");
+    await(&s, "held", 1);
+    g_assert_cmpint(pages_sent(&s), <, FILLED_SIZE / 4096);
+    machine_step_us(s.src, LONG_US);
+    assert_moved(&s);
+    teardown(&s);
+}
+
+/* It need not run yet, nor ever. */
+static void test_nothing_runs(void)
+{
+    Setup s = setup(LONG);
+
+    attach(s.src);
+    g_assert_true(is_attached(s.src));
+    detach(s.src);
+    await_detached(s.src);
+    nic_send(s.fg, (TestPacket) { .number = 1 });
+    begin(&s);
+    assert_moved(&s);
+    teardown(&s);
+}
+
+/* ---- what ends the wait */
+
+static void test_detach(void)
+{
+    Setup s = setup(LONG);
+
+    attach(s.src);
+    hold(&s);
+    detach(s.src);
+    await_detached(s.src);
+    assert_moved(&s);
+    teardown(&s);
+}
+
+/* In between and again: its class is that of the moment. */
+static void test_detach_and_attach(void)
+{
+    Setup s = setup(LONG);
+
+    attach(s.src);
+    hold(&s);
+    for (int i = 0; i < 20; i++) {
+        machine_ok(s.src, "migrate-set-parameters", "{'max-bandwidth': 10000}");
+        detach(s.src);
+        await_detached(s.src);
+        attach(s.src);
+    }
+    machine_ok(s.src, "migrate-set-parameters", "{'max-bandwidth': 0}");
+    await(&s, "held", 1);
+    g_assert_cmpint(pages_sent(&s), <, FILLED_SIZE / 4096);
+    machine_step_us(s.src, LONG_US);
+    assert_moved(&s);
+    teardown(&s);
+}
+
+/* The VM goes on, and migrates when it is told to again. */
+static void test_cancel(void)
+{
+    Setup s = setup(LONG);
+
+    attach(s.src);
+    hold(&s);
+    qtest_set_expected_status(s.dst->qts, EXIT_FAILURE);
+    machine_ok(s.src, "migrate_cancel", "{}");
+    await_status(s.src, "cancelled");
+    await(&s, "held", 0);
+    g_assert_true(is_attached(s.src));
+    g_assert_cmpint(number(&s, "in-service"), ==, 0);
+    end_target(&s);
+    start_target(&s);
+    hold(&s);
+    machine_step_us(s.src, LONG_US);
+    assert_moved(&s);
+    teardown(&s);
+}
+
+/* Whoever has stopped the VM waits for it. */
+static void test_postcopy(void)
+{
+    Setup s = setup(LONG);
+    QDict *answer = qtest_qmp(s.dst->qts, "{'execute': 'migrate-set-"
+                              "capabilities', 'arguments': {'capabilities': [{"
+                              "'capability': 'postcopy-ram', 'state': true}]}}");
+    bool possible = qdict_haskey(answer, "return");
+
+    qobject_unref(answer);
+    if (possible) {
+        set_capability(s.src, "postcopy-ram");
+        attach(s.src);
+        hold(&s);
+        machine_ok(s.src, "migrate-start-postcopy", "{}");
+        assert_moved(&s);
+        g_assert_cmpint(number(&s, "held"), ==, 0);
+    } else {
+        g_test_skip("postcopy is not possible here");
+    }
+    teardown(&s);
+}
+
+/* The source ends while it is held: so does the wait. */
+static void test_quit(void)
+{
+    Setup s = setup(LONG);
+
+    attach(s.src);
+    hold(&s);
+    teardown(&s);
+}
+
+/* ---- what is none */
+
+/* A file is on no uplink. */
+static void test_file(void)
+{
+    Setup s = setup(LONG);
+
+    g_free(s.uri);
+    s.uri = g_strdup_printf("file:%s/state", s.src->dir);
+    attach(s.src);
+    nic_send(s.fg, (TestPacket) { .number = 1 });
+    machine_ok(s.src, "migrate", "{'uri': %s}", s.uri);
+    await_status(s.src, "completed");
+    g_assert_cmpint(number(&s, "background.requests"), ==, 0);
+    machine_ok(s.dst, "migrate-incoming", "{'uri': %s}", s.uri);
+    assert_moved(&s);
+    teardown(&s);
+}
+
+static void test_errors(void)
+{
+    TestMachine *m = machine_new();
+    TestDisk *d;
+
+    nic_resource(m, "");
+    machine_resource(m, "disk0", "");
+    d = machine_disk(m, "d", "idletime=disk0");
+    machine_start(m);
+    g_assert_nonnull(d);
+    machine_refused(m, "migration is attached to no idletime-resource; "
+                    "query-idletime lists what is", "idletime-detach",
+                    "{'migration': true}");
+    machine_refused(m, "exactly one of 'device', 'job', 'export' and "
+                    "'migration' must be given", "idletime-attach",
+                    "{'migration': false, 'resource': %s}", RESOURCE);
+    machine_refused(m, "exactly one of 'device', 'job', 'export' and "
+                    "'migration' must be given", "idletime-attach",
+                    "{'migration': true, 'device': 'd', 'resource': %s}",
+                    RESOURCE);
+    machine_refused(m, "'class' is 'foreground', but migration can only be "
+                    "'background': detached, it is foreground",
+                    "idletime-attach", "{'migration': true, 'resource': %s,"
+                    " 'class': 'foreground'}", RESOURCE);
+    machine_refused(m, "'dscp' is '1', but migration has no queues and no "
+                    "packets: leave it out", "idletime-attach",
+                    "{'migration': true, 'resource': %s, 'dscp': '1'}",
+                    RESOURCE);
+    attach(m);
+    machine_refused(m, "migration 'outgoing' is attached to idletime-resource "
+                    "'" RESOURCE "': use idletime-detach first",
+                    "idletime-attach", "{'migration': true, 'resource': %s}",
+                    RESOURCE);
+    detach(m);
+    await_detached(m);
+    machine_free(m);
+}
+
+int main(int argc, char **argv)
+{
+    g_test_init(&argc, &argv, NULL);
+    qtest_add_func("idletime/migration/held", test_held);
+    qtest_add_func("idletime/migration/deadline", test_deadline);
+    qtest_add_func("idletime/migration/multifd", test_multifd);
+    qtest_add_func("idletime/migration/attach-late", test_attach_late);
+    qtest_add_func("idletime/migration/nothing-runs", test_nothing_runs);
+    qtest_add_func("idletime/migration/detach", test_detach);
+    qtest_add_func("idletime/migration/detach-and-attach",
+                   test_detach_and_attach);
+    qtest_add_func("idletime/migration/cancel", test_cancel);
+    qtest_add_func("idletime/migration/postcopy", test_postcopy);
+    qtest_add_func("idletime/migration/quit", test_quit);
+    qtest_add_func("idletime/migration/file", test_file);
+    qtest_add_func("idletime/migration/errors", test_errors);
+    return g_test_run();
+}
