@@ -101,7 +101,7 @@ stop_idletimed() {
     ! grep Traceback "$host_run/idletimed.log" || { cat "$host_run/idletimed.log" >&2; die 'idletimed has an error'; }
 }
 
-vm_runs() { [ "$(virsh -q domstate "$1")" = running ] && monitor "$1" '{"execute":"query-status"}' | grep -q '"running"'; }
+vm_runs() { [ "$(virsh -q domstate "$1")" = running ] && monitor "$1" '{"execute":"query-status"}' | grep '"running"' >/dev/null; }
 
 monitor() { virsh -q qemu-monitor-command "$1" "$2"; }
 
