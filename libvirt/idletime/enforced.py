@@ -36,11 +36,11 @@ def choice_of(policy: Policy | None, devices: Iterable[DeviceFacts], plan: Plan,
 
 
 def carried_out(choice: Choice, plan: Plan) -> Plan:
-    """What QEMU shall have of a plan: its block jobs alone where the VM is stopped or limited instead. Attached as foreground
-    it would hold itself back; jobs go on while it is stopped."""
+    """What QEMU shall have of a plan: its jobs and migration alone where the VM is stopped or limited instead. Attached as
+    foreground it would hold itself back; jobs go on while it is stopped."""
     if choice.interval or not (choice.suspend or choice.rate):
         return plan
-    of_jobs = {disk.resource for disk in plan.jobs}
+    of_jobs = {disk.resource for disk in plan.jobs} | ({plan.migration.resource} if plan.migration else set())
     return replace(plan, resources=tuple(one for one in plan.resources if one.id in of_jobs), devices=())
 
 

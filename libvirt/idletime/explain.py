@@ -97,6 +97,7 @@ def as_dict(status: DomainStatus, decision: Decision | None, found: list[Explana
             "stopped": status.stopped, "memory_given": status.memory_given,
             "memory_low": status.memory_low, "limited": status.limited, "scratch": status.scratch} if status.enforced else None
     return {"policy": who, "held": held, "jobs": [asdict(one) for one in status.jobs],
+            "migration": None if status.migration is None else asdict(status.migration),
             "devices": [asdict(one) for one in found]}
 
 
@@ -121,6 +122,10 @@ def lines(status: DomainStatus, decision: Decision | None, found: list[Explanati
     result += [f"{status.name}: block jobs of disk {one.target} are background on {names.get(one.resource, one.resource)}: "
                "each copies while that is idle" + (f", and is done by {one.by}" if one.by else "") +
                " ('virt-idletime jobs' shows those that run)" for one in status.jobs]
+    if (moves := status.migration) is not None:
+        result.append(f"{status.name}: migration is background on {names.get(moves.resource, moves.resource)}: it sends while "
+                      "that is idle, until the VM stops for the switchover" +
+                      (f", and is done by {moves.by}" if moves.by else ""))
     if not found and (status.suspends or status.limited is not None or status.jobs):
         return [*result, *(f"{status.name}: {one}" for one in status.problems)]
     if not found:

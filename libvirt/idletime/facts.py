@@ -59,12 +59,14 @@ class Resolution:
 class HostFacts:
     """The host, as far as one VM needs it.
 
-    run_dir: parent of all arenas. settings: what the host says of a resource, by its name; a VM's policy wins over it.
+    uplink: by which the host itself sends, where the VM's policy is about that. run_dir: parent of all arenas. settings: what
+    the host says of a resource, by its name; a VM's policy wins over it.
     """
 
     resolutions: Mapping[Source, Resolution] = field(default_factory=dict)
     run_dir: str = RUN_DIR
     settings: Mapping[str, Mapping[str, int | bool]] = field(default_factory=dict)
+    uplink: Resolution | None = None
 
 
 @dataclass(frozen=True)
@@ -147,11 +149,25 @@ class DiskJobs:
 
 
 @dataclass(frozen=True)
+class Migration:
+    """The resource by which a VM migrates away as background, and the time of day at which it is to be done; "": whenever."""
+
+    resource: str  # ResourcePlan.id
+    by: str = ""
+
+
+@dataclass(frozen=True)
 class Plan:
     """All that the QEMU of one VM shall have. jobs: of which disks the block jobs are background; which of them run, the plan
-    does not know (jobs.py)."""
+    does not know (jobs.py). migration: None: it is as in stock QEMU."""
 
     resources: tuple[ResourcePlan, ...] = ()
     devices: tuple[DevicePlan, ...] = ()
     unresolved: tuple[Unresolved, ...] = ()
     jobs: tuple[DiskJobs, ...] = ()
+    migration: Migration | None = None
+
+    @property
+    def asks(self) -> bool:
+        """Whether there is anything that QEMU shall have."""
+        return bool(self.devices or self.jobs or self.migration)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Block jobs and NBD exports of a running QEMU: which of them are to be background, where, and what to send for that. Pure.
+"""Block jobs, NBD exports and the migration of a running QEMU: which of them are to be background, where, and what to send for
+that. Pure.
 
     the job or export is                        what is to be done
     of a disk whose jobs are background         idletime-attach, to the resource of that disk (the source, of a copy)
@@ -12,6 +13,8 @@
 
 An export is of the disk whose image is the first in the chain of images that it reads: of a pull backup, the one below its
 scratch file. One of the disk's own image is a migration's, into which the other host copies.
+
+A migration need not run to be attached: QEMU holds whichever comes, from its first byte on.
 """
 
 from __future__ import annotations
@@ -30,24 +33,29 @@ from .steps import Command, Have, Steps
 _OF_LIBVIRT = re.compile(r"(pull|commit|copy|backup)-([^-]+)-.+")
 """What libvirt calls a job: what it does, the target of the disk, a block node."""
 
-JOB, EXPORT = "job", "export"
+JOB, EXPORT, MIGRATION = "job", "export", "migration"
 """What idletime-attach calls them."""
 
-NAMES = {JOB: "block job", EXPORT: "NBD export"}
+NAMES = {JOB: "block job", EXPORT: "NBD export", MIGRATION: "migration"}
+
+OUTGOING = "outgoing"
+"""The id of migration in query-idletime: there is one at a time."""
 
 _OF_MIGRATION = "drive-"
+_MIGRATES = ("active", "postcopy-active", "pre-switchover", "device")
 _ATTACHABLE = ("running", "paused", "ready", "standby")
 
 _OLD = ("its QEMU is an earlier one of Idletime's, which cannot hold {}; remedy: shut the VM down and start it with the "
         "one that is installed now, or migrate it away and back")
 OLD = _OLD.format("block jobs")
 OLD_EXPORTS = _OLD.format("NBD exports")
+OLD_MIGRATION = _OLD.format("migration")
 
 
 @dataclass(frozen=True)
 class Running:
-    """A block job, of query-block-jobs, or an NBD export. disk: its target; "" is not known. type: by libvirt's name, else
-    by QEMU's. done, total: bytes, as far as QEMU knows now."""
+    """A block job, of query-block-jobs, an NBD export, or the migration. disk: its target; "" is not known. type: by libvirt's
+    name, else by QEMU's. done, total: bytes, as far as QEMU knows now."""
 
     id: str
     disk: str
@@ -64,7 +72,8 @@ class Running:
 
 @dataclass(frozen=True)
 class JobPlan:
-    """A job or export that is to be background on a resource (ResourcePlan.id). attachable: QEMU accepts it now."""
+    """A job, an export or migration that is to be background on a resource (ResourcePlan.id). attachable: QEMU accepts it
+    now."""
 
     id: str
     resource: str
@@ -123,14 +132,26 @@ def exports(answer: Iterable[Mapping[str, Any]], nodes: Iterable[Mapping[str, An
     return found
 
 
+def migration(answer: Mapping[str, Any]) -> list[Running]:
+    """The answer of query-migrate: the migration that runs, if one does. total grows while the guest writes."""
+    if answer.get("status") not in _MIGRATES:
+        return []
+    parts = [answer[part] for part in ("ram", "disk") if part in answer]
+    done = sum(int(one["transferred"]) for one in parts)
+    return [Running(OUTGOING, "", MIGRATION, "running", done, done + sum(int(one["remaining"]) for one in parts), MIGRATION)]
+
+
 def tracked(plan: Plan, there: Sequence[Running], before: Mapping[str, Track], now: float) -> dict[str, Track]:
-    """Jobs that have a deadline, by id: each as it was at its last look, or from now on. now: seconds since 1970."""
+    """Jobs and migrations that have a deadline, by id: each as it was at its last look, or from now on. now: seconds since
+    1970."""
     by = {disk.target: disk.by for disk in plan.jobs}
     only = next(iter(by.values()), "") if len(set(by.values())) == 1 else ""
     found = {}
     for one in there:
         when = by.get(one.disk, "" if one.disk else only)
-        if when and one.kind == JOB and not one.of_migration and one.status in _ATTACHABLE:
+        if one.kind == MIGRATION:
+            when = plan.migration.by if plan.migration is not None else ""
+        if when and one.kind != EXPORT and not one.of_migration and one.status in _ATTACHABLE:
             track = before.get(one.id)
             if track is None or one.done < track.done:  # another job of that name
                 track = deadline.begun(now, one.done, when)
@@ -142,9 +163,12 @@ def wanted(plan: Plan, there: Sequence[Running], urgent: Collection[str] = ()) -
     """Which of them are to be background, and what cannot be told, in words. urgent: ids of jobs that have to be done."""
     disks = {disk.target: disk.resource for disk in plan.jobs}
     only = set(disks.values())
-    found, problems = [], []
+    found: list[JobPlan] = []
+    problems: list[str] = []
+    if plan.migration is not None and OUTGOING not in urgent:
+        found.append(JobPlan(OUTGOING, plan.migration.resource, True, MIGRATION))
     for one in there:
-        if one.of_migration or one.id in urgent or (one.disk and one.disk not in disks):
+        if one.kind == MIGRATION or one.of_migration or one.id in urgent or (one.disk and one.disk not in disks):
             continue
         if not one.disk and len(only) > 1:
             problems.append(f"{NAMES[one.kind]} '{one.id}' is not held: of which disk it is cannot be told, and these are on "
@@ -156,14 +180,20 @@ def wanted(plan: Plan, there: Sequence[Running], urgent: Collection[str] = ()) -
 
 
 def attached(have: Have) -> dict[tuple[str, str], tuple[str, Mapping[str, Any]]]:
-    """Of each job and export that is attached, by kind and id: its resource (id), and what query-idletime says of it."""
+    """Of all that is attached and no device, by kind and id: its resource (id), and what query-idletime says of it."""
     return {(kind, one["id"]): (resource["id"], one) for resource in have for kind in NAMES
             for one in resource.get(f"{kind}s", ())}
 
 
 def old(have: Have, kind: str) -> bool:
-    """Whether this QEMU knows resources and no jobs, or exports, on them."""
+    """Whether this QEMU knows resources, and nothing of this kind on them."""
     return any(f"{kind}s" not in resource for resource in have)
+
+
+def _said(key: tuple[str, str]) -> dict[str, str | bool]:
+    """As QEMU's commands say it."""
+    kind, id_ = key
+    return {kind: True if kind == MIGRATION else id_}
 
 
 def steps(want: Sequence[JobPlan], have: Have) -> Steps:
@@ -172,11 +202,11 @@ def steps(want: Sequence[JobPlan], have: Have) -> Steps:
     moved = {one.key: one for one in want}
     for one in want:
         if one.key not in there and one.attachable:
-            commands.append(Command("idletime-attach", {one.kind: one.id, "resource": one.resource, "class": "background"}))
+            commands.append(Command("idletime-attach", {**_said(one.key), "resource": one.resource, "class": "background"}))
     for key, (resource, said) in there.items():
         if not resource.startswith(ID_PREFIX) or (key in moved and resource == moved[key].resource and not said["detaching"]):
             continue
         pending = True
         if not said["detaching"]:
-            commands.append(Command("idletime-detach", dict([key])))
+            commands.append(Command("idletime-detach", _said(key)))
     return Steps(tuple(commands), pending=pending)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The block jobs that run, and NBD exports that are background: how far each is, how fast, what holds it, when it ends.
+"""The block jobs and migrations that run, and NBD exports that are background: how far each is, how fast, what holds it,
+when it ends.
 Two looks, and one pure model of both.
 
 libvirt says which jobs there are, on a read-only connection, too, and without a word to the monitor of a domain; of exports
@@ -34,8 +35,9 @@ Have = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Seen:
-    """A job or export in one look. total: of a job; what reads an export may read as much as it likes. id: of an export.
-    track: of a job that has a deadline, as of idletimed's last look."""
+    """A job, migration or export in one look. total: what reads an export may read as much as it likes; of a migration it grows
+    while the guest writes. disk: none, of a migration. id: of an export and a migration.
+    track: of one that has a deadline, as of idletimed's last look."""
 
     domain: str
     disk: str
@@ -124,7 +126,7 @@ def _held(one: Seen, have: Have | None, had: Have | None, seconds: float) -> tup
 def _attached(one: Seen, have: Have) -> tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]:
     for resource in have:
         for (kind, id_), (_, said) in jobs.attached([resource]).items():
-            is_it = id_ == one.id if kind == jobs.EXPORT else not one.id and jobs.of_libvirt(id_)[1] == one.disk
+            is_it = id_ == one.id if kind != jobs.JOB else not one.id and jobs.of_libvirt(id_)[1] == one.disk
             if is_it and not said["detaching"]:
                 return resource, said
     return None, None
@@ -151,7 +153,7 @@ def look(connection: Any, ask: bool, run_dir: str, only: Any = None) -> Look:
         with contextlib.suppress(libvirt.libvirtError, domains.HostError):  # it has ended meanwhile, or is about to
             said = state.domain(run_dir, domain.UUIDString())
             said = said if said is not None and said.run == domain.ID() else None
-            seen, exports = _of_domain(domain, said), said.exports if said else {}
+            seen, exports = [*_of_domain(domain, said), *_moving(domain, said)], said.exports if said else {}
             if seen or exports:
                 have[domain.name()] = _have(domain, ask, said)
             found += [*seen, *_exported(domain.name(), exports, have.get(domain.name()))]
@@ -173,6 +175,19 @@ def _of_domain(domain: Any, state_: state.DomainState | None) -> list[Seen]:
                 result.append(Seen(domain.name(), device.target, type_, int(said["cur"]), int(said["end"]),
                                    track=tracks.get((type_, device.target))))
     return result
+
+
+def _moving(domain: Any, state_: state.DomainState | None) -> list[Seen]:
+    """Its migration to another host, if one runs."""
+    said: Mapping[str, int] = {}
+    with contextlib.suppress(libvirt.libvirtError):
+        said = domain.jobStats()
+    if said.get("operation") != libvirt.VIR_DOMAIN_JOB_OPERATION_MIGRATION_OUT or "data_remaining" not in said:
+        return []
+    tracks = deadline.of_record(state_.deadlines if state_ else {})
+    done = int(said["data_processed"])
+    return [Seen(domain.name(), "", jobs.MIGRATION, done, done + int(said["data_remaining"]), jobs.OUTGOING,
+                 tracks.get(jobs.OUTGOING))]
 
 
 def _exported(domain: str, exports: Mapping[str, str], have: Have | None) -> list[Seen]:

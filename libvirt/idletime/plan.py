@@ -10,7 +10,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from .errors import Finding, Kind, Severity
-from .facts import DISK, INTERFACE, DeviceFacts, DevicePlan, DiskJobs, HostFacts, Plan, Resolution, ResourcePlan, Unresolved
+from .facts import (
+    DISK,
+    INTERFACE,
+    DeviceFacts,
+    DevicePlan,
+    DiskJobs,
+    HostFacts,
+    Migration,
+    Plan,
+    Resolution,
+    ResourcePlan,
+    Unresolved,
+)
 from .police.enforce import Enforce, Through
 from .policy.grammar import SETTINGS, SWITCHES
 from .policy.model import AUTO, NONE, Class, DevicePolicy, Policy
@@ -32,6 +44,7 @@ class _Chooser:
     devices: list[DevicePlan] = field(default_factory=list)
     unresolved: list[Unresolved] = field(default_factory=list)
     jobs: list[DiskJobs] = field(default_factory=list)
+    migration: Migration | None = None
 
     @property
     def misfit(self) -> Severity:
@@ -50,8 +63,9 @@ def choose(policy: Policy, devices: Sequence[DeviceFacts], host: HostFacts,
     _check_targets(chooser, devices)
     for device in devices:
         _device(chooser, device)
+    _migration(chooser)
     resources = tuple(_resource(chooser, name) for name in sorted(chooser.resources))
-    plan = Plan(resources, tuple(chooser.devices), tuple(chooser.unresolved), tuple(chooser.jobs))
+    plan = Plan(resources, tuple(chooser.devices), tuple(chooser.unresolved), tuple(chooser.jobs), chooser.migration)
     return plan, tuple(chooser.findings)
 
 
@@ -162,6 +176,20 @@ def _serve(device: DeviceFacts) -> str:
     return "use <target bus='virtio'/>" if device.kind == DISK else "use <model type='virtio'/>"
 
 
+# ---- migration
+
+def _migration(chooser: _Chooser) -> None:
+    """By the host's uplink, with the jobs: the VM need not have a NIC on it."""
+    found = chooser.host.uplink
+    if found is None:
+        return
+    if found.name is None:
+        chooser.say(Severity.NOTE, None, "migration", f"it is not held: {found.none or found.problem}", found.remedy)
+        return
+    chooser.resources.setdefault(found.name, found)
+    chooser.migration = Migration(ID_PREFIX + found.name, chooser.policy.jobs_by or "")
+
+
 # ---- resources
 
 def _resource(chooser: _Chooser, name: str) -> ResourcePlan:
@@ -171,7 +199,9 @@ def _resource(chooser: _Chooser, name: str) -> ResourcePlan:
 
 def _settings(chooser: _Chooser, name: str) -> dict[str, int | bool]:
     """What policy and host say of a resource, without what changes nothing there."""
-    mine = [device for device in chooser.devices if device.resource == ID_PREFIX + name]
+    uplinks = {device.resource for device in chooser.devices if device.kind == INTERFACE}
+    if chooser.migration is not None:
+        uplinks.add(chooser.migration.resource)
     settings = _merged(chooser.host.settings.get(name, {}), chooser.policy.settings_of(name))
     if not settings.keys() & {"interval-us", "auto"}:
         settings = {**LEARNED, **settings}
@@ -180,7 +210,7 @@ def _settings(chooser: _Chooser, name: str) -> dict[str, int | bool]:
         idle.add("budget-percent")
         if "interval-us" not in settings:
             idle.remove("auto")  # said, since QEMU learns where nobody says anything
-    if not any(device.kind == INTERFACE for device in mine):
+    if ID_PREFIX + name not in uplinks:
         idle.add("rate-bps")
     return {key: settings[key] for key in SETTINGS.values() if key in settings and key not in idle}
 

@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 from lxml import etree
 
 from .conf.rules import Decision
-from .facts import DevicePlan, DiskJobs, Plan, ResourcePlan, Unresolved
+from .facts import DevicePlan, DiskJobs, Migration, Plan, ResourcePlan, Unresolved
 from .policy.model import Class
 from .steps import Have, steps
 
@@ -51,8 +51,8 @@ class DomainState:
     """One running domain.
 
     run: libvirt's id of this run. policy: digest() of its own policy as it was carried out, "" if it has none. class_, by,
-    place, why: the decision (conf.rules.Decision). resources, devices, unresolved, jobs: what it should have, each as a table
-    with the plan's fields ("class" for class_). in_force: whether QEMU has that; problems say why not. query: what
+    place, why: the decision (conf.rules.Decision). resources, devices, unresolved, jobs, migration: what it should have, each
+    as a table with the plan's fields ("class" for class_). in_force: whether QEMU has that; problems say why not. query: what
     query-idletime returned then, None if QEMU does not know it. looked: when, in seconds since 1970. asked: what its guest
     asks for and is granted. enforced, better: which policy holds it and why, and what would be better, in words; "" is not
     known. suspends: whether it is stopped while the foreground needs what it uses. stopped: why it is so now, "" is not.
@@ -91,6 +91,7 @@ class DomainState:
     scratch: tuple[str, ...] = ()
     exports: Mapping[str, str] = field(default_factory=dict)
     deadlines: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    migration: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -127,7 +128,8 @@ def described(subject: Subject, decision: Decision, plan: Plan, query: Have | No
         subject.uuid, subject.name, subject.run, subject.policy, decision.class_, decision.by, decision.why, decision.place,
         reached and not problems, now, tuple(problems), _tables(plan.resources), _tables(plan.devices),
         _tables(plan.unresolved),
-        None if query is None else tuple(query), asked, jobs=_tables(plan.jobs))
+        None if query is None else tuple(query), asked, jobs=_tables(plan.jobs),
+        migration=None if plan.migration is None else asdict(plan.migration))
 
 
 def _tables(found: Sequence[ResourcePlan | DevicePlan | Unresolved | DiskJobs]) -> tuple[dict[str, Any], ...]:
@@ -141,7 +143,8 @@ def plan_of(said: DomainState) -> Plan:
         tuple(DevicePlan(**{**{key: value for key, value in one.items() if key != "class"}, "class_": Class(one["class"])})
               for one in said.devices),
         tuple(Unresolved(**one) for one in said.unresolved),
-        tuple(DiskJobs(**one) for one in said.jobs))
+        tuple(DiskJobs(**one) for one in said.jobs),
+        None if said.migration is None else Migration(**said.migration))
 
 
 # ---- writing: idletimed

@@ -11,10 +11,10 @@ from . import observed, resolve, verdict
 from .conf.rules import Decision, Rules, decide_xml
 from .enforced import carried_out, choice_of
 from .errors import MonitorError, PolicyError, Severity
-from .facts import RUN_DIR, DevicePlan, DiskJobs, Plan, ResourcePlan
+from .facts import RUN_DIR, DevicePlan, DiskJobs, Migration, Plan, ResourcePlan
 from .hostd import overlay, reclaim, stopped
 from .hostd.act import STOCK, STOCK_SEEN
-from .jobs import EXPORT, attached, of_libvirt
+from .jobs import JOB, MIGRATION, attached, of_libvirt
 from .observed import ObserverState
 from .policy.model import Class
 from .policy.parse import find
@@ -55,7 +55,8 @@ class DeviceStatus:
 
 @dataclass(frozen=True)
 class BlockJob:
-    """A block job or NBD export that is background in QEMU now. type: what it does; disk: its target; requests: chunks."""
+    """A block job, NBD export or migration that is background in QEMU now. type: what it does; disk: its target; requests:
+    chunks."""
 
     id: str
     type: str
@@ -100,7 +101,8 @@ class DomainStatus:
     stopped while the foreground needs what it uses. stopped: why idletimed has stopped or saved it, as its XML says.
     memory_given: bytes of its memory that the foreground has now; memory_low: what it keeps at least; None: it never gives.
     limited: its devices that have a limit for the foreground now; None: it never has one. jobs: of which disks block jobs
-    are background, and on which resource. scratch: disks that may be dropped. block_jobs: those that run and are background."""
+    are background, and on which resource; migration: the same. scratch: disks that may be dropped. block_jobs: those that run
+    and are background."""
 
     name: str
     uuid: str
@@ -124,6 +126,7 @@ class DomainStatus:
     memory_low: int | None = None
     limited: tuple[str, ...] | None = None
     jobs: tuple[DiskJobs, ...] = ()
+    migration: Migration | None = None
     scratch: tuple[str, ...] = ()
     block_jobs: tuple[BlockJob, ...] = ()
 
@@ -163,7 +166,7 @@ def build(name: str, uuid: str, state: str, persistent: bool, facts: Told) -> Do
     return DomainStatus(name, uuid, state, persistent, policy.class_.value, policy.control.value, by, why,
                         _in_force(facts, todo), devices, resources, tuple(dict.fromkeys(problems)),
                         facts.said.asked if facts.said else "", facts.said.looked if facts.said and facts.old else None,
-                        *facts.enforced, jobs=facts.plan.jobs, block_jobs=_block_jobs(facts))
+                        *facts.enforced, jobs=facts.plan.jobs, migration=facts.plan.migration, block_jobs=_block_jobs(facts))
 
 
 def _in_force(facts: Told, todo: Steps | None) -> bool | None:
@@ -198,7 +201,9 @@ def _block_jobs(facts: Told) -> tuple[BlockJob, ...]:
     found = []
     exported = facts.said.exports if facts.said is not None else {}
     for (kind, id_), (resource, job) in attached(facts.query or ()).items():
-        type_, disk = (kind, exported.get(id_, "")) if kind == EXPORT else of_libvirt(id_)
+        if kind == MIGRATION and not job["held"] and not job["in-service"]:
+            continue  # none runs
+        type_, disk = (kind, exported.get(id_, "")) if kind != JOB else of_libvirt(id_)
         found.append(BlockJob(id_, type_ or "job", disk or id_, resource, job["held"], job["in-service"],
                               job["background"]["requests"], job["background"]["bytes"], sum(job["promotions"].values())))
     return tuple(found)
@@ -286,7 +291,7 @@ def sample(domain: Any, state: str, xml: str, host: resolve.Host, numbers: bool,
     monitor = DomainMonitor(domain) if numbers and running else None
     if facts is None:
         facts = facts_of(xml, host, monitor, run_dir, known)
-    elif monitor is not None and (facts.plan.devices or facts.plan.jobs):
+    elif monitor is not None and facts.plan.asks:
         ask(monitor, facts)
     facts.observers = observed.read(run_dir) if running else {}
     found = build(domain.name(), domain.UUIDString(), state, bool(domain.isPersistent()), facts)

@@ -75,8 +75,9 @@ class _Steps:
 
 
 def defaults(want: Plan, resource: str) -> Mapping[str, Any]:
-    """QEMU's values for a resource (its id): a disk's, or an uplink's where a NIC of the plan has it."""
-    uplink = any(device.kind == INTERFACE and device.resource == resource for device in want.devices)
+    """QEMU's values for a resource (its id): a disk's, or an uplink's where a NIC of the plan has it, or migration."""
+    uplink = any(device.kind == INTERFACE and device.resource == resource for device in want.devices) or (
+        want.migration is not None and want.migration.resource == resource)
     return {**(UPLINK_DEFAULTS if uplink else DEFAULTS), **AUTO_DEFAULTS}
 
 
@@ -123,7 +124,7 @@ def _changed(want: ResourcePlan, stock: Mapping[str, Any], have: Mapping[str, An
 def _unused(run: _Steps) -> None:
     wanted = {resource.id for resource in run.want.resources if not _elsewhere(run, resource)}
     for id_, resource in run.resources.items():
-        used = resource["devices"] or resource.get("jobs") or resource.get("exports")
+        used = resource["devices"] or resource.get("jobs") or resource.get("exports") or resource.get("migrations")
         if id_.startswith(ID_PREFIX) and id_ not in wanted and not used:
             run.do("object-del", id=id_)
             run.pending = run.pending or id_ in {one.id for one in run.want.resources}

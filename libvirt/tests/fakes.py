@@ -81,6 +81,7 @@ def resource(name: str, devices: list[dict[str, Any]], state: str = "idle", **se
         "devices": devices,
         "jobs": [],
         "exports": [],
+        "migrations": [],
     }
 
 
@@ -98,6 +99,7 @@ class FakeQemu:
         self.exports: list[dict[str, Any]] = []
         self.nodes: dict[str, dict[str, Any]] = {}  # ImageInfo, by name
         self.disks: dict[str, dict[str, Any]] = {}  # the same, by alias
+        self.migration: dict[str, Any] = {}  # of query-migrate
 
     @property
     def changes(self) -> list[str]:
@@ -114,6 +116,7 @@ class FakeQemu:
     def execute(self, name: str, arguments: dict[str, Any] | None = None) -> Any:
         arguments = arguments or {}
         subject = next((arguments[key] for key in ("job", "export", "device", "id", "resource") if key in arguments), None)
+        subject = "migration" if arguments.get("migration") is True else subject
         self.sent.append(f"{name} {subject}" if subject else name)
         if name in self.unknown:
             raise MonitorError(f"QEMU refused {name}: The command {name} has not been found", UNKNOWN_COMMAND)
@@ -128,6 +131,11 @@ class FakeQemu:
     def attached_exports(self) -> dict[str, str]:
         return {one["id"]: id_.removeprefix("idletime-") for id_, each in self.resources.items() for one in each["exports"]}
 
+    @property
+    def attached_migration(self) -> list[str]:
+        """Resources that migration is attached to."""
+        return [id_.removeprefix("idletime-") for id_, each in self.resources.items() if each["migrations"]]
+
     def ended(self, name: str) -> None:
         """A job has ended."""
         self.jobs = [one for one in self.jobs if one["device"] != name]
@@ -138,7 +146,7 @@ class FakeQemu:
         """What was held has left: devices and jobs that were detaching are detached."""
         self.busy = set()
         for each in self.resources.values():
-            for kind in ("jobs", "exports"):
+            for kind in ("jobs", "exports", "migrations"):
                 each[kind] = [one for one in each[kind] if not one["detaching"]]
             each["devices"] = [one for one in each["devices"] if not one["detaching"]]
 
@@ -153,7 +161,7 @@ class FakeQemu:
         self.resources[arguments["id"]] = {**resource("", []), "id": arguments["id"], "path": arguments["path"], **settings}
 
     def do_object_del(self, arguments: dict[str, Any]) -> None:
-        if any(self.resources[arguments["id"]][kind] for kind in ("devices", "jobs", "exports")):
+        if any(self.resources[arguments["id"]][kind] for kind in ("devices", "jobs", "exports", "migrations")):
             raise MonitorError("QEMU refused object-del: it is in use")
         del self.resources[arguments["id"]]
 
@@ -164,6 +172,10 @@ class FakeQemu:
         if "export" in arguments:
             assert arguments["export"] in [one["id"] for one in self.exports] and arguments["class"] == "background"
             self.resources[arguments["resource"]]["exports"].append(job(arguments["export"]))
+            return
+        if arguments.get("migration") is True:
+            assert not self.attached_migration and arguments["class"] == "background"
+            self.resources[arguments["resource"]]["migrations"].append(job("outgoing"))
             return
         name = arguments["device"]
         if name not in self.there or name in self.state or name in self.refused:
@@ -181,6 +193,9 @@ class FakeQemu:
     def do_query_block_jobs(self, _arguments: dict[str, Any]) -> list[dict[str, Any]]:
         return copy.deepcopy(self.jobs)
 
+    def do_query_migrate(self, _arguments: dict[str, Any]) -> dict[str, Any]:
+        return copy.deepcopy(self.migration)
+
     def do_query_block_exports(self, _arguments: dict[str, Any]) -> list[dict[str, Any]]:
         return copy.deepcopy(self.exports)
 
@@ -197,6 +212,7 @@ class FakeQemu:
         if kind == "device":
             self._device(name)["detaching"] = True
         else:
+            name = "outgoing" if kind == "migration" else name
             (one,) = [one for each in self.resources.values() for one in each[f"{kind}s"] if one["id"] == name]
             one["detaching"] = True
         if name not in self.busy:

@@ -16,7 +16,7 @@ import pytest
 from fakes import FakeQemu, image, job, resource, running_export, running_job, stock
 from idletime import jobs
 from idletime.errors import MonitorError
-from idletime.facts import DiskJobs, Plan
+from idletime.facts import DiskJobs, Migration, Plan, Resolution
 from idletime.hostd import act, host, settle
 from idletime.hostd.settle import Looked
 from idletime.police import deadline
@@ -251,6 +251,85 @@ def test_exports_of_an_earlier_qemu_of_ours(look: Look) -> None:  # noqa: F811
     one = Domain(policy("foreground", inner=JOBS), exporting(Early(there=["virtio-disk0"]), "/scratch", "/a"))
     one.qemu.jobs = [running_job(COPY)]
     assert look(one).problems == (jobs.OLD_EXPORTS,) and one.qemu.attached_jobs == {COPY: "sda"}
+
+
+# ---- migration
+
+MOVES = Migration("idletime-up0", "06:00")
+
+
+def active(remaining: int = 700) -> dict[str, Any]:
+    return {"status": "active", "ram": {"transferred": 200, "remaining": remaining}, "disk": {"transferred": 100, "remaining": 0}}
+
+
+def test_migration_is_attached_before_it_runs() -> None:
+    """QEMU holds whichever comes. Nothing of it is sent to a QEMU that does not know it."""
+    found, problems = jobs.wanted(Plan(migration=MOVES), [])
+    assert (found, problems) == ([jobs.JobPlan("outgoing", "idletime-up0", True, "migration")], [])
+    there = resource("up0", [])
+    want = {"migration": True, "resource": "idletime-up0", "class": "background"}
+    assert jobs.steps(found, [there]).commands == (Command("idletime-attach", want),)
+    attached = {**there, "migrations": [job("outgoing")]}
+    assert jobs.steps(found, [attached]).nothing
+    assert jobs.steps([], [attached]).commands == (Command("idletime-detach", {"migration": True}),)
+    foreign = {**attached, "id": "theirs"}
+    assert jobs.steps([], [foreign]).nothing
+
+
+def test_a_migration_that_has_to_be_done(clock: list[float]) -> None:
+    """Urgent, it is as in stock QEMU; the rest grows while the guest writes."""
+    (found,) = jobs.migration(active())
+    assert (found.done, found.total) == (300, 1000)
+    assert [jobs.migration({"status": status}) for status in ("setup", "completed", "failed")] == [[], [], []] == [jobs.migration({})] * 3
+    track = jobs.tracked(Plan(migration=MOVES), [found], {}, clock[0])["outgoing"]
+    assert track.by == "06:00" and not track.urgent
+    late = jobs.tracked(Plan(migration=MOVES), [found], {"outgoing": track}, track.deadline)
+    assert late["outgoing"].urgent and jobs.wanted(Plan(migration=MOVES), [found], ["outgoing"]) == ([], [])
+    assert jobs.tracked(Plan(migration=Migration("idletime-up0")), [found], {}, clock[0]) == {}
+
+
+@pytest.fixture
+def uplink(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the default route."""
+    found = settle.resolve.Host.resolve
+    of_host = SimpleNamespace(type="user", device="interface")
+    monkeypatch.setattr(settle.resolve.Host, "resolve", lambda self, source: Resolution("up0") if (
+        source.type, source.device) == (of_host.type, of_host.device) else found(self, source))
+
+
+def test_migration_goes_with_the_jobs(look: Look, tmp_path: Path, uplink: None) -> None:  # noqa: F811
+    one = Domain(policy("foreground", inner=JOBS))
+    assert look(one).problems == () and one.qemu.attached_migration == ["up0"]
+    assert told(tmp_path).in_force and told(tmp_path).migration == {"resource": "idletime-up0", "by": ""}
+    one.qemu.changes  # noqa: B018
+    look(one)
+    assert one.qemu.changes == [] and "query-migrate" not in one.qemu.sent
+    one.xml = LIVE.format(policy=policy("foreground"), more="")
+    look(one)
+    look(one)
+    assert one.qemu.attached_migration == [] and "idletime-up0" not in one.qemu.resources
+
+
+def test_a_migration_with_a_deadline_is_looked_at(
+        look: Look, tmp_path: Path, clock: list[float], uplink: None) -> None:  # noqa: F811
+    one = Domain(policy("foreground", inner=NIGHT))
+    assert look(one).again_seconds is None
+    one.qemu.migration = active()
+    assert look(one).again_seconds == deadline.PERIOD_SECONDS and set(told(tmp_path).deadlines) == {"outgoing"}
+    clock[0] = told(tmp_path).deadlines["outgoing"]["deadline"]
+    look(one)
+    assert one.qemu.attached_migration == []
+
+
+def test_migration_of_an_earlier_qemu_of_ours(look: Look, uplink: None) -> None:  # noqa: F811
+    class Early(FakeQemu):
+        def do_query_idletime(self, arguments: dict[str, Any]) -> list[dict[str, Any]]:
+            said = super().do_query_idletime(arguments)
+            return [{key: value for key, value in one.items() if key != "migrations"} for one in said]
+
+    one = Domain(policy("foreground", inner=JOBS), Early(there=["virtio-disk0"]))
+    one.qemu.jobs = [running_job(COPY)]
+    assert look(one).problems == (jobs.OLD_MIGRATION,) and one.qemu.attached_jobs == {COPY: "sda"}
 
 
 # ---- deadlines

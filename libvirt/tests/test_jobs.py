@@ -107,6 +107,7 @@ class Domain:
 
     def __init__(self, name: str, jobs: dict[str, tuple[int, int, int]], taints: tuple[str, ...] = ("custom-monitor",)) -> None:
         self._name, self.jobs, self.taints, self.asked = name, jobs, taints, 0
+        self.moving = {"type": libvirt.VIR_DOMAIN_JOB_NONE}
 
     def name(self) -> str:
         return self._name
@@ -125,6 +126,9 @@ class Domain:
 
     def messages(self, _flags: int) -> list[str]:
         return list(self.taints)
+
+    def jobStats(self) -> dict[str, int]:
+        return self.moving
 
     def blockJobInfo(self, disk: str, _flags: int) -> dict[str, int]:
         if disk not in self.jobs:
@@ -202,6 +206,19 @@ def test_a_domain_that_ends_meanwhile(qemus: dict[str, Any], monkeypatch: pytest
     monkeypatch.setattr(gone, "XMLDesc", refuse)
     qemus["here"] = []
     assert [each.domain for each in jobview.look(Connection(gone, here), True, "/nonexistent").jobs] == ["here"]
+
+
+def test_a_migration_is_a_row_while_it_runs(qemus: dict[str, Any]) -> None:
+    domain = Domain("vm", {})
+    qemus["vm"] = [{**resource("up0", []), "migrations": [job("outgoing", held=1)]}]
+    assert jobview.look(Connection(domain), True, "/nonexistent").jobs == ()
+    domain.moving = {"type": libvirt.VIR_DOMAIN_JOB_UNBOUNDED, "operation": libvirt.VIR_DOMAIN_JOB_OPERATION_MIGRATION_OUT,
+                     "data_processed": 30 * MIB, "data_remaining": 10 * MIB}
+    found = one(now := jobview.look(Connection(domain), True, "/nonexistent"), now)
+    assert (found.disk, found.type, found.done_percent) == ("", "migration", 75.0)
+    assert (found.class_, found.resource, found.held) == ("background", "up0", True)
+    domain.moving = {**domain.moving, "operation": libvirt.VIR_DOMAIN_JOB_OPERATION_BACKUP}
+    assert jobview.look(Connection(domain), True, "/nonexistent").jobs == ()
 
 
 def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:

@@ -36,6 +36,8 @@ def lines(found: verdict.Verdict) -> str:
                     f"{each.resource.removeprefix('idletime-')}{more}")
     text += [f"block jobs of disk {disk.target}: background on {disk.resource.removeprefix('idletime-')}"
              for disk in found.plan.jobs]
+    if found.plan.migration is not None:
+        text.append(f"migration: background on {found.plan.migration.resource.removeprefix('idletime-')}")
     return "\n".join([*text, *map(str, found.findings), ""])
 
 

@@ -218,11 +218,12 @@ def test_block_jobs_are_explained():
     assert [one.target for one in found.jobs] == ["vda"] and any(line.startswith(text) for line in explain.lines(
         found, None, explain.explain(found)))
     whole = build(running(), own.replace("class='background'", "class='background' enforce='suspend'", 1))
-    assert (whole.devices, len(whole.resources), len(whole.jobs)) == ((), 1, 1)
+    assert (whole.devices, len(whole.resources), len(whole.jobs)) == ((), 2, 1)
     lines = explain.lines(whole, None, [])
     assert any(line.startswith(text) for line in lines) and not any("no policy" in line for line in lines)
     assert explain.as_dict(found, None, [])["jobs"] == [{"target": "vda", "resource": found.jobs[0].resource,
                                                              "alias": "ua-idletime-vda", "by": ""}]
+    assert found.migration is not None and any(line.startswith("vm: migration is background on ") for line in lines)
 
 
 def test_a_vm_that_gives_memory_and_one_that_was_saved(capsys):

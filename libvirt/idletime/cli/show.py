@@ -76,6 +76,8 @@ def plan_lines(plan: Plan) -> list[str]:
               for device in plan.devices]
     lines += [f"block jobs of disk {disk.target}: background on {names[disk.resource]}" +
               (f", done by {disk.by}" if disk.by else "") for disk in plan.jobs]
+    if (moves := plan.migration) is not None:
+        lines.append(f"migration: background on {names[moves.resource]}" + (f", done by {moves.by}" if moves.by else ""))
     return lines + [f"{device.kind} {device.target}: not resolved" for device in plan.unresolved]
 
 
@@ -168,7 +170,7 @@ def _by_kernel(device: DeviceStatus) -> str | None:
 def jobs(found: Sequence[JobStatus]) -> None:
     """One row a job."""
     table(("domain", "disk", "job", "done %", "MiB/s", "class", "resource", "held", "waited %", "of idle %", "end", "by"), [
-        (one.domain, one.disk, one.type, _rounded(one.done_percent), _rounded(one.rate and one.rate / (1 << 20)),
+        (one.domain, one.disk or None, one.type, _rounded(one.done_percent), _rounded(one.rate and one.rate / (1 << 20)),
          "urgent" if one.urgent else one.class_, one.resource, one.held, _rounded(one.waited_percent),
          _rounded(one.idle_used_percent), _at(one.end), _at(one.by)) for one in found])
 

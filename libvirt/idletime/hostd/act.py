@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .. import jobs
@@ -53,7 +53,7 @@ class Brought:
 
 @dataclass
 class _Work:
-    """Block jobs and exports in one look."""
+    """Block jobs, exports and migration in one look."""
 
     steps: Steps = Steps()
     problems: list[str] = field(default_factory=list)
@@ -97,15 +97,19 @@ def _backups(commands: tuple[Command, ...]) -> set[str]:
 
 
 def _work(monitor: Monitor, plan: Plan, have: list[dict[str, Any]], tracks: Mapping[str, Track], now: float) -> _Work:
-    """The block jobs and exports that run now: QEMU is asked for these only where the plan is about them."""
-    if not plan.jobs:
+    """The block jobs, exports and migration that run now: QEMU is asked for these only where the plan is about them."""
+    if not plan.jobs and plan.migration is None:
         return _Work(jobs.steps([], have))
     if jobs.old(have, jobs.JOB):
         return _Work(problems=[jobs.OLD])
+    if plan.migration is not None and jobs.old(have, jobs.MIGRATION):
+        found = _work(monitor, replace(plan, migration=None), have, tracks, now)
+        return replace(found, problems=[jobs.OLD_MIGRATION, *found.problems])
     exports = _exports(monitor, plan)
     problems = [jobs.OLD_EXPORTS] if exports and jobs.old(have, jobs.EXPORT) else []
     exports = [] if problems else exports
-    there = [*jobs.running(monitor.execute("query-block-jobs")), *exports]
+    moves = jobs.migration(monitor.execute("query-migrate")) if plan.migration is not None and plan.migration.by else []
+    there = [*jobs.running(monitor.execute("query-block-jobs")), *exports, *moves]
     followed = jobs.tracked(plan, there, tracks, now)
     want, more = jobs.wanted(plan, there, [id_ for id_, track in followed.items() if track.urgent])
     return _Work(jobs.steps(want, have), problems + more, {one.id: one.disk for one in exports if one.disk}, followed)
@@ -144,5 +148,5 @@ def _subject(command: Command) -> str:
     """What a command is about."""
     for kind, name in jobs.NAMES.items():
         if kind in command.arguments:
-            return f"{name} {command.arguments[kind]}"
+            return name if kind == jobs.MIGRATION else f"{name} {command.arguments[kind]}"
     return str(command.arguments.get("device") or command.arguments.get("id") or command.arguments.get("resource"))

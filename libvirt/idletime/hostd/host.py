@@ -24,7 +24,7 @@ from . import deeds, native, rates, reclaim, stopped, wish
 
 RETRY_SECONDS = 1.0
 RETRY_MOST_SECONDS = 15.0
-DETACHED, JOB = "IDLETIME_DETACHED", "JOB_STATUS_CHANGE"
+DETACHED, JOB, MIGRATION = "IDLETIME_DETACHED", "JOB_STATUS_CHANGE", "MIGRATION"
 JOBS_MOST = 1000
 """Jobs that were made and do not run yet; more are none."""
 
@@ -109,6 +109,7 @@ class Host:
         with contextlib.suppress(libvirt.libvirtError):  # no QEMU: then a second look comes with the retry
             libvirt_qemu.qemuMonitorEventRegister(connection, None, DETACHED, self._detached, None, 0)
             libvirt_qemu.qemuMonitorEventRegister(connection, None, JOB, self._job, None, 0)
+            libvirt_qemu.qemuMonitorEventRegister(connection, None, MIGRATION, self._moves, None, 0)
         uuids = [domain.UUIDString() for domain in connection.listAllDomains()]
         log.info("connected to %s: %d domains", self.uri, len(uuids))
         self._tell(self.listener.appeared, uuids)
@@ -160,6 +161,13 @@ class Host:
         elif job in self._made:
             self._made.discard(job)
             self._tell(self.listener.touched, job[0])
+
+    def _moves(self, _connection: Any, domain: Any, _event: str, _seconds: int, _micros: int, details: str | None,
+               *_rest: Any) -> None:
+        """Event thread: a migration has begun to send; libvirt tells of its end."""
+        with contextlib.suppress(ValueError, TypeError, KeyError):
+            if json.loads(details or "")["status"] == "active":
+                self._tell(self.listener.touched, domain.UUIDString())
 
     def _tell(self, whom: Callable[..., None], what: Any) -> None:
         with contextlib.suppress(RuntimeError):  # the loop has ended

@@ -161,8 +161,11 @@ def resources_of(said: DomainState, query: Any) -> tuple[Mapping[str, Any], ...]
 
 
 def _jobs(resource: Mapping[str, Any], exports: Mapping[str, str], targets: Set[str]) -> Iterator[Mapping[str, Any]]:
-    """Those that libvirt has started on one of these disks."""
+    """Those that libvirt has started on one of these disks, and migration."""
     for (kind, id_), (_, one) in jobs.attached([resource]).items():
+        if kind == jobs.MIGRATION:
+            yield {**one, "target": _cut(id_), "type": kind}
+            continue
         type_, target = (kind, exports.get(id_, "")) if kind == jobs.EXPORT else jobs.of_libvirt(id_)
         if target in targets:
             yield {**one, "target": _cut(target), "type": type_}

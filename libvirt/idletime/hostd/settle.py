@@ -175,7 +175,7 @@ class _Job:
             self.problems += native.bring(self.domain, root, policy, looked.pid)
         choice = choice_of(policy, found.devices, found.plan, True)
         meant = carried_out(choice, found.plan)
-        if not meant.devices and not meant.jobs and not domains.tainted(self.domain):
+        if not meant.asks and not domains.tainted(self.domain):
             self.choice, looked = choice, self._shared(looked, found, False, host)
             part = watched.part(looked.name, looked.pid, (), Plan(), None, host)
             return replace(looked, policy=policy, part=part)  # nobody has spoken to it yet, and there is nothing to say
@@ -248,7 +248,7 @@ class _Job:
 
     def _followed(self, plan: Plan) -> dict[str, deadline.Track]:
         """Jobs of this run that have a deadline, as of the last look."""
-        if not any(disk.by for disk in plan.jobs):
+        if not any(disk.by for disk in plan.jobs) and not (plan.migration and plan.migration.by):
             return {}
         said = state.domain(self.settings.run_dir, self.domain.UUIDString())
         return deadline.of_record(said.deadlines) if said is not None and said.run == self.domain.ID() else {}

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..conf import resources
-from ..facts import DISK, RUN_DIR, DeviceFacts, HostFacts, Resolution, Source
+from ..facts import DISK, INTERFACE, RUN_DIR, DeviceFacts, HostFacts, Resolution, Source
 from ..plan import said_of
 from ..police.enforce import Through
 from ..policy.model import AUTO, Policy
@@ -58,7 +58,9 @@ def _jobs(policy: Policy, device: DeviceFacts) -> bool:
 
 
 def gather(policy: Policy, devices: Sequence[DeviceFacts], host: Host, run_dir: str = RUN_DIR) -> HostFacts:
-    """The host for choose(): resolves each device whose resource the policy does not name."""
+    """The host for choose(): resolves each device whose resource the policy does not name, and the uplink of migrations: that
+    of the default route, as of networks in user space."""
     wanted = {device.source for device in devices if (not device.unserved or _jobs(policy, device))
               and said_of(policy, device)[0].resource == AUTO}
-    return HostFacts({source: host.resolve(source) for source in wanted}, run_dir, host.resources.settings)
+    uplink = host.resolve(Source(INTERFACE, "user")) if policy.jobs else None
+    return HostFacts({source: host.resolve(source) for source in wanted}, run_dir, host.resources.settings, uplink)

@@ -152,7 +152,7 @@ class Sampler:
         observers = observed.read(self._run_dir)
         facts = {uuid: replace(known.facts, observers=observers) for uuid, known in self._known.items()}
         self._asked = {uuid: one for uuid, one in self._asked.items() if not one.done()}
-        asked = [uuid for uuid, one in facts.items() if self._may_ask and (one.plan.devices or one.plan.jobs)
+        asked = [uuid for uuid, one in facts.items() if self._may_ask and one.plan.asks
                  and uuid not in self._asked and states[uuid] in ("running", "paused")]
         for uuid in asked:
             self._asked[uuid] = self._pool.submit(_answered, self._known[uuid].domain, facts[uuid])
