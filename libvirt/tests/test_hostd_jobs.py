@@ -259,7 +259,8 @@ MOVES = Migration("idletime-up0", "06:00")
 
 
 def active(remaining: int = 700) -> dict[str, Any]:
-    return {"status": "active", "ram": {"transferred": 200, "remaining": remaining}, "disk": {"transferred": 100, "remaining": 0}}
+    ram = {"transferred": 200, "remaining": remaining}
+    return {"status": "active", "ram": ram, "disk": {"transferred": 100, "remaining": 0}}
 
 
 def test_migration_is_attached_before_it_runs() -> None:
@@ -280,7 +281,7 @@ def test_a_migration_that_has_to_be_done(clock: list[float]) -> None:
     """Urgent, it is as in stock QEMU; the rest grows while the guest writes."""
     (found,) = jobs.migration(active())
     assert (found.done, found.total) == (300, 1000)
-    assert [jobs.migration({"status": status}) for status in ("setup", "completed", "failed")] == [[], [], []] == [jobs.migration({})] * 3
+    assert not any(jobs.migration(said) for said in ({}, {"status": "setup"}, {"status": "completed"}, {"status": "failed"}))
     track = jobs.tracked(Plan(migration=MOVES), [found], {}, clock[0])["outgoing"]
     assert track.by == "06:00" and not track.urgent
     late = jobs.tracked(Plan(migration=MOVES), [found], {"outgoing": track}, track.deadline)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import re
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.e2e.libvirt_fixtures import (  # noqa: F401  (fixtures)
-    Make, background, domain, expect, host, idletimed, migrate, module_stack, other, remove, served, set_policy,
+    Make, background, domain, expect, foreground, host, idletimed, migrate, module_stack, other, remove, served, set_policy,
     shared_disk, shared_folder, start,
 )
 from tests.framework import paths
-from tests.framework.idletimed import Idletimed, answer, wait_until
+from tests.framework.idletimed import Idletimed, answer, virt_idletime, wait_until
 from tests.framework.libvirtd import Libvirtd
 from tests.testbed.disk import Disk
 
@@ -60,3 +63,54 @@ def test_to_a_host_without_idletime_and_back(host: Libvirtd, idletimed: Idletime
             remove(there)
     expect(back, vda=("background", "slow", 30000))
     served(shared_disk, "bg")
+
+
+UPLINK = "up9"
+
+OWN_NETWORK = """
+mkdir /run/sys
+mount -t sysfs sysfs /run/sys
+for folder in class/net devices/virtual/net; do mount --bind /run/sys/$folder /sys/$folder; done
+"""
+"""What /sys says of the network is what the namespace has."""
+
+
+def migrations(domain: Domain) -> list[str]:
+    """Resources that its migration is attached to."""
+    return [one["id"].removeprefix("idletime-") for one in domain.qmp("query-idletime") if one["migrations"]]
+
+
+def test_migration_is_idle_load(host: Libvirtd, idletimed: Idletimed, other: Libvirtd, domain: Make, shared_folder: Path) -> None:
+    """Where its jobs are background: on the uplink of the default route, before it begins; a row of `jobs` while it runs. The other
+    host has no such route, so there it is said, and stock."""
+    for words in (f"link add {UPLINK} type veth peer name down9", f"address add 192.0.2.1/24 dev {UPLINK}", f"link set {UPLINK} up",
+                  "link set down9 up", "route add default via 192.0.2.2"):
+        host.call("ip", *words.split())
+    host.call("sh", "-ec", OWN_NETWORK)
+    own = foreground("<idletime:job class='background'/>")
+    moving = start(domain, "moving", own)
+    wait_until(lambda: migrations(moving) == [UPLINK], "migration is attached")
+    set_policy(moving, foreground())
+    wait_until(lambda: migrations(moving) == [], "migration is detached")
+    set_policy(moving, own)
+    wait_until(lambda: migrations(moving) == [UPLINK], "migration is attached again")
+    with ThreadPoolExecutor(1) as pool:
+        moved = pool.submit(migrate, moving, other, shared_folder, 1)
+        rows: list[dict[str, Any]] = []
+
+        def is_a_row() -> bool:
+            rows[:] = json.loads(virt_idletime(host, "jobs", "--json", "-d", "0.5", "moving"))
+            return bool(rows) and rows[0]["done"] > 0
+
+        try:
+            wait_until(is_a_row, "the migration is a row of jobs")
+        finally:
+            moving.dom.migrateSetMaxSpeed(10_000)
+        there = moved.result(60)
+    try:
+        (row,) = rows
+        assert (row["type"], row["class"], row["resource"]) == ("migration", "background", UPLINK), row
+        assert there.qmp("query-status")["running"]
+        wait_until(lambda: [one["id"] for one in there.qmp("query-idletime")] == ["idletime-slow"], "its disk is attached there")
+    finally:
+        remove(there)
