@@ -131,9 +131,9 @@ def snapshot(domain: Domain, target: str, overlay: Path) -> None:
     assert str(overlay) in domain.dom.XMLDesc(0)
 
 
-def migrate(moving: Domain, to: Libvirtd, place: Path, mib_per_second: int = 0) -> Domain:
+def migrate(moving: Domain, to: Libvirtd, place: Path) -> Domain:
     """Move a running domain, persistent XML and all; returns it as the other host knows it."""
-    parameters = {libvirt.VIR_MIGRATE_PARAM_URI: f"unix://{place}/{to.name}", libvirt.VIR_MIGRATE_PARAM_BANDWIDTH: mib_per_second}
+    parameters = {libvirt.VIR_MIGRATE_PARAM_URI: f"unix://{place}/{to.name}"}
     flags = libvirt.VIR_MIGRATE_LIVE | libvirt.VIR_MIGRATE_PERSIST_DEST | libvirt.VIR_MIGRATE_UNDEFINE_SOURCE
     moving.dom.migrate3(to.connection, parameters, flags | libvirt.VIR_MIGRATE_UNSAFE)
     moved = Domain(to, moving.name, moving.policy, moving.devices)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import libvirt
 import pytest
 
 from tests.e2e.libvirt_fixtures import (  # noqa: F401  (fixtures)
@@ -16,6 +17,7 @@ from tests.e2e.libvirt_fixtures import (  # noqa: F401  (fixtures)
     shared_disk, shared_folder, start,
 )
 from tests.framework import paths
+from tests.framework.domain import POLICY, Domain
 from tests.framework.idletimed import Idletimed, answer, virt_idletime, wait_until
 from tests.framework.libvirtd import Libvirtd
 from tests.testbed.disk import Disk
@@ -81,8 +83,8 @@ def migrations(domain: Domain) -> list[str]:
 
 
 def test_migration_is_idle_load(host: Libvirtd, idletimed: Idletimed, other: Libvirtd, domain: Make, shared_folder: Path) -> None:
-    """Where its jobs are background: on the uplink of the default route, before it begins; a row of `jobs` while it runs. The other
-    host has no such route, so there it is said, and stock."""
+    """Where its jobs are background: on the uplink of the default route, before it begins. The same by `migrate --idle`, for this
+    time; a row of `jobs` while it runs."""
     for words in (f"link add {UPLINK} type veth peer name down9", f"address add 192.0.2.1/24 dev {UPLINK}", f"link set {UPLINK} up",
                   "link set down9 up", "route add default via 192.0.2.2"):
         host.call("ip", *words.split())
@@ -94,22 +96,30 @@ def test_migration_is_idle_load(host: Libvirtd, idletimed: Idletimed, other: Lib
     wait_until(lambda: migrations(moving) == [], "migration is detached")
     set_policy(moving, own)
     wait_until(lambda: migrations(moving) == [UPLINK], "migration is attached again")
+    set_policy(moving, foreground())
+    moving.dom.migrateSetMaxSpeed(1)  # MiB/s
     with ThreadPoolExecutor(1) as pool:
-        moved = pool.submit(migrate, moving, other, shared_folder, 1)
+        moved = pool.submit(virt_idletime, host, "migrate", "moving", other.uri, "--idle", "--by", "06:00", "--unsafe", "--migrate-uri",
+                            f"unix://{shared_folder}/idle", check=False)
         rows: list[dict[str, Any]] = []
 
         def is_a_row() -> bool:
             rows[:] = json.loads(virt_idletime(host, "jobs", "--json", "-d", "0.5", "moving"))
-            return bool(rows) and rows[0]["done"] > 0
+            return bool(rows) and rows[0]["done"] > 0 and rows[0]["by"] is not None
 
         try:
             wait_until(is_a_row, "the migration is a row of jobs")
         finally:
             moving.dom.migrateSetMaxSpeed(10_000)
-        there = moved.result(60)
+        said = moved.result(60)
+    assert f"moving: runs at {other.uri}\n" in said, said
+    there = Domain(other, "moving", moving.policy, moving.devices)
+    moving.detach()
     try:
         (row,) = rows
         assert (row["type"], row["class"], row["resource"]) == ("migration", "background", UPLINK), row
+        assert "MiB sent" in said, (row, said)
+        assert "job" not in there.dom.metadata(libvirt.VIR_DOMAIN_METADATA_ELEMENT, POLICY, libvirt.VIR_DOMAIN_AFFECT_LIVE)
         assert there.qmp("query-status")["running"]
         wait_until(lambda: [one["id"] for one in there.qmp("query-idletime")] == ["idletime-slow"], "its disk is attached there")
     finally:

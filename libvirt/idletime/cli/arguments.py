@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,7 @@ def parser() -> argparse.ArgumentParser:
     _check(commands)
     for name, text in _CHANGES:
         _change(commands, name, text)
+    _migrate(commands)
     _shows(commands)
     _trace(commands)
     return top
@@ -95,6 +97,23 @@ def _change(commands: Any, name: str, text: str) -> None:
                      f"TARGET:NAME=VALUE sets {', '.join(DEVICE_SETTABLE[1:])}")
 
 
+def _migrate(commands: Any) -> None:
+    command = _command(commands, "migrate", "migrate a running domain to another host, as idle load if you say so")
+    _domain(command)
+    command.add_argument("destination", metavar="URI", help="libvirt connection to the other host: qemu+ssh://host2/system")
+    command.add_argument("--idle", action="store_true", help="send while this host's uplink is idle; else its policy decides")
+    command.add_argument("--by", type=_time_of_day, metavar="HH:MM", help="with --idle: the time of day by which it is done")
+    command.add_argument("--migrate-uri", metavar="URI", help="where the other host takes the stream (default: it says)")
+    command.add_argument("--auto-converge", action="store_true", help="slow the guest down if it writes more than is sent")
+    command.add_argument("--unsafe", action="store_true", help="also where libvirt takes its disks' caches for unsafe")
+
+
+def _time_of_day(text: str) -> str:
+    if not re.fullmatch(r"([01][0-9]|2[0-3]):[0-5][0-9]", text):
+        raise argparse.ArgumentTypeError(f"'{text}' is no time of day; write such as 06:00")
+    return text
+
+
 def _shows(commands: Any) -> None:
     status = _command(commands, "status", "show what is in force, of one domain or of all that are not stock")
     _domain(status, nargs="?")
@@ -102,7 +121,7 @@ def _shows(commands: Any) -> None:
     list_.add_argument("--all", action="store_true", help="also domains that are not attached")
     explain = _command(commands, "explain", "say why a domain is what it is, and why its requests are held now")
     _domain(explain)
-    jobs = _command(commands, "jobs", "show the block jobs that run: how far, how fast, and what holds them")
+    jobs = _command(commands, "jobs", "show the block jobs and migrations that run: how far, how fast, and what holds them")
     _domain(jobs, nargs="?")
     jobs.add_argument("-d", "--delay", type=_seconds, default=1.0, metavar="SECONDS",
                       help="between the two looks that the rate is of (default: 1)")

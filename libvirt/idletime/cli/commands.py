@@ -24,7 +24,7 @@ from ..policy import edit
 from ..resolve.tree import Tree
 from ..verdict import Verdict, of_domain
 from ..xmltree import read
-from . import changes, show, trace
+from . import changes, migrate, show, trace
 
 _Arguments = argparse.Namespace
 
@@ -272,6 +272,12 @@ def jobs(options: _Arguments) -> int:
     return Exit.OK
 
 
+def migrate_(options: _Arguments) -> int:
+    """Until it is over; Ctrl-C ends it, and the domain runs on here."""
+    connection = domains.connect(options.connect, read_only=False)
+    return migrate.run(options, connection, _one(connection, options.domain))
+
+
 def resources(options: _Arguments) -> int:
     found = hostview.resources(_statuses(options, True), options.run_dir, resources_d.load(Tree("/")),
                               observed.read(options.run_dir))
@@ -309,6 +315,7 @@ def top(options: _Arguments) -> int:
 RUN: dict[str, Callable[[_Arguments], Any]] = {
     "check": check, "mark": changes.mark, "unmark": changes.unmark, "enable": changes.enable_, "disable": changes.disable,
     "status": status_, "list": list_, "explain": explain_, "jobs": jobs, "resources": resources,
+    "migrate": migrate_,
     "doctor": doctor_, "top": top,
     "trace": trace.run,
     "gauge": gauge,

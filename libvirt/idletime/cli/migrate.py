@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""migrate: libvirt's own live migration, as idle load, with what there is to see of it while it runs.
+
+    1  the live policy says that jobs, and so migration, are background; idletimed attaches it
+    2  libvirt migrates; each second a look says how far it is
+    3  the live policy is what it was, there or here
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import libvirt
+
+from .. import change, domains, jobview, resolve, state
+from ..conf import rules
+from ..domains import HostError
+from ..errors import Exit
+from ..jobview import JobStatus
+from ..policy import Class, edit
+from ..resolve.tree import Tree
+from ..verdict import Verdict, of_domain
+from . import show
+
+LOOK_SECONDS = 1.0
+LINE_SECONDS = 10.0
+"""Between two lines where nobody sits at a terminal."""
+
+_MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class Writes:
+    """How fast the guest writes, bytes a second, and how fast its memory leaves; 0: not known yet."""
+
+    dirty: int
+    rate: float
+
+    @property
+    def ends(self) -> bool:
+        """Whether it can come to an end at this pace. Before the first pass is over that is not known."""
+        return not self.dirty or not self.rate or self.dirty < self.rate
+
+
+def writes(said: dict[str, int], rate: float | None) -> Writes:
+    """said: virDomainGetJobStats; rate: of the migration. Pure."""
+    return Writes(int(said.get("memory_dirty_rate", 0)) * int(said.get("memory_page_size", 4096)), rate or 0.0)
+
+
+def line(name: str, one: JobStatus) -> str:
+    """How far it is, for people. Pure."""
+    parts = [f"{name}: {one.done / _MIB:.0f} MiB sent, {(one.total - one.done) / _MIB:.0f} MiB left"]
+    if one.rate is not None:
+        parts.append(f"{one.rate / _MIB:.1f} MiB/s")
+    if one.urgent:
+        parts.append("as in stock QEMU, to be done in time")
+    elif one.class_ is not None:
+        parts.append(one.class_ + (", held now" if one.held else ""))
+    if one.left_seconds is not None:
+        parts.append(f"{one.left_seconds:.0f} s to go")
+    return ", ".join(parts)
+
+
+def not_converging(name: str, found: Writes) -> str:
+    """What to say of a guest that writes more than is sent. Pure."""
+    return (f"note: '{name}' writes {found.dirty / _MIB:.1f} MiB/s anew and {found.rate / _MIB:.1f} MiB/s leave: at this pace "
+            "it does not end; remedy: wait for a quieter hour, or begin again without --idle, or with --auto-converge")
+
+
+# ---- the command
+
+def run(options: argparse.Namespace, connection: Any, domain: Any) -> int:
+    """Exit status 0: it runs there. Raises HostError."""
+    name = domain.name()
+    if options.by and not options.idle:
+        raise HostError("--by without --idle: what is no idle load is done as soon as it can; remedy: add --idle", Exit.USAGE)
+    if not domain.isActive():
+        raise HostError(f"'{name}' does not run; remedy: migrate what runs, and copy the definition of what does not")
+    there = domains.connect(options.destination, read_only=False)
+    with _idle(options, connection, domain, there) if options.idle else contextlib.nullcontext():
+        thread = _Migration(domain, there, _flags(options, domain), _parameters(options))
+        try:
+            _follow(options, connection, domain, thread)
+        except KeyboardInterrupt:
+            with contextlib.suppress(libvirt.libvirtError):
+                domain.abortJob()
+            thread.join()
+            raise
+    with domains.translated(f"migrate '{name}'"):
+        thread.result()
+    show.result(options, {"name": name, "destination": options.destination}, [f"{name}: runs at {options.destination}"])
+    return Exit.OK
+
+
+def _flags(options: argparse.Namespace, domain: Any) -> int:
+    flags = libvirt.VIR_MIGRATE_LIVE
+    if domain.isPersistent():
+        flags |= libvirt.VIR_MIGRATE_PERSIST_DEST | libvirt.VIR_MIGRATE_UNDEFINE_SOURCE
+    flags |= libvirt.VIR_MIGRATE_AUTO_CONVERGE if options.auto_converge else 0
+    return int(flags | (libvirt.VIR_MIGRATE_UNSAFE if options.unsafe else 0))
+
+
+def _parameters(options: argparse.Namespace) -> dict[str, str]:
+    return {libvirt.VIR_MIGRATE_PARAM_URI: options.migrate_uri} if options.migrate_uri else {}
+
+
+class _Migration(threading.Thread):
+    """libvirt's call returns when it is over."""
+
+    def __init__(self, domain: Any, there: Any, flags: int, parameters: dict[str, str]) -> None:
+        super().__init__(daemon=True)
+        self._domain, self._there, self._flags, self._parameters = domain, there, flags, parameters
+        self._error: libvirt.libvirtError | None = None
+        self.start()
+
+    def run(self) -> None:
+        try:
+            self._domain.migrate3(self._there, self._parameters, self._flags)
+        except libvirt.libvirtError as error:
+            self._error = error
+
+    def result(self) -> None:
+        """Raises libvirtError."""
+        self.join()
+        if self._error is not None:
+            raise self._error
+
+
+def _follow(options: argparse.Namespace, connection: Any, domain: Any, thread: _Migration) -> None:
+    """Say how far it is until it is over; --json says nothing in between."""
+    terminal, said, warned, before = sys.stderr.isatty(), 0.0, False, None
+    name, ask = domain.name(), domains.is_qemu(connection)
+    while thread.is_alive():
+        thread.join(LOOK_SECONDS)
+        with contextlib.suppress(HostError, libvirt.libvirtError):
+            now = jobview.look(connection, ask, options.run_dir, domain)
+            found = [one for one in jobview.build(before or now, now, time.time()) if one.type == "migration"]
+            before = now
+            if not found or not found[0].total or options.json:
+                continue  # it has not begun to send
+            if terminal:
+                print(f"\r\033[K{line(name, found[0])}", end="", file=sys.stderr, flush=True)
+            elif time.monotonic() - said >= LINE_SECONDS:
+                said = time.monotonic()
+                print(line(name, found[0]), file=sys.stderr, flush=True)
+            pace = writes(domain.jobStats(), found[0].rate)
+            if not pace.ends and not warned:
+                warned = True
+                print(("\r\033[K" if terminal else "") + not_converging(name, pace), file=sys.stderr, flush=True)
+    if terminal and not options.json:
+        print("\r\033[K", end="", file=sys.stderr, flush=True)
+
+
+# ---- as idle load, for this time
+
+@contextlib.contextmanager
+def _idle(options: argparse.Namespace, connection: Any, domain: Any, there: Any) -> Iterator[None]:
+    """Jobs are background in the live policy meanwhile. What is stored is not touched."""
+    one = replace(change.look(domain), persistent=False, config=None)
+    known, host = rules.load(Tree("/")), resolve.Host(lookup=domains.HostLookup(connection))
+
+    def judge(xml: str) -> Verdict:
+        return of_domain(xml, known, host, options.run_dir)
+
+    class_ = judge(one.xml).decision.class_
+    plain = edit.plain(class_ if class_ in [one.value for one in Class] else Class.FOREGROUND.value)
+    settings = {"jobs": "background", **({"jobs-by": options.by} if options.by else {})}
+    changed = change.plan(one, lambda live: edit.with_settings(live or plain, settings), judge)
+    change.write(changed)
+    try:
+        outcomes = change.wait([changed.expected], options.run_dir) if changed.expected is not None else []
+        for problem in [problem for outcome in outcomes for problem in outcome.problems]:
+            print(f"{one.name}: {problem}", file=sys.stderr)
+        said = state.domain(options.run_dir, one.uuid)
+        if said is None or said.migration is None:
+            print(f"note: the migration of '{one.name}' is not held: this host's uplink is not known; remedy: "
+                  f"'virt-idletime check {one.name}' says why", file=sys.stderr)
+        yield
+    finally:
+        _restore(one, there)
+
+
+def _restore(one: change.Domain, there: Any) -> None:
+    """Where it runs now."""
+    for host in (one.handle, there):
+        with contextlib.suppress(libvirt.libvirtError, HostError):
+            found = one.handle if host is one.handle else there.lookupByUUIDString(one.uuid)
+            if found.isActive():
+                domains.set_policy(found, one.live, True, False)
+                return
+    print(f"warning: the live policy of '{one.name}' could not be put back: its jobs are background until it is started anew; "
+          f"remedy: virt-idletime enable {one.name} --set jobs=foreground", file=sys.stderr)

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""`virt-idletime migrate`: what it says meanwhile, and the live policy, which is what it was when all is over."""
+
+from __future__ import annotations
+
+import threading
+from argparse import Namespace
+from typing import Any
+
+import libvirt
+import pytest
+
+from idletime import change, domains, jobview, resolve
+from idletime.cli import arguments, migrate
+from idletime.domains import HostError
+from idletime.facts import Resolution
+from idletime.jobview import JobStatus, Look
+from test_change import BARE, FakeDomain, edit
+
+MIB = 1 << 20
+
+
+class Moving(FakeDomain):
+    """fails: libvirt's word. The call ends when the test lets it."""
+
+    def __init__(self, live: str = BARE, fails: str = "", config: str | None = BARE) -> None:
+        super().__init__(config, live)
+        self.fails, self.go, self.flags, self.aborted = fails, threading.Event(), 0, False
+        self.go.set()
+
+    def migrate3(self, there: Any, parameters: dict[str, str], flags: int) -> Any:
+        assert parameters == {}
+        self.flags = flags
+        self.go.wait()
+        if self.fails:
+            raise libvirt.libvirtError(self.fails)
+        there.domain, self.xml[False] = FakeDomain(None, self.xml[False]), None
+
+    def abortJob(self) -> None:
+        self.aborted = True
+        self.go.set()
+
+    def jobStats(self) -> dict[str, int]:
+        return {"memory_dirty_rate": 10 * MIB // 4096, "memory_page_size": 4096}
+
+
+class There:
+    """The other host."""
+
+    domain: FakeDomain | None = None
+
+    def lookupByUUIDString(self, _uuid: str) -> FakeDomain:
+        if self.domain is None:
+            raise libvirt.libvirtError("no domain")
+        return self.domain
+
+
+@pytest.fixture
+def there(monkeypatch: pytest.MonkeyPatch) -> There:
+    host = There()
+    monkeypatch.setattr(domains, "connect", lambda _uri, read_only: host)
+    monkeypatch.setattr(domains, "is_qemu", lambda _connection: True)
+    monkeypatch.setattr(change, "wait", lambda _expected, _run_dir: [])
+    monkeypatch.setattr(resolve.Host, "resolve", lambda _self, _source: Resolution("sda"))
+    monkeypatch.setattr(migrate, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(jobview, "look", lambda *_: Look(0.0))
+    return host
+
+
+def given(*more: str) -> Namespace:
+    options = arguments.parser().parse_args(["migrate", "vm", "qemu+ssh://other/system", *more])
+    options.run_dir = "/nonexistent"
+    return options
+
+
+def run(domain: FakeDomain, *more: str) -> int:
+    return migrate.run(given(*more), object(), domain)
+
+
+def written(domain: FakeDomain) -> list[str | None]:
+    return [text for text, *_ in domain.written]
+
+
+def status(**more: Any) -> JobStatus:
+    known = {"rate": 5.0 * MIB, "class_": "background", "held": True, **more}
+    return JobStatus("vm", "", "migration", 30 * MIB, 100 * MIB, **known)
+
+
+def test_what_it_says_meanwhile() -> None:
+    assert migrate.line("vm", status(left_seconds=14.2)) == \
+        "vm: 30 MiB sent, 70 MiB left, 5.0 MiB/s, background, held now, 14 s to go"
+    assert migrate.line("vm", status(urgent=True)).endswith("as in stock QEMU, to be done in time")
+    assert migrate.line("vm", status(rate=None, class_=None)) == "vm: 30 MiB sent, 70 MiB left"
+
+
+@pytest.mark.parametrize("rate, ends", [(5 * MIB, False), (11 * MIB, True), (None, True)])
+def test_a_guest_that_writes_more_than_leaves(rate: float | None, ends: bool) -> None:
+    found = migrate.writes(Moving().jobStats(), rate)
+    assert found.ends == ends and migrate.writes({}, rate).ends
+    assert "10.0 MiB/s anew and 5.0 MiB/s leave" in migrate.not_converging("vm", migrate.Writes(10 * MIB, 5.0 * MIB))
+
+
+def test_as_idle_load(there: There, capsys: pytest.CaptureFixture[str]) -> None:
+    """The live policy here and, when all is over, there; what is stored is not touched."""
+    domain = Moving(edit.in_domain(BARE, edit.plain("background")))
+    assert run(domain, "--idle", "--by", "06:00") == 0
+    (text,) = written(domain)
+    assert text and 'class="background"' in text and '<job class="background" by="06:00"/>' in text.replace("idletime:", "")
+    assert domain.flags & libvirt.VIR_MIGRATE_LIVE and domain.flags & libvirt.VIR_MIGRATE_PERSIST_DEST
+    assert there.domain is not None
+    (back,) = written(there.domain)
+    assert back and "job" not in back and "background" in back
+    assert capsys.readouterr().out == "vm: runs at qemu+ssh://other/system\n"
+
+
+def test_one_without_a_policy_is_foreground_meanwhile(there: There) -> None:
+    domain = Moving()
+    assert run(domain, "--idle") == 0
+    assert 'class="foreground"' in str(written(domain)[0]) and there.domain is not None and written(there.domain) == [None]
+
+
+def test_one_that_fails_stays_as_it_was(there: There) -> None:
+    domain = Moving(fails="the line is cut")
+    with pytest.raises(HostError, match="cannot migrate 'vm'"):
+        run(domain, "--idle")
+    assert len(domain.written) == 2 and written(domain)[1] is None
+
+
+def test_ctrl_c(there: There, monkeypatch: pytest.MonkeyPatch) -> None:
+    domain = Moving(fails="aborted")
+    domain.go.clear()
+
+    def interrupted(*_: Any) -> Look:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(jobview, "look", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run(domain, "--idle")
+    assert domain.aborted and written(domain)[1] is None
+
+
+def test_its_policy_decides_without_idle(there: There) -> None:
+    domain = Moving(config=None)
+    assert run(domain, "--auto-converge", "--unsafe") == 0 and domain.written == []
+    assert domain.flags == libvirt.VIR_MIGRATE_LIVE | libvirt.VIR_MIGRATE_AUTO_CONVERGE | libvirt.VIR_MIGRATE_UNSAFE
+
+
+def test_what_makes_no_sense(there: There, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(HostError, match="--by without --idle"):
+        run(Moving(), "--by", "06:00")
+    with pytest.raises(HostError, match="does not run"):
+        run(FakeDomain(BARE, None))
+    with pytest.raises(SystemExit):
+        given("--by", "25:00")
+    assert "'25:00' is no time of day" in capsys.readouterr().err
+
+
+def test_a_line_now_and_then(there: There, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where nobody sits at a terminal; of a guest that does not converge once."""
+    domain, looks = Moving(), []
+
+    def look(*_: Any) -> Look:
+        looks.append(1)
+        if len(looks) > 3:
+            domain.go.set()
+        return Look(float(len(looks)))
+
+    domain.go.clear()
+    monkeypatch.setattr(jobview, "look", look)
+    monkeypatch.setattr(jobview, "build", lambda *_: [status()])
+    assert run(domain) == 0
+    first, note = capsys.readouterr().err.splitlines()
+    assert first.startswith("vm: 30 MiB sent") and note.startswith("note: 'vm' writes 10.0 MiB/s anew")
