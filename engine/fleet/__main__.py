@@ -18,7 +18,9 @@ from .model import Fleet
 from .ways import WAYS, Played
 
 _WORDS = {"static": "static partitioning", "cap": "cap-only (20 % of each disk)", "idletime": "Idletime, placed once",
-          "evicting": "Idletime with eviction", "oracle": "Idletime with an oracle"}
+          "paused": "Idletime, paused while short", "at once": "Idletime, evicted at once",
+          "evicting": "Idletime with eviction", "lingering": "Idletime, moved when it pays",
+          "oracle": "Idletime with an oracle"}
 DAYS = 3
 
 
@@ -77,7 +79,7 @@ def plot(found: list[dict[str, object]], file: Path) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python3 -m fleet", description="A day of a fleet, shared in five ways.")
+    parser = argparse.ArgumentParser(prog="python3 -m fleet", description="A day of a fleet, shared in eight ways.")
     parser.add_argument("--output", type=Path, required=True, help="path of the results, without a suffix")
     parser.add_argument("--trace", type=Path, help="a recorded day: CSV, a line a minute, a column a host, shares 0 to 1")
     parser.add_argument("--servers", type=int, default=Fleet.servers, help="background servers (%(default)s)")

@@ -8,6 +8,7 @@ and gets a part of what is left; both are measured: docs/results/README.md, "aut
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 FULL = 0.97
@@ -16,7 +17,8 @@ FULL = 0.97
 
 @dataclass(frozen=True)
 class Fleet:
-    """servers: background ones, the same on each way. holds: what their flavor asks. most: what one can use of a disk."""
+    """servers: background ones, the same on each way. holds: what their flavor asks. most: what one can use of a disk.
+    cost_per_second: of a server's cost, 1 to 8, what a migration moves; a whole minute is lost at least."""
 
     hosts: int = 100
     servers: int = 200
@@ -25,7 +27,10 @@ class Fleet:
     usable: float = 0.62
     slowdown: float = 0.03
     cap: float = 0.2
-    move_minutes: int = 1
+    cost_per_second: float = 0.05
+
+    def move_minutes(self, cost: float) -> int:
+        return max(1, math.ceil(cost / self.cost_per_second / 60))
 
 
 @dataclass

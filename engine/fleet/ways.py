@@ -5,7 +5,10 @@
                the sum is above 70 % for 1 % of the day at most; the day is known in advance
     cap        background spread evenly, cut to a fixed share of each disk (I/O throttling), beside the foreground
     idletime   placed once by the gauge of the first minutes, held by Idletime
-    evicting   the same, moved and paused by eviction.decide()
+    at once    the same, moved as soon as a host is short, and paused where none has room (immediate eviction)
+    paused     the same, never moved: paused while its host is short
+    evicting   the same, moved and paused by eviction.decide(), two minutes after a host became short
+    lingering  the same, moved when that pays (Linger-Longer)
     oracle     servers are where spare time is, each minute, at once, for nothing; held by Idletime
 """
 
@@ -107,11 +110,24 @@ def evicting(day: Day, fleet: Fleet, settings: Settings | None = None) -> Played
     return _held(day, fleet, settings or Settings())
 
 
+def at_once(day: Day, fleet: Fleet) -> Played:
+    return _held(day, fleet, Settings(after_seconds=0, budget=1000))
+
+
+def paused(day: Day, fleet: Fleet) -> Played:
+    return _held(day, fleet, Settings(after_seconds=0, budget=1000), moves=False)
+
+
+def lingering(day: Day, fleet: Fleet) -> Played:
+    return _held(day, fleet, Settings(cost_per_second=fleet.cost_per_second))
+
+
 WAYS: dict[str, Callable[[Day, Fleet], Played]] = {
-    "static": static, "cap": cap, "idletime": idletime, "evicting": evicting, "oracle": oracle}
+    "static": static, "cap": cap, "idletime": idletime, "paused": paused, "at once": at_once, "evicting": evicting,
+    "lingering": lingering, "oracle": oracle}
 
 
-def _held(day: Day, fleet: Fleet, settings: Settings | None) -> Played:
+def _held(day: Day, fleet: Fleet, settings: Settings | None, moves: bool = True) -> Played:
     """Hosts have gauges; servers are placed when these know something, by most free, as the weigher does."""
     played, memory = Played(), Memory(credit=1.0)
     servers: dict[str, Server] = {}
@@ -121,11 +137,12 @@ def _held(day: Day, fleet: Fleet, settings: Settings | None) -> Played:
             servers = _place(hosts, fleet)
         elif settings is not None and servers:
             seen = [replace(one, state=State.BUSY) if busy_until.get(one.uuid, 0) > now else one for one in servers.values()]
-            acts, memory, _ = decide(now * 60.0, hosts, seen, settings, memory)
+            there = hosts if moves else [replace(host, takes=False) for host in hosts]
+            acts, memory, _ = decide(now * 60.0, there, seen, settings, memory)
             for act in acts:
                 _carry_out(act, servers, played, now)
                 if act.what is What.MOVE:
-                    busy_until[act.server] = now + fleet.move_minutes
+                    busy_until[act.server] = now + fleet.move_minutes(servers[act.server].cost)
         _work(played, minute, fleet, [one for one in servers.values() if one.state is State.RUNS and
                                       busy_until.get(one.uuid, 0) <= now])
     return played

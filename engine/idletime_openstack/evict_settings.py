@@ -26,6 +26,8 @@ OPTIONS = (
     cfg.StrOpt("nowhere", default="pause", choices=["pause", "shelve", "leave"], help="What becomes of a server that fits on "
                "no other host."),
     cfg.IntOpt("after_seconds", default=120, min=0, max=86400, help="How long a host has to be short before a server leaves."),
+    cfg.IntOpt("migration_mib_per_second", default=100, min=0, max=100000, help="What a live migration moves of a server's "
+               "memory: it stays on a host that is short as long as that brings more than a move. 0: for after_seconds."),
     cfg.IntOpt("resume_seconds", default=300, min=0, max=86400, help="How long there has to be room before one comes back."),
     cfg.IntOpt("margin_percent", default=5, min=0, max=50, help="Of a whole disk or uplink: what has to be free beyond what a "
                "server asks."),
@@ -75,5 +77,5 @@ def policy(conf: cfg.ConfigOpts) -> Policy:
     return Policy(
         Background(tuple(said.background_flavors), frozenset(said.background_projects)),
         Settings(float(said.after_seconds), float(said.resume_seconds), said.margin_percent / 100, said.disruptions,
-                 said.acts_per_minute, Nowhere(said.nowhere)),
+                 said.acts_per_minute, Nowhere(said.nowhere), float(said.migration_mib_per_second)),
         said.dry_run or conf.dry_run, float(said.move_seconds), float(said.busy_seconds), float(said.facts_seconds))

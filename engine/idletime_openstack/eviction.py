@@ -5,10 +5,15 @@ A host is short of a resource when its background servers hold more of it than i
 so the rule is
 
     short       held > spare, for after_seconds without a pause; over again only when held <= spare - margin
+    stay        as long as that pays: see pays_after()
     who         the cheapest first, by what moving it costs, until what is left fits; no one more than budget times a day
     where to    the host with most free that has room for it and margin; it is counted there at once
     nowhere     paused where it stands, or shelved, or left, by policy; back when there is room with margin for resume_seconds
     how often   one act at a time on a host, acts_per_minute over all
+
+Lingering costs the foreground nothing, and what stays gets what is spare. It pays to move where the shortage will last for
+longer than the move takes, by more the more there is to get here; and how long it will last is best told by how long it has
+lasted (K. D. Ryu and J. K. Hollingsworth, Linger-Longer; here T_m / (1 - g), g: the part of what it holds that it gets).
 
 With 40 % held, a margin of 5 and after_seconds = 120:
 
@@ -51,6 +56,8 @@ class Settings:
     budget: int = 6
     acts_per_minute: float = 10.0
     nowhere: Nowhere = Nowhere.PAUSE
+    cost_per_second: float = 0.0
+    """Of a server's cost, what a live migration moves in a second; 0: not known, and after_seconds decide alone."""
 
 
 class What(Enum):
@@ -179,6 +186,23 @@ def _credit(now: float, settings: Settings, memory: Memory) -> float:
     return min(memory.credit + passed * settings.acts_per_minute / 60.0, max(1.0, settings.acts_per_minute))
 
 
+def pays_after(share: float, move_seconds: float) -> float:
+    """How long a host has to have been short, in seconds, for a move to pay. share: of what a server holds, that it gets there
+    meanwhile; elsewhere it gets all. In paper 003's words, section 2: T_m (1 - l) / (h - l) with h = 1 - share, l = 0. Pure."""
+    return move_seconds / (1 - share) if share < 1 else float("inf")
+
+
+def _linger(round_: _Round, one: Server, place: Place, since: float) -> tuple[float, str]:
+    """How long it is to stay yet, in seconds, and the model in words; "" where it has none."""
+    if not round_.settings.cost_per_second:
+        return 0.0, ""
+    share = min(1.0, max(0.0, round_.account.spare(place) / round_.account.held[place]))
+    move_seconds = one.cost / round_.settings.cost_per_second
+    pays = pays_after(share, move_seconds)
+    return pays - (round_.now - since), (f"it gets {percent(share)} of its part here, a move takes {move_seconds:.0f} s and "
+                                         f"pays after {pays:.0f} s")
+
+
 def _relieve(round_: _Round, place: Place, since: float, there: Sequence[Server]) -> None:
     """At most one server leaves: the next look sees what came of it."""
     if any(one.state is State.BUSY for one in there):
@@ -195,9 +219,15 @@ def _relieve(round_: _Round, place: Place, since: float, there: Sequence[Server]
         return
     for one in able:
         to = round_.best(one)
-        if to is not None:
-            round_.act(What.MOVE, one, f"{why}; the cheapest that fits elsewhere, {to[1]}", to[0])
-            return
+        if to is None:
+            continue
+        left, model = _linger(round_, one, place, since)
+        if left > 0:
+            round_.notes.append(f"{why}: {one.uuid} stays: {model}")
+        else:
+            model = f"; {model}" if model else ""
+            round_.act(What.MOVE, one, f"{why}; the cheapest that fits elsewhere, {to[1]}{model}", to[0])
+        return
     what = LEAVES.get(round_.settings.nowhere)
     none = "its moves failed" if ANYWHERE in able[0].refused else "no other host has room"
     if what is None:

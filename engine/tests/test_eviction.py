@@ -11,7 +11,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from idletime_openstack.account import ANYWHERE, Host, Resource, Server, State
-from idletime_openstack.eviction import Act, Memory, Nowhere, Settings, What, decide, shortage
+from idletime_openstack.eviction import Act, Memory, Nowhere, Settings, What, decide, pays_after, shortage
 
 DEFAULT = Settings()
 
@@ -63,6 +63,37 @@ def test_the_cheapest_that_fits_goes_to_who_has_most_free():
     assert played([0.3] * 3, [A, B], others=others)[2] == ["move b h3"]
     big = server("b", "h1", 0.7, 500)
     assert played([0.3] * 3, [A, big], others=others)[2] == ["move a h3"]
+
+
+LINGERS = Settings(cost_per_second=5.0)
+"""B, of 500, moves in 100 s."""
+
+
+@pytest.mark.parametrize("share, seconds", [(0.0, 100.0), (0.5, 200.0), (0.9, 1000.0), (1.0, float("inf"))])
+def test_a_move_pays_after(share: float, seconds: float):
+    assert pays_after(share, 100.0) == pytest.approx(seconds)
+
+
+def test_it_stays_as_long_as_that_pays():
+    """30 of 40 held: it gets three quarters, so a move of 100 s pays after 400; 10 of 40: after 133; 10 of 20, of a dear one: 400."""
+    to = [host("h2", 0.9)]
+    assert played([0.5, *[0.3] * 8], [A, B], LINGERS, others=to) == [[]] * 8 + [["move b h2"]]
+    assert played([0.5, *[0.1] * 5], [A, B], LINGERS, others=to)[:5] == [[]] * 4 + [["move b h2"]]
+    assert played([0.5, *[0.1] * 8], [A], LINGERS, others=to) == [[]] * 8 + [["move a h2"]]
+
+
+def test_who_has_nowhere_to_go_does_not_linger():
+    """What is left to it here is decided by policy."""
+    assert played([0.3, 0.3, 0.3], [A, B], LINGERS)[2] == ["pause b"]
+
+
+def test_the_model_is_in_the_reason_and_in_the_note():
+    hosts, memory = [host("h1", 0.3), host("h2", 0.9)], Memory(short_since={H1: 0.0})
+    acts, _, (note,) = decide(300.0, hosts, [A, B], LINGERS, memory)
+    model = "it gets 75% of its part here, a move takes 100 s and pays after 400 s"
+    assert acts == [] and note == f"h1 has 30% of disk spare and holds 40%, for 300 s: b stays: {model}"
+    (act,), _, notes = decide(400.0, hosts, [A, B], LINGERS, memory)
+    assert notes == [] and act.why.endswith(f"h2 has 90% free; {model}")
 
 
 def test_nowhere():

@@ -88,7 +88,8 @@ class World:
         return str(file)
 
     def evictor(self, leader=None, nova: str = "", **more: object) -> Evictor:
-        """By the settings of a file, as the program."""
+        """By the settings of a file, as the program. Nobody lingers, unless that is what the test is about."""
+        more.setdefault("migration_mib_per_second", 0)
         conf = evict_settings.load([], [self.conf(nova=nova, **more)])
         self.metrics = Metrics()
         return Evictor(Compute(evict_settings.nova(conf)), Placement(settings.keystone(conf)), leader or Alone(),
@@ -143,6 +144,17 @@ def test_the_cheapest_leaves_within_the_stated_time(world, caplog):
     world.nova.finish()
     assert world.look(evictor, times=3, seconds=100) == []
     assert (small.host, large.host) == (world.h3, world.h1)
+
+
+def test_a_server_stays_as_long_as_that_pays(world, caplog):
+    """4096 MiB at 16 MiB/s are 256 s; it gets a quarter of its part, so a move pays after 341 s, at the thirteenth look. The note is
+    said once."""
+    mine = world.nova.boot("mine", "bg.large", world.h1)
+    evictor = world.evictor(migration_mib_per_second=16)
+    world.spare(0.05, 0.5, 0.8)
+    assert world.look(evictor, times=12) == []
+    assert said(caplog).count(f"{mine.uuid} stays: it gets 25% of its part here, a move takes 256 s and pays after 341 s") == 1
+    assert world.look(evictor) == [f"os-migrateLive mine {world.h3}"]
 
 
 def test_only_background_is_touched(world):

@@ -56,6 +56,17 @@ def test_who_moves_out_of_a_load_works_on():
     assert "of disk spare and holds" in moved.reasons[0][1]
 
 
+def test_moving_when_it_pays_moves_less_and_does_no_less():
+    made = day.made(20, 1)
+    once, later = ways.at_once(made, Fleet(hosts=20, servers=40)), ways.lingering(made, Fleet(hosts=20, servers=40))
+    assert 0 < later.sums.moves < once.sums.moves and later.sums.work > 0.99 * once.sums.work
+
+
+def test_who_is_paused_while_its_host_is_short_never_moves():
+    played = ways.paused(day.made(20, 1), Fleet(hosts=20, servers=40))
+    assert played.sums.moves == 0 < played.sums.pauses
+
+
 def test_a_made_day_is_the_same_each_time():
     assert day.made(8, 3) == day.made(8, 3) != day.made(8, 4)
     assert all(0 <= share <= 1 for minute in day.made(8, 3) for share in minute)

@@ -167,7 +167,7 @@ void idletime_queue_wake(IdletimeWork *work)
 void idletime_queue_ask_again(IdletimeWork *work)
 {
     IdletimeQueue *queue = &work->queue;
-    bool nobody;
+    bool nobody = false;
 
     IO_CODE();
     WITH_QEMU_LOCK_GUARD(&queue->lock) {
