@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Block jobs that run (backups, mirrors, commits): how far each is, what holds it, and when it will be done.
+// Block jobs that run (backups, mirrors, commits), and migrations: how far each is, what holds it, and when it will be done.
 
 import { useEffect, useState } from "react";
 import { Progress } from "@patternfly/react-core/dist/esm/components/Progress/index.js";
@@ -19,6 +19,7 @@ const TYPES: Record<string, () => string> = {
     commit: () => _("Commit"),
     pull: () => _("Pull"),
     export: () => _("NBD export"),
+    migration: () => _("Migration"),
 };
 
 export const Jobs = () => {
@@ -44,14 +45,15 @@ export const Jobs = () => {
                 {jobs.map(each => (
                     <Tr key={`${each.domain} ${each.disk} ${each.type}`} data-job={`${each.domain} ${each.disk}`}>
                         <Td dataLabel={_("Job")}>
-                            {cockpit.format(_("$0 of $1, $2"), (TYPES[each.type] ?? (() => _("Job")))(), each.domain, each.disk)}
+                            {cockpit.format(each.disk ? _("$0 of $1, $2") : _("$0 of $1"), (TYPES[each.type] ?? (() => _("Job")))(),
+                                            each.domain, each.disk)}
                         </Td>
                         <Td dataLabel={_("Class")}>{classOf(each)}</Td>
                         <Td dataLabel={_("Done")}>
                             {each.done_percent === null
                                 ? "–"
                                 : <Progress value={each.done_percent} measureLocation="outside" size="sm"
-                                            aria-label={cockpit.format(_("Progress of $0, $1"), each.domain, each.disk)} />}
+                                            aria-label={cockpit.format(_("Progress of $0, $1"), each.domain, each.disk || each.type)} />}
                         </Td>
                         <Td dataLabel={_("Rate")}>{rate(each.rate)}</Td>
                         <Td dataLabel={_("Waited")}>{each.waited_percent === null ? "–" : percent(each.waited_percent / 100)}</Td>

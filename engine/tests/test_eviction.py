@@ -75,7 +75,7 @@ def test_a_move_pays_after(share: float, seconds: float):
 
 
 def test_it_stays_as_long_as_that_pays():
-    """30 of 40 held: it gets three quarters, so a move of 100 s pays after 400; 10 of 40: after 133; 10 of 20, of a dear one: 400."""
+    """30 of 40 held: it gets three quarters, a move of 100 s pays after 400 s; 10 of 40: 133 s; 10 of 20, a dear one: 400."""
     to = [host("h2", 0.9)]
     assert played([0.5, *[0.3] * 8], [A, B], LINGERS, others=to) == [[]] * 8 + [["move b h2"]]
     assert played([0.5, *[0.1] * 5], [A, B], LINGERS, others=to)[:5] == [[]] * 4 + [["move b h2"]]

@@ -147,8 +147,8 @@ def test_the_cheapest_leaves_within_the_stated_time(world, caplog):
 
 
 def test_a_server_stays_as_long_as_that_pays(world, caplog):
-    """4096 MiB at 16 MiB/s are 256 s; it gets a quarter of its part, so a move pays after 341 s, at the thirteenth look. The note is
-    said once."""
+    """4096 MiB at 16 MiB/s are 256 s; it gets a quarter of its part, a move pays after 341 s, at the thirteenth look. The note
+    is said once."""
     mine = world.nova.boot("mine", "bg.large", world.h1)
     evictor = world.evictor(migration_mib_per_second=16)
     world.spare(0.05, 0.5, 0.8)

@@ -1,10 +1,11 @@
 """Migration of a VM beside a foreground VM on one uplink: as background, at a fixed rate, and as it comes.
 
-    python3 -m tests.bench.migration [--repeats 3] [--output build/bench/migration] [--qemu PATH] [--observed]
+    python3 -m tests.bench.migration [--repeats 3] [--output build/bench/migration] [--qemu PATH] [--observed] [--rate-mbit 100] [--alone]
 
 A VM with 1 GiB, of which it writes 1 MiB anew each second, migrates over the uplink of 100 Mbit/s by which the foreground VM
 sends. What the foreground keeps is measured against the seconds before the migration begins, in the same run. `--observed`: the
-foreground VM runs on stock QEMU, and the observer in the kernel sees it. One JSON line a run; what is there is not run again.
+foreground VM runs on stock QEMU, and the observer in the kernel sees it. `--alone`: nobody sends but the migration. One JSON line a
+run; what is there is not run again.
 `python3 -m tests.report.migration FILE` makes table and plot.
 """
 
@@ -19,7 +20,7 @@ from typing import Any
 
 from tests.bench.net.observed import WAYS
 from tests.bench.net.pair import PORTS, QUANTUM_MS, SETTLE_SECONDS, Pair
-from tests.bench.net.plan import LINK
+from tests.bench.net.plan import LINK, at_rate
 from tests.bench.resume import ResultsFile, work_off
 from tests.framework import accel, host, paths
 from tests.framework.interrupt import exit_status
@@ -68,12 +69,12 @@ class Cell:
         return f"beside {self.load.upper()} {self.intensity} %, {self.way}" if self.load else f"alone, {self.way}"
 
 
-def plan(repeats: int) -> list[Cell]:
+def plan(repeats: int, alone: bool) -> list[Cell]:
     """The ways of a load follow each other, every second time the other way round."""
     cells = []
     for repeat in range(repeats):
-        cells += [Cell("", 0, way, repeat) for way in (STOCK, AUTO)]
-        for load, intensity in LOADS:
+        cells += [Cell("", 0, way, repeat) for way in ((STOCK, AUTO) if repeat % 2 == 0 else (AUTO, STOCK))]
+        for load, intensity in () if alone else LOADS:
             ways = [STOCK, *(f"{rate} MB/s" for rate in RATES if intensity < 100), AUTO]
             cells += [Cell(load, intensity, way, repeat) for way in (ways if repeat % 2 == 0 else ways[::-1])]
     return cells
@@ -82,8 +83,8 @@ def plan(repeats: int) -> list[Cell]:
 class Rig:
     """The foreground VM with its uplink, and for each run a VM that migrates."""
 
-    def __init__(self, pair: Pair, boot: Any) -> None:
-        self.pair, self._boot = pair, boot
+    def __init__(self, pair: Pair, boot: Any, rate_mbit: int) -> None:
+        self.pair, self._boot, self._rate_mbit = pair, boot, rate_mbit
 
     def run(self, cell: Cell) -> dict[str, Any]:
         """What foreground and migration did."""
@@ -96,7 +97,7 @@ class Rig:
                 load = self.pair.machines["foreground"].guest.netload(
                     "send", host=SINK_ADDRESS, port=PORTS["foreground"], protocol=cell.load, intensity=cell.intensity,
                     quantum_ms=QUANTUM_MS, quantum_bytes=self.pair.quantum_bytes(cell.intensity),
-                    pace_mbit=LINK.rate_mbit if cell.load == "udp" and cell.intensity < 100 else 0,
+                    pace_mbit=self._rate_mbit if cell.load == "udp" and cell.intensity < 100 else 0,
                     seconds=ALONE_SECONDS + LIMIT_SECONDS + SETTLE_SECONDS)
                 load.wait(SETTLE_SECONDS + ALONE_SECONDS)
                 now = time.monotonic_ns()
@@ -122,6 +123,8 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python3 -m tests.bench.migration", description="Migration beside a foreground on the uplink.")
     parser.add_argument("--output", type=Path, default=paths.BUILD / "bench" / "migration", help="folder of the results")
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--rate-mbit", type=int, default=LINK.rate_mbit, metavar="N", help="rate of the uplink (100)")
+    parser.add_argument("--alone", action="store_true", help="nobody is beside it")
     parser.add_argument("--observed", action="store_true", help="the foreground VM runs on stock QEMU, beside the observer")
     parser.add_argument("--limit-seconds", type=float, default=float("inf"), help="begin no run that would end later")
     parser.add_argument("--qemu", metavar="PATH", help="the patched QEMU (the staged one)")
@@ -132,15 +135,17 @@ def main() -> int:
     """Exit status: see `tests.framework.interrupt`."""
     arguments = _arguments()
     way = "stock" if arguments.observed else "slot"
-    results = ResultsFile(arguments.output / f"migration{'-observed' if arguments.observed else ''}.jsonl")
+    link = at_rate(LINK, arguments.rate_mbit)
+    of = ("" if link == LINK else f"-{link.rate_mbit}mbit") + ("-observed" if arguments.observed else "")
+    results = ResultsFile(arguments.output / f"migration{of}.jsonl")
 
     def work() -> None:
-        if cells := results.missing(plan(arguments.repeats)):
+        if cells := results.missing(plan(arguments.repeats, arguments.alone)):
             boot = accel.prepare(arguments.qemu, network=True)
-            with WAYS[way](boot, LINK, {}, {}) as pair:
+            with WAYS[way](boot, link, {}, {}) as pair:
                 pair.warm_up()
-                rig = Rig(pair, boot)
-                results.write("conditions", foreground=way, link=LINK.parameters(), **host.facts(boot))
+                rig = Rig(pair, boot, link.rate_mbit)
+                results.write("conditions", foreground=way, link=link.parameters(), **host.facts(boot))
                 work_off(cells, lambda _: RUN_SECONDS,
                          lambda cell: results.write("run", key=cell.key, cell=asdict(cell), **rig.run(cell)), arguments.limit_seconds)
         report.report(results.path)

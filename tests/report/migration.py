@@ -117,7 +117,8 @@ def report(path: Path) -> None:
     table = text(found, about)
     print(table)
     path.with_suffix(".txt").write_text(table + "\n")
-    draw(found, about, path.with_suffix(".png"))
+    if any(found):
+        draw(found, about, path.with_suffix(".png"))
 
 
 def main() -> None:

@@ -16,7 +16,7 @@ typedef struct QEMUFile QEMUFile;
  * sockets alone: a file, a pipe, RDMA.
  */
 bool idletime_stream_mark(QEMUFile *f);
-/** idletime_stream_unmark: as they were. */
+/** idletime_stream_unmark: as sockets are of which nobody has said anything. */
 void idletime_stream_unmark(QEMUFile *f);
 /**
  * idletime_stream_drain: until all that was written has left the sockets, or
