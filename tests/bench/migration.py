@@ -32,7 +32,7 @@ from tests.testbed.sink import Sink, Window, goodput_mbit
 
 MB = 1_000_000
 STOCK, AUTO = "stock", "auto"
-RATES = (2, 4, 8)
+RATES = (4, 8)
 """That operators set, MB/s."""
 
 LOADS = (("tcp", 30), ("udp", 30), ("tcp", 60), ("tcp", 100))

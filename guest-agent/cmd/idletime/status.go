@@ -50,6 +50,9 @@ func printStatus(out io.Writer, status wire.Status) {
 	if more := status.Marks.Processes - len(status.Marks.List); more > 0 {
 		fmt.Fprintf(out, "        and %d more\n", more)
 	}
+	if cache := status.Marks.Cache; cache.Cgroups > 0 {
+		fmt.Fprintf(out, "cache   %s of background work: %d MB of page cache each\n", count(cache.Cgroups, "cgroup", "cgroups"), cache.Bytes>>20)
+	}
 	printLines(out, "lacks", status.Lacks)
 	printRules(out, status.Rules)
 }

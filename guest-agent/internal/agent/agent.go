@@ -253,6 +253,7 @@ func (d *Daemon) Status() wire.Status {
 		Agent: wire.AgentStatus{Program: d.program(), PID: os.Getpid()}, Host: d.link.Status(),
 		Marks: wire.Marks{Counts: d.book.Count(), List: []wire.Mark{}}, Lacks: d.book.Lacks(), Rules: d.watch.Status(),
 	}
+	status.Marks.Cache.Bytes, status.Marks.Cache.Cgroups = d.book.Cache()
 	room := listBytes
 	for _, record := range d.book.List(listLimit) {
 		if room -= len(record.Origin) + 120; room < 0 {

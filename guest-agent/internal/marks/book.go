@@ -12,6 +12,7 @@ import (
 	"sort"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"idletime.org/guest-agent/internal/actuate"
 	"idletime.org/guest-agent/internal/actuate/cgroup"
@@ -76,6 +77,8 @@ type Book struct {
 	store store
 	// limited are cgroups whose page cache is limited, with their own limits. Context: who calls LimitCache.
 	limited map[string]int64
+	// cacheLimits is how many that are.
+	cacheLimits atomic.Int32
 
 	mu         sync.Mutex
 	records    map[int]*Record

@@ -30,6 +30,7 @@ func (b *Book) LimitCache() int {
 	if b.Tree == nil || b.CachePercent >= 100 {
 		return 0
 	}
+	defer func() { b.cacheLimits.Store(int32(len(b.limited))) }()
 	allowance, wanted := b.allowance(), b.cached()
 	for path, own := range b.limited {
 		if _, still := wanted[path]; !still {
@@ -46,6 +47,12 @@ func (b *Book) LimitCache() int {
 		}
 	}
 	return len(b.limited)
+}
+
+// Cache tells how much page cache a cgroup of background work keeps, in bytes, and how many are limited so, as of the last
+// LimitCache.
+func (b *Book) Cache() (bytes int64, cgroups int) {
+	return b.allowance(), int(b.cacheLimits.Load())
 }
 
 func (b *Book) limitCache(path string, allowance, own int64) error {

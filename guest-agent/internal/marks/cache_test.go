@@ -63,6 +63,17 @@ func TestCacheFollowsWhatIsHeld(t *testing.T) {
 	}
 }
 
+func TestStatusKnowsTheLimit(t *testing.T) {
+	_, book := limitedWorld(t, "max")
+	if _, cgroups := book.Cache(); cgroups != 0 {
+		t.Errorf("%d limited before the first look", cgroups)
+	}
+	limited := book.LimitCache()
+	if bytes, cgroups := book.Cache(); bytes != book.allowance() || cgroups != limited || limited == 0 {
+		t.Errorf("%d bytes, %d of %d", bytes, cgroups, limited)
+	}
+}
+
 func TestItsOwnLimitIsLower(t *testing.T) {
 	w, book := limitedWorld(t, "300000000")
 	book.LimitCache()

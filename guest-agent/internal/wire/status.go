@@ -30,7 +30,14 @@ type HostStatus struct {
 // Marks is what is marked now. List has the first ones by pid.
 type Marks struct {
 	Counts
-	List []Mark `json:"list"`
+	List  []Mark `json:"list"`
+	Cache Cache  `json:"cache"`
+}
+
+// Cache is the page cache that each cgroup of background work keeps, and how many are limited so now.
+type Cache struct {
+	Bytes   int64 `json:"bytes"`
+	Cgroups int   `json:"cgroups"`
 }
 
 // Mark is one marked process.

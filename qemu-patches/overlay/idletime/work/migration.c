@@ -99,10 +99,14 @@ static bool migration_waits(const IdletimeWork *work)
     return turn() == WANT;
 }
 
+/* Unless the thread does not want it any more. */
 static void grant(void)
 {
-    qatomic_store_release(&m.turn, GRANTED);
-    qemu_sem_post(&m.granted);
+    if (qatomic_cmpxchg(&m.turn, WANT, GRANTED) == WANT) {
+        qemu_sem_post(&m.granted);
+    } else {
+        give_back();
+    }
 }
 
 static void migration_wake(IdletimeWork *work)
