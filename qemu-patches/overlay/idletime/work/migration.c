@@ -235,8 +235,8 @@ bool idletime_migration_exceeded_slow(void)
         let_go(migrate_get_current()->to_dst_file);
         m.exempt = false;
         qatomic_set(&idletime_migration_on, false);
+        /* Attached again meanwhile?  Pairs with idletime_migration_attach(). */
         smp_mb();
-        /* Attached again meanwhile? */
         qatomic_set(&idletime_migration_on, qatomic_read(&m.attached));
         return false;
     }
@@ -340,6 +340,7 @@ bool idletime_migration_attach(const char *resource, Error **errp)
         return false;
     }
     qatomic_store_release(&m.attached, true);
+    /* Pairs with idletime_migration_exceeded_slow(). */
     smp_mb();
     qatomic_set(&idletime_migration_on, true);
     return true;

@@ -346,7 +346,8 @@ static void test_refused(void)
                     "{'export': 'e', 'device': 'd', 'resource': '" RESOURCE
                     "'}");
     machine_refused(m, "exactly one of 'device', 'job', 'export' and "
-                    "'migration' must be given", "idletime-detach", "{'export': 'e', 'job': 'j'}");
+                    "'migration' must be given", "idletime-detach",
+                    "{'export': 'e', 'job': 'j'}");
     machine_refused(m, "no block export has the id 'x'; query-block-exports "
                     "lists those that there are", "idletime-attach",
                     "{'export': 'x', 'resource': '" RESOURCE "'}");
