@@ -32,10 +32,11 @@ from tests.testbed.sink import Sink, Window, goodput_mbit
 
 MB = 1_000_000
 STOCK, AUTO = "stock", "auto"
-RATES = (4, 8)
-"""That operators set, MB/s."""
+RATES = (6, 9)
+"""That operators set, MB/s; beside the loads of LOADS that leave the migration most of the uplink."""
 
-LOADS = (("tcp", 30), ("udp", 30), ("tcp", 60), ("tcp", 100))
+LOADS = (("tcp", 30), ("udp", 30), ("udp", 60), ("tcp", 100))
+RATED_PERCENT = 30
 ALONE_SECONDS = 8.0
 LIMIT_SECONDS = 60.0
 """A migration that has not ended by then is given up: beside a foreground that never pauses it need not end."""
@@ -75,7 +76,7 @@ def plan(repeats: int, alone: bool) -> list[Cell]:
     for repeat in range(repeats):
         cells += [Cell("", 0, way, repeat) for way in ((STOCK, AUTO) if repeat % 2 == 0 else (AUTO, STOCK))]
         for load, intensity in () if alone else LOADS:
-            ways = [STOCK, *(f"{rate} MB/s" for rate in RATES if intensity < 100), AUTO]
+            ways = [STOCK, *(f"{rate} MB/s" for rate in RATES if intensity <= RATED_PERCENT), AUTO]
             cells += [Cell(load, intensity, way, repeat) for way in (ways if repeat % 2 == 0 else ways[::-1])]
     return cells
 
