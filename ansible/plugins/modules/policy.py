@@ -135,7 +135,7 @@ options:
     type: str
     choices: [interval, suspend, rate, auto]
   jobs:
-    description: What block jobs of the domain are (copies, commits, backups), whatever its class.
+    description: What block jobs of the domain are (copies, commits, backups) and its live migration, whatever its class.
     type: str
     choices: [foreground, background]
   jobs_by:
