@@ -10,6 +10,7 @@ from typing import Any, Iterator
 import pytest
 
 from tests.framework import accel
+from tests.framework.idletimed import wait_until
 from tests.framework.qemu import Boot, Machine
 from tests.testbed import observer
 from tests.testbed.link import SINK_ADDRESS, UPLINK, Link
@@ -53,10 +54,7 @@ def moved(mover: Mover) -> None:
     before = mover.source.guest.run(SUM).text
     mover.begin()
     assert mover.wait(LIMIT_SECONDS)["status"] == "completed"
-    end = time.monotonic() + LIMIT_SECONDS
-    while not mover.target.qmp.execute("query-status")["running"]:
-        assert time.monotonic() < end, mover.target.context()
-        time.sleep(0.02)
+    wait_until(lambda: bool(mover.target.qmp.execute("query-status")["running"]), "it runs at the target", LIMIT_SECONDS)
     assert mover.target.guest.run(SUM).text == before
 
 
@@ -106,7 +104,7 @@ def test_a_guest_and_its_memory(boot: Boot, tmp_path: Path) -> None:
     """Nobody else sends."""
     with Link() as link, Mover(boot, link, tmp_path / "arena", auto="on", **SMALL) as mover:
         moved(mover)
-        assert mover.held()["in-service"] == 0
+        wait_until(lambda: mover.held()["in-service"] == 0, "its last chunk is given back")
 
 
 @pytest.mark.skipif(observer.missing() is not None, reason=str(observer.missing()))
