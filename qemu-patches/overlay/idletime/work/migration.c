@@ -33,11 +33,11 @@
 #define MIGRATION_ID    "outgoing"
 
 /*
- * A chunk keeps the uplink for about as long as a foreground packet may have
- * to wait behind others of its own kind.
+ * What a foreground packet that comes meanwhile waits for, and as much again
+ * in the uplink's queue: at 100 Mbit/s the time of four full packets.
  */
-#define CHUNK_NS        (2 * 1000 * 1000LL)
-#define CHUNK_MIN       (16 * KiB)
+#define CHUNK_NS        (500 * 1000LL)
+#define CHUNK_MIN       (4 * KiB)
 /* Chunks over which the rate is a mean; memory. */
 #define MEMORY          32
 
