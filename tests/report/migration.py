@@ -88,7 +88,7 @@ def draw(found: Points, about: dict[str, Any], target: Path) -> None:
     for axis, load in zip(axes[0], loads):
         fixed = sorted((way for way in found[load] if way != AUTO), key=_order)
         axis.plot([found[load][way].kept_percent for way in fixed], [found[load][way].seconds for way in fixed], "x-", color="#999",
-                  linewidth=1, label="no limit, and fixed rates")
+                  linewidth=1)
         for way, point in found[load].items():
             colour = OURS if way == AUTO else "#555"
             if way == AUTO:
@@ -99,10 +99,10 @@ def draw(found: Points, about: dict[str, Any], target: Path) -> None:
         axis.set_xlabel("foreground keeps, % of its rate before", fontsize=8)
         axis.spines[["top", "right"]].set_visible(False)
         axis.tick_params(labelsize=7)
-        axis.margins(0.15)
-        axis.set_ylim(bottom=0)
+        axis.axvline(100, color="#ddd", linewidth=1, zorder=0)
+        axis.set_xlim(min(65.0, min(one.kept_percent or 0.0 for one in found[load].values()) - 5), 110)
+    axes[0][0].set_ylim(0, 1.15 * max(one.seconds for load in loads for one in found[load].values()))
     axes[0][0].set_ylabel("migration, seconds", fontsize=8)
-    axes[0][0].legend(fontsize=7, frameon=False, loc="upper left")
     figure.suptitle("Down and to the right is better: how long a migration takes for what the foreground keeps", fontsize=10, x=0.01,
                     ha="left", fontweight="bold")
     figure.text(0.01, 0.005, _conditions(about), fontsize=6, color="#555")
