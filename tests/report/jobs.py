@@ -10,12 +10,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import matplotlib
-
-matplotlib.use("Agg")
-from matplotlib import pyplot  # noqa: E402  (the backend has to be chosen first)
-
-from tests.report import grid  # noqa: E402
+from tests.report import grid, kept
 
 TITLES = {"backup": "backup", "mirror": "mirror", "commit": "commit", "reader": "NBD reader"}
 STOCK, VM = "stock", "vm"
@@ -87,8 +82,8 @@ def _conditions(about: dict[str, Any]) -> str:
 def draw(found: Points, about: dict[str, Any], target: Path) -> None:
     """A panel a job: to the right the foreground keeps more, up the job does more."""
     names = [job for job in TITLES if job in found]
-    figure, axes = pyplot.subplots(1, len(names), figsize=(3.4 * len(names), 3.6), squeeze=False, sharey=True)
-    for axis, job in zip(axes[0], names):
+    figure, axes = kept.panels(len(names))
+    for axis, job in zip(axes, names):
         ways = found[job]
         caps = sorted((point for way, point in ways.items() if way not in OURS), key=lambda point: point.mb_per_second)
         axis.plot([one.kept_percent for one in caps], [one.mb_per_second for one in caps], "x-", color="#999", linewidth=1,
@@ -96,19 +91,11 @@ def draw(found: Points, about: dict[str, Any], target: Path) -> None:
         for way, (colour, marker) in OURS.items():
             if point := ways.get(way):
                 axis.plot(point.kept_percent, point.mb_per_second, marker, color=colour, markersize=8, label=way)
-        axis.set_title(TITLES[job], fontsize=9, loc="left")
-        axis.set_xlabel("foreground keeps, % of its rate alone", fontsize=8)
         axis.set_yscale("log")
-        axis.spines[["top", "right"]].set_visible(False)
-        axis.tick_params(labelsize=7)
-    axes[0][0].set_ylabel("job, MB/s", fontsize=8)
-    axes[0][0].legend(fontsize=7, frameon=False, loc="lower left")
-    figure.suptitle("Up and to the right is better: what a job does for what the foreground keeps", fontsize=10, x=0.01, ha="left",
-                    fontweight="bold")
-    figure.text(0.01, 0.005, _conditions(about), fontsize=6, color="#555")
-    figure.tight_layout(rect=(0, 0.03, 1, 0.98))
-    figure.savefig(target, dpi=150)
-    pyplot.close(figure)
+        kept.label(axis, TITLES[job], "foreground keeps, % of its rate alone")
+    axes[0].set_ylabel("job, MB/s", fontsize=8)
+    axes[0].legend(fontsize=7, frameon=False, loc="lower left")
+    kept.save(figure, "Up and to the right is better: what a job does for what the foreground keeps", _conditions(about), target)
 
 
 def report(path: Path) -> None:

@@ -10,12 +10,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import matplotlib
-
-matplotlib.use("Agg")
-from matplotlib import pyplot  # noqa: E402  (the backend has to be chosen first)
-
-from tests.report import grid  # noqa: E402
+from tests.report import grid, kept
 
 STOCK, AUTO = "stock", "auto"
 OURS = "#06c"
@@ -53,9 +48,9 @@ def points(path: Path) -> tuple[Points, dict[str, Any]]:
 
 
 def _point(runs: list[dict[str, Any]]) -> Point:
-    kept = [100 * run["beside_mbit_s"] / run["alone_mbit_s"] for run in runs if "alone_mbit_s" in run]
+    shares = [100 * run["beside_mbit_s"] / run["alone_mbit_s"] for run in runs if "alone_mbit_s" in run]
     down = [run["downtime_ms"] for run in runs if run["status"] == "completed"]
-    return Point(median(kept) if kept else None, median(run["seconds"] for run in runs),
+    return Point(median(shares) if shares else None, median(run["seconds"] for run in runs),
                  median(run["bytes"] / run["seconds"] / 1e6 for run in runs), median(down) if down else None, len(down), len(runs))
 
 
@@ -84,8 +79,8 @@ def _conditions(about: dict[str, Any]) -> str:
 def draw(found: Points, about: dict[str, Any], target: Path) -> None:
     """A panel a load: to the right the foreground keeps more, down the migration is done sooner."""
     loads = [load for load in found if load]
-    figure, axes = pyplot.subplots(1, len(loads), figsize=(3.4 * len(loads), 3.6), squeeze=False, sharey=True)
-    for axis, load in zip(axes[0], loads):
+    figure, axes = kept.panels(len(loads))
+    for axis, load in zip(axes, loads):
         fixed = sorted((way for way in found[load] if way != AUTO), key=_order)
         axis.plot([found[load][way].kept_percent for way in fixed], [found[load][way].seconds for way in fixed], "x-", color="#999",
                   linewidth=1)
@@ -95,20 +90,12 @@ def draw(found: Points, about: dict[str, Any], target: Path) -> None:
                 axis.plot(point.kept_percent, point.seconds, "D", color=OURS, markersize=8)
             axis.annotate(way if point.done == point.runs else f"{way} (not done)", (point.kept_percent, point.seconds), xytext=(4, 4),
                           textcoords="offset points", fontsize=7, color=colour)
-        axis.set_title(f"foreground: {load}", fontsize=9, loc="left")
-        axis.set_xlabel("foreground keeps, % of its rate before", fontsize=8)
-        axis.spines[["top", "right"]].set_visible(False)
-        axis.tick_params(labelsize=7)
+        kept.label(axis, f"foreground: {load}", "foreground keeps, % of its rate before")
         axis.axvline(100, color="#ddd", linewidth=1, zorder=0)
         axis.set_xlim(min(65.0, min(one.kept_percent or 0.0 for one in found[load].values()) - 5), 110)
-    axes[0][0].set_ylim(0, 1.15 * max(one.seconds for load in loads for one in found[load].values()))
-    axes[0][0].set_ylabel("migration, seconds", fontsize=8)
-    figure.suptitle("Down and to the right is better: how long a migration takes for what the foreground keeps", fontsize=10, x=0.01,
-                    ha="left", fontweight="bold")
-    figure.text(0.01, 0.005, _conditions(about), fontsize=6, color="#555")
-    figure.tight_layout(rect=(0, 0.03, 1, 0.98))
-    figure.savefig(target, dpi=150)
-    pyplot.close(figure)
+    axes[0].set_ylim(0, 1.15 * max(one.seconds for load in loads for one in found[load].values()))
+    axes[0].set_ylabel("migration, seconds", fontsize=8)
+    kept.save(figure, "Down and to the right is better: how long a migration takes for what the foreground keeps", _conditions(about), target)
 
 
 def report(path: Path) -> None:

@@ -24,6 +24,8 @@ from tests.framework.process import Process
 from tests.testbed.namespace import Namespace, NamespaceError, number_of
 
 SINK_ADDRESS, SINK_MAC = "10.9.0.1", "52:54:00:00:00:01"
+HOST_ADDRESS = "10.9.0.5"
+"""Of the host itself, once it has one."""
 PREFIX = 24
 BRIDGE, UPLINK, FAR = "bridge0", "up0", "up1"
 BRIDGE_SYSCTL = "net/bridge/bridge-nf-call-iptables"
@@ -129,6 +131,10 @@ class Link:
             self.host.sysctl(BRIDGE_SYSCTL, int(on))
         elif on:
             raise NamespaceError(f"this kernel has no /proc/sys/{BRIDGE_SYSCTL}: load br_netfilter")
+
+    def give_host_address(self) -> None:
+        """Let the host itself send over the uplink. May be called again."""
+        self.host.command("ip", "address", "replace", f"{HOST_ADDRESS}/{PREFIX}", "dev", BRIDGE)
 
     def uplink(self) -> dict[str, int]:
         """The uplink's queue: bytes sent, packets dropped, bytes and packets in it now."""

@@ -7,13 +7,12 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Callable
+from typing import Any
 
 from tests.framework.qemu import Boot, Machine
 from tests.testbed.attach import options, settings
-from tests.testbed.link import BRIDGE, PREFIX, SINK_ADDRESS, Link
+from tests.testbed.link import SINK_ADDRESS, Link
 
-HOST_ADDRESS = "10.9.0.5"
 PORT = 5005
 RESOURCE, STREAM = "moves", "stream"
 """The resource object of the source, and its end of the connection."""
@@ -26,7 +25,7 @@ POLL_SECONDS = 0.02
 
 def connected(link: Link) -> tuple[socket.socket, socket.socket]:
     """A TCP connection from the host over the uplink to the sink, as a management of VMs opens it for QEMU."""
-    link.host.command("ip", "address", "replace", f"{HOST_ADDRESS}/{PREFIX}", "dev", BRIDGE)
+    link.give_host_address()
     with link.sink.call(lambda: socket.create_server((SINK_ADDRESS, PORT))) as listener:
         near = link.host.call(lambda: socket.create_connection((SINK_ADDRESS, PORT)))
         far, _ = listener.accept()
@@ -74,19 +73,15 @@ class Mover:
         self.source.qmp.execute("migrate-set-parameters", max_bandwidth=bytes_per_second)
         self.source.qmp.execute("migrate", uri=f"fd:{STREAM}")
 
-    def status(self) -> dict[str, Any]:
-        """query-migrate."""
-        return self.source.qmp.execute("query-migrate")
-
     def held(self) -> dict[str, Any]:
         """What query-idletime says of it."""
         return self.source.qmp.execute("query-idletime")[0]["migrations"][0]
 
-    def wait(self, seconds: float, also: Callable[[], bool] = lambda: False) -> dict[str, Any]:
-        """query-migrate when it has ended, `also` is so, or the time is over."""
+    def wait(self, seconds: float) -> dict[str, Any]:
+        """query-migrate when it has ended, or the time is over."""
         end = time.monotonic() + seconds
-        while (status := self.status())["status"] not in ("completed", "failed", "cancelled"):
-            if also() or time.monotonic() > end:
+        while (status := self.source.qmp.execute("query-migrate"))["status"] not in ("completed", "failed", "cancelled"):
+            if time.monotonic() > end:
                 break
             time.sleep(POLL_SECONDS)
         return status

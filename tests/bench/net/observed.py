@@ -11,9 +11,7 @@ from tests.bench.net.pair import ROLES, Pair, tcp_counters
 from tests.framework.qemu import Boot, stock_qemu
 from tests.testbed import observer
 from tests.testbed.hostload import HostLoad
-from tests.testbed.link import BRIDGE, PREFIX, UPLINK
-
-HOST_ADDRESS = "10.9.0.5"
+from tests.testbed.link import UPLINK
 
 
 class ObservedPair(Pair):
@@ -34,7 +32,7 @@ class ObservedPair(Pair):
         listed = folder / "background-interfaces"
         listed.write_text(self._taps[ROLES.index("background")].device + "\n")
         if self.of_host:
-            self.link.host.command("ip", "address", "add", f"{HOST_ADDRESS}/{PREFIX}", "dev", BRIDGE)
+            self.link.give_host_address()
         self.observer = stack.enter_context(observer.Observer(
             self.arena, "--uplink", UPLINK, "--background-interfaces", str(listed), start=self.link.host.start))
         observer.await_seen(self.machines["background"])

@@ -208,6 +208,15 @@ static void held_then_moved(Setup *s)
     await(s, "held", 0);
 }
 
+/* Some of the memory has been sent, the rest is held until then. */
+static void rest_held_then_moved(Setup *s)
+{
+    await(s, "held", 1);
+    g_assert_cmpint(pages_sent(s), <, FILLED_SIZE / 4096);
+    machine_step_us(s->src, LONG_US);
+    assert_moved(s);
+}
+
 static void set_capability(TestMachine *m, const char *name)
 {
     machine_ok(m, "migrate-set-capabilities",
@@ -238,9 +247,7 @@ static void test_deadline(void)
     await(&s, "promotions.deadline", 1);
     await(&s, "held", 1);
     g_assert_cmpint(pages_sent(&s), >, 0);
-    g_assert_cmpint(pages_sent(&s), <, FILLED_SIZE / 4096);
-    machine_step_us(s.src, LONG_US);
-    assert_moved(&s);
+    rest_held_then_moved(&s);
     teardown(&s);
 }
 
@@ -269,10 +276,7 @@ static void test_attach_late(void)
     nic_send(s.fg, (TestPacket) { .number = 1 });
     attach(s.src);
     machine_ok(s.src, "migrate-set-parameters", "{'max-bandwidth': 0}");
-    await(&s, "held", 1);
-    g_assert_cmpint(pages_sent(&s), <, FILLED_SIZE / 4096);
-    machine_step_us(s.src, LONG_US);
-    assert_moved(&s);
+    rest_held_then_moved(&s);
     teardown(&s);
 }
 
@@ -319,10 +323,7 @@ static void test_detach_and_attach(void)
         attach(s.src);
     }
     machine_ok(s.src, "migrate-set-parameters", "{'max-bandwidth': 0}");
-    await(&s, "held", 1);
-    g_assert_cmpint(pages_sent(&s), <, FILLED_SIZE / 4096);
-    machine_step_us(s.src, LONG_US);
-    assert_moved(&s);
+    rest_held_then_moved(&s);
     teardown(&s);
 }
 
