@@ -150,10 +150,17 @@ class DiskJobs:
 
 @dataclass(frozen=True)
 class Migration:
-    """The resource by which a VM migrates away as background, and the time of day at which it is to be done; "": whenever."""
+    """The resource by which a VM migrates away as background, and the time of day at which it is to be done; "": whenever.
+    diverging: what becomes of it where the guest writes more than leaves, "wait" or "foreground"."""
 
     resource: str  # ResourcePlan.id
     by: str = ""
+    diverging: str = "wait"
+
+    @property
+    def lets_go(self) -> bool:
+        """Whether it becomes foreground where it would not end."""
+        return self.diverging == Class.FOREGROUND.value
 
 
 @dataclass(frozen=True)

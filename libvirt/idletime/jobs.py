@@ -7,7 +7,7 @@ that. Pure.
     on another resource of ours                 idletime-detach; attached anew when it has left
     on a resource of ours, and not meant        idletime-detach
     on a resource of somebody else              nothing
-    a migration's copy of a disk                nothing: the host waits for it
+    a migration's copy of a disk                the same, until it has caught up (then the switchover waits for it)
     not running yet, or not any more            nothing
     urgent, so as to be done in time            idletime-detach (police/deadline.py)
 
@@ -21,7 +21,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from .facts import Plan
@@ -42,6 +43,8 @@ OUTGOING = "outgoing"
 """The id of migration in query-idletime: there is one at a time."""
 
 _OF_MIGRATION = "drive-"
+"""What libvirt calls a migration's copy of a disk: this, and the disk's alias."""
+
 _MIGRATES = ("active", "postcopy-active", "pre-switchover", "device")
 _ATTACHABLE = ("running", "paused", "ready", "standby")
 
@@ -67,7 +70,13 @@ class Running:
 
     @property
     def of_migration(self) -> bool:
+        """A migration's copy of a disk."""
         return self.kind == JOB and self.id.startswith(_OF_MIGRATION)
+
+    @property
+    def held(self) -> bool:
+        """Whether it may be held at all."""
+        return not self.of_migration or self.status == "running"
 
 
 @dataclass(frozen=True)
@@ -91,12 +100,14 @@ def of_libvirt(id_: str) -> tuple[str, str]:
     return (match.group(1), match.group(2)) if match else ("", "")
 
 
-def running(answer: Iterable[Mapping[str, Any]]) -> list[Running]:
-    """The answer of query-block-jobs."""
+def running(answer: Iterable[Mapping[str, Any]], targets: Mapping[str, str] = MappingProxyType({})) -> list[Running]:
+    """The answer of query-block-jobs. targets: of disks, by alias."""
     found = []
     for one in answer:
-        type_, disk = of_libvirt(str(one["device"]))
-        found.append(Running(str(one["device"]), disk, type_ or str(one["type"]), str(one.get("status", "running")),
+        type_, disk = of_libvirt(id_ := str(one["device"]))
+        if id_.startswith(_OF_MIGRATION):
+            disk = targets.get(alias := id_.removeprefix(_OF_MIGRATION), alias)
+        found.append(Running(id_, disk, type_ or str(one["type"]), str(one.get("status", "running")),
                              int(one["offset"]), int(one["len"])))
     return found
 
@@ -141,22 +152,30 @@ def migration(answer: Mapping[str, Any]) -> list[Running]:
     return [Running(OUTGOING, "", MIGRATION, "running", done, done + sum(int(one["remaining"]) for one in parts), MIGRATION)]
 
 
-def tracked(plan: Plan, there: Sequence[Running], before: Mapping[str, Track], now: float) -> dict[str, Track]:
-    """Jobs and migrations that have a deadline, by id: each as it was at its last look, or from now on. now: seconds since
-    1970."""
+def tracked(plan: Plan, there: Sequence[Running], before: Mapping[str, Track], now: float,
+            diverges: bool = False) -> dict[str, Track]:
+    """Jobs and migrations that have a deadline, by id: each as it was at its last look, or from now on; and a migration that is
+    let go, as it would not end. diverges: QEMU says so of it. now: seconds since 1970."""
     by = {disk.target: disk.by for disk in plan.jobs}
     only = next(iter(by.values()), "") if len(set(by.values())) == 1 else ""
     found = {}
     for one in there:
-        when = by.get(one.disk, "" if one.disk else only)
-        if one.kind == MIGRATION:
-            when = plan.migration.by if plan.migration is not None else ""
-        if when and one.kind != EXPORT and not one.of_migration and one.status in _ATTACHABLE:
-            track = before.get(one.id)
-            if track is None or one.done < track.done:  # another job of that name
-                track = deadline.begun(now, one.done, when)
+        when, let_go = by.get(one.disk, "" if one.disk else only), False
+        track = before.get(one.id)
+        if track is not None and one.done < track.done:  # another job of that name
+            track = None
+        if one.kind == MIGRATION and plan.migration is not None:
+            when = plan.migration.by
+            let_go = plan.migration.lets_go and (diverges or (track is not None and track.let_go))
+        if (when or let_go) and one.held and one.status in _ATTACHABLE:
+            track = replace(track or deadline.begun(now, one.done, when), let_go=let_go)
             found[one.id] = deadline.decide(deadline.due(track, when), now, one.done, one.total)
     return found
+
+
+def diverges(have: Have) -> bool:
+    """Whether QEMU says of the migration that it does not end at its pace."""
+    return any(said.get("diverges", False) for (kind, _), (_, said) in attached(have).items() if kind == MIGRATION)
 
 
 def wanted(plan: Plan, there: Sequence[Running], urgent: Collection[str] = ()) -> tuple[list[JobPlan], list[str]]:
@@ -168,7 +187,7 @@ def wanted(plan: Plan, there: Sequence[Running], urgent: Collection[str] = ()) -
     if plan.migration is not None and OUTGOING not in urgent:
         found.append(JobPlan(OUTGOING, plan.migration.resource, True, MIGRATION))
     for one in there:
-        if one.kind == MIGRATION or one.of_migration or one.id in urgent or (one.disk and one.disk not in disks):
+        if one.kind == MIGRATION or not one.held or one.id in urgent or (one.disk and one.disk not in disks):
             continue
         if not one.disk and len(only) > 1:
             problems.append(f"{NAMES[one.kind]} '{one.id}' is not held: of which disk it is cannot be told, and these are on "

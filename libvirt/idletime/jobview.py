@@ -65,7 +65,8 @@ class JobStatus:
     it is as in stock QEMU. held: whether it waits now. waited_percent: of its chunks, those that waited 1 ms and more.
     idle_used_percent: of the resource's idle time, what it used between the looks, by the mean time that a background
     request takes. left_seconds: until its end, at this rate, or what its deadline makes of it; end: in seconds since 1970.
-    by: its deadline, likewise; urgent: it is foreground now so as to be done in time."""
+    by: its deadline, likewise; urgent: it is foreground now so as to be done in time, or at all. diverges: a migration that
+    does not end at this pace, as the guest writes more than leaves."""
 
     domain: str
     disk: str
@@ -83,6 +84,7 @@ class JobStatus:
     end: float | None = None
     by: float | None = None
     urgent: bool = False
+    diverges: bool = False
 
 
 def build(before: Look, after: Look, now: float) -> list[JobStatus]:
@@ -106,7 +108,8 @@ def _status(earlier: Seen | None, one: Seen, before: Look, after: Look, now: flo
         held = waited = used = None
     return JobStatus(one.domain, one.disk, one.type, one.done, one.total, 100 * one.done / one.total if one.total else None,
                      rate, class_, resource, held, waited, used, left, None if left is None else now + left,
-                     None if track is None else track.deadline, track is not None and track.urgent)
+                     None if track is None or not track.by else track.deadline, track is not None and track.urgent,
+                     one.type == jobs.MIGRATION and jobs.diverges(have or ()))
 
 
 def _held(one: Seen, have: Have | None, had: Have | None, seconds: float) -> tuple[
@@ -156,7 +159,7 @@ def look(connection: Any, ask: bool, run_dir: str, only: Any = None) -> Look:
             seen, exports = [*_of_domain(domain, said), *_moving(domain, said)], said.exports if said else {}
             if seen or exports:
                 have[domain.name()] = _have(domain, ask, said)
-            found += [*seen, *_exported(domain.name(), exports, have.get(domain.name()))]
+            found += [*seen, *_exported(domain.name(), said, have.get(domain.name()))]
     return Look(began, tuple(found), have, ask)
 
 
@@ -190,11 +193,18 @@ def _moving(domain: Any, state_: state.DomainState | None) -> list[Seen]:
                  tracks.get(jobs.OUTGOING))]
 
 
-def _exported(domain: str, exports: Mapping[str, str], have: Have | None) -> list[Seen]:
-    """Those that are still there."""
-    there = jobs.attached(have or ())
-    return [Seen(domain, disk, jobs.EXPORT, there[key][1]["background"]["bytes"], id=id_)
-            for id_, disk in exports.items() if (key := (jobs.EXPORT, id_)) in there]
+def _exported(domain: str, said: state.DomainState | None, have: Have | None) -> list[Seen]:
+    """Those that are still there, or were and are urgent now."""
+    if said is None:
+        return []
+    there, tracks = jobs.attached(have or ()), deadline.of_record(said.deadlines)
+    found = []
+    for id_, disk in said.exports.items():
+        track, attached = tracks.get(id_), there.get((jobs.EXPORT, id_))
+        if attached is not None or (track is not None and track.urgent):
+            done = attached[1]["background"]["bytes"] if attached is not None else 0
+            found.append(Seen(domain, disk, jobs.EXPORT, done, id=id_, track=track))
+    return found
 
 
 def _have(domain: Any, ask: bool, said: state.DomainState | None) -> Have | None:

@@ -187,7 +187,7 @@ def _migration(chooser: _Chooser) -> None:
         chooser.say(Severity.NOTE, None, "migration", f"it is not held: {found.none or found.problem}", found.remedy)
         return
     chooser.resources.setdefault(found.name, found)
-    chooser.migration = Migration(ID_PREFIX + found.name, chooser.policy.jobs_by or "")
+    chooser.migration = Migration(ID_PREFIX + found.name, chooser.policy.jobs_by or "", chooser.policy.jobs_diverging)
 
 
 # ---- resources

@@ -16,7 +16,6 @@ from .errors import Finding, Kind, PolicyError, Severity
 from .facts import RUN_DIR, DeviceFacts, Plan
 from .plan import choose
 from .policy import Policy
-from .policy.parse import parse_tree
 from .resolve import Host, gather
 from .xmltree import Element, read
 
@@ -50,7 +49,7 @@ def of_tree(root: Element, known: rules.Rules, host: Host, run_dir: str = RUN_DI
     if root.tag != "domain":
         raise _error(f"the XML is a '{root.tag}', not a domain",
                      "give a domain, such as 'virsh dumpxml --inactive DOMAIN' prints it", root)
-    decision = rules.decide(rules.facts_of(root), parse_tree(root), known)
+    decision = rules.decide_tree(root, known)
     left = _left_over(root)
     if root.get("type") not in _TYPES:
         if decision.by != "domain":

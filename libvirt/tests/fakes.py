@@ -100,6 +100,7 @@ class FakeQemu:
         self.nodes: dict[str, dict[str, Any]] = {}  # ImageInfo, by name
         self.disks: dict[str, dict[str, Any]] = {}  # the same, by alias
         self.migration: dict[str, Any] = {}  # of query-migrate
+        self.diverges = False
 
     @property
     def changes(self) -> list[str]:
@@ -151,7 +152,10 @@ class FakeQemu:
             each["devices"] = [one for one in each["devices"] if not one["detaching"]]
 
     def do_query_idletime(self, _arguments: dict[str, Any]) -> list[dict[str, Any]]:
-        return copy.deepcopy(list(self.resources.values()))
+        said = copy.deepcopy(list(self.resources.values()))
+        for one in said:
+            one["migrations"] = [{**each, "bandwidth": 0, "diverges": self.diverges} for each in one["migrations"]]
+        return said
 
     def do_object_add(self, arguments: dict[str, Any]) -> None:
         settings = {key: value for key, value in arguments.items() if key not in ("qom-type", "id", "path")}

@@ -40,9 +40,6 @@ class Moving(FakeDomain):
         self.aborted = True
         self.go.set()
 
-    def jobStats(self) -> dict[str, int]:
-        return {"memory_dirty_rate": 10 * MIB // 4096, "memory_page_size": 4096}
-
 
 class There:
     """The other host."""
@@ -93,11 +90,15 @@ def test_what_it_says_meanwhile() -> None:
     assert migrate.line("vm", status(rate=None, class_=None)) == "vm: 30 MiB sent, 70 MiB left"
 
 
-@pytest.mark.parametrize("rate, ends", [(5 * MIB, False), (11 * MIB, True), (None, True)])
-def test_a_guest_that_writes_more_than_leaves(rate: float | None, ends: bool) -> None:
-    found = migrate.writes(Moving().jobStats(), rate)
-    assert found.ends == ends and migrate.writes({}, rate).ends
-    assert "10.0 MiB/s anew and 5.0 MiB/s leave" in migrate.not_converging("vm", migrate.Writes(10 * MIB, 5.0 * MIB))
+def test_a_guest_that_writes_more_than_leaves() -> None:
+    assert "goes on as in stock QEMU" in migrate.diverging("vm", "foreground")
+    assert "--if-diverging foreground" in migrate.diverging("vm", "wait")
+
+
+def test_one_that_is_let_go_if_it_would_not_end(there: There) -> None:
+    domain = Moving(edit.in_domain(BARE, edit.plain("background")))
+    assert run(domain, "--idle", "--if-diverging", "foreground") == 0
+    assert '<job class="background" diverging="foreground"/>' in str(written(domain)[0]).replace("idletime:", "")
 
 
 def test_as_idle_load(there: There, capsys: pytest.CaptureFixture[str]) -> None:
@@ -146,8 +147,9 @@ def test_its_policy_decides_without_idle(there: There) -> None:
 
 
 def test_what_makes_no_sense(there: There, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(HostError, match="--by without --idle"):
-        run(Moving(), "--by", "06:00")
+    for more in (("--by", "06:00"), ("--if-diverging", "foreground")):
+        with pytest.raises(HostError, match="without --idle"):
+            run(Moving(), *more)
     with pytest.raises(HostError, match="does not run"):
         run(FakeDomain(BARE, None))
     with pytest.raises(SystemExit):
@@ -167,7 +169,7 @@ def test_a_line_now_and_then(there: There, monkeypatch: pytest.MonkeyPatch, caps
 
     domain.go.clear()
     monkeypatch.setattr(jobview, "look", look)
-    monkeypatch.setattr(jobview, "build", lambda *_: [status()])
+    monkeypatch.setattr(jobview, "build", lambda *_: [status(diverges=True)])
     assert run(domain) == 0
     first, note = capsys.readouterr().err.splitlines()
-    assert first.startswith("vm: 30 MiB sent") and note.startswith("note: 'vm' writes 10.0 MiB/s anew")
+    assert first.startswith("vm: 30 MiB sent") and note.startswith("note: 'vm' writes more than leaves")

@@ -12,9 +12,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from lxml import etree
 
 from fakes import FakeQemu, image, job, resource, running_export, running_job, stock
-from idletime import jobs
+from idletime import due, jobs
+from idletime.conf import rules
 from idletime.errors import MonitorError
 from idletime.facts import DiskJobs, Migration, Plan, Resolution
 from idletime.hostd import act, host, settle
@@ -44,8 +46,18 @@ def test_each_job_is_of_its_disk() -> None:
     assert [(one.disk, one.type) for one in jobs.running(there)] == [("vda", "copy"), ("vda", "backup"), ("vdb", "commit")]
 
 
-def test_a_job_of_a_migration_is_left_alone() -> None:
-    assert wanted((ONE,), running_job("drive-virtio-disk0", "mirror")) == ({}, [])
+@pytest.mark.parametrize("id_, status, attached", [
+    ("drive-virtio-disk0", "running", True), ("drive-virtio-disk0", "ready", False), ("drive-virtio-disk7", "running", False)])
+def test_a_migrations_copy_of_a_disk_is_held_until_it_has_caught_up(
+        look: Look, id_: str, status: str, attached: bool) -> None:  # noqa: F811
+    """Then the switchover waits for what the guest writes. One of a disk that is left alone is left alone, too."""
+    one = Domain(policy("foreground", inner=JOBS))
+    one.qemu.jobs = [running_job(id_, "mirror", "running")]
+    look(one)
+    one.qemu.jobs = [running_job(id_, "mirror", status)]
+    look(one)
+    one.qemu.left()
+    assert one.qemu.attached_jobs == ({id_: "sda"} if attached else {})
 
 
 def test_a_job_that_libvirt_did_not_start() -> None:
@@ -181,7 +193,7 @@ def test_disks_on_two_resources(look: Look) -> None:  # noqa: F811
     own = policy("background", inner="<i:disk target='vdb' resource='sdb'/>" + JOBS)
     one = Domain(own, FakeQemu(there=["virtio-disk0", "virtio-disk1"]), more=VDB)
     one.qemu.jobs = [running_job(COPY, "mirror"), running_job(COMMIT, "commit"), running_job("drive-virtio-disk1", "mirror")]
-    assert look(one).problems == () and one.qemu.attached_jobs == {COPY: "sda", COMMIT: "sdb"}
+    assert look(one).problems == () and one.qemu.attached_jobs == {COPY: "sda", COMMIT: "sdb", "drive-virtio-disk1": "sdb"}
 
 
 # ---- exports
@@ -301,7 +313,7 @@ def uplink(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_migration_goes_with_the_jobs(look: Look, tmp_path: Path, uplink: None) -> None:  # noqa: F811
     one = Domain(policy("foreground", inner=JOBS))
     assert look(one).problems == () and one.qemu.attached_migration == ["up0"]
-    assert told(tmp_path).in_force and told(tmp_path).migration == {"resource": "idletime-up0", "by": ""}
+    assert told(tmp_path).in_force and told(tmp_path).migration == {"resource": "idletime-up0", "by": "", "diverging": "wait"}
     one.qemu.changes  # noqa: B018
     look(one)
     assert one.qemu.changes == [] and "query-migrate" not in one.qemu.sent
@@ -320,6 +332,29 @@ def test_a_migration_with_a_deadline_is_looked_at(
     clock[0] = told(tmp_path).deadlines["outgoing"]["deadline"]
     look(one)
     assert one.qemu.attached_migration == []
+
+
+def test_a_migration_that_would_not_end_is_let_go_where_the_policy_says_so(
+        look: Look, tmp_path: Path, clock: list[float], uplink: None) -> None:  # noqa: F811
+    """To its end; without a deadline, and with one that is far."""
+    for inner in (JOBS.replace("/>", " diverging='foreground'/>"), NIGHT.replace("/>", " diverging='foreground'/>")):
+        one = Domain(policy("foreground", inner=inner))
+        one.qemu.migration = active()
+        look(one)
+        assert one.qemu.attached_migration == ["up0"]
+        one.qemu.diverges = True
+        look(one)
+        assert one.qemu.attached_migration == [] and told(tmp_path).deadlines["outgoing"]["urgent"]
+        one.qemu.diverges = False
+        assert look(one).again_seconds == deadline.PERIOD_SECONDS and one.qemu.attached_migration == []
+        one.qemu.migration = {}
+        look(one)
+        assert one.qemu.attached_migration == ["up0"] and told(tmp_path).deadlines == {}
+    waits = Domain(policy("foreground", inner=JOBS))
+    waits.qemu.migration, waits.qemu.diverges = active(), True
+    look(waits)
+    look(waits)
+    assert waits.qemu.attached_migration == ["up0"]
 
 
 def test_migration_of_an_earlier_qemu_of_ours(look: Look, uplink: None) -> None:  # noqa: F811
@@ -342,7 +377,8 @@ NIGHT = "<i:job class='background' by='06:00'/>"
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """What time it is, for looks."""
     now = [time.mktime((2026, 11, 24, 5, 0, 0, 0, 0, -1))]
-    monkeypatch.setattr(settle, "time", SimpleNamespace(time=lambda: now[0]))
+    for module in (settle, rules):
+        monkeypatch.setattr(module, "time", SimpleNamespace(time=lambda: now[0]))
     return now
 
 
@@ -394,13 +430,61 @@ def test_a_job_that_is_another_one_of_the_same_name(clock: list[float]) -> None:
 
 
 def test_jobs_without_a_deadline(clock: list[float]) -> None:
-    """A migration's, one that does not run yet, an export, and those of a disk whose deadline nobody knows."""
-    there = [*jobs.running([running_job("drive-virtio-disk0", "mirror"), running_job(COPY, status="created")]),
-             jobs.Running(EXPORT, "vda", "export", "running", kind="export")]
+    """A migration's that has caught up, one that does not run yet, and those of a disk whose deadline nobody knows."""
+    there = jobs.running([running_job("drive-virtio-disk0", "mirror", "ready"), running_job(COPY, status="created")])
     night = [replace(ONE, by="06:00"), replace(TWO, by="06:00")]
     assert jobs.tracked(Plan(jobs=tuple(night)), there, {}, clock[0]) == {}
     unknown = jobs.running([running_job("job0")])
     assert set(jobs.tracked(Plan(jobs=tuple(night)), unknown, {}, clock[0])) == {"job0"}
+
+
+def test_an_export_is_background_until_its_deadline(clock: list[float]) -> None:
+    """How much is left of it only its reader knows."""
+    night, found = Plan(jobs=(replace(ONE, by="06:00"),)), jobs.Running(EXPORT, "vda", "export", "running", kind="export")
+    tracks = jobs.tracked(night, [found], {}, clock[0])
+    for seconds in range(0, 3600, 5):
+        tracks = jobs.tracked(night, [found], tracks, clock[0] + seconds)
+        assert tracks[EXPORT].urgent == (3600 - seconds <= deadline.MARGIN_SECONDS)
+    assert jobs.tracked(night, [found], tracks, clock[0] + 7200)[EXPORT].urgent
+
+
+# ---- of a VM
+
+TENANT = policy("background", inner="<i:cpu class='idle'/><i:disk target='vda' resource='sda' class='background'/>").replace(
+    "class='background'", "class='background' by='06:00'", 1)
+
+
+def test_a_vm_is_foreground_from_its_deadline_on(look: Look, tmp_path: Path, clock: list[float]) -> None:  # noqa: F811
+    one = Domain(TENANT)
+    assert look(one).again_seconds == 3600 and one.qemu.state == {"virtio-disk0": ("sda", "background", "")}
+    assert told(tmp_path).why == "its metadata has one; background until 06:00"
+    clock[0] += 3599
+    assert look(one).again_seconds == 1 and told(tmp_path).class_ == "background"
+    clock[0] += 1
+    assert look(one).again_seconds is None and one.qemu.state == {"virtio-disk0": ("sda", "foreground", "")}
+    said = told(tmp_path)
+    assert (said.class_, said.why) == ("foreground", "its metadata has one; it was background until 06:00, and that is over")
+    clock[0] += 86400
+    look(one)
+    assert told(tmp_path).class_ == "foreground"  # for the rest of its run
+
+
+def test_a_deadline_of_a_vm_that_is_changed_and_taken_away(look: Look, tmp_path: Path, clock: list[float]) -> None:  # noqa: F811
+    one = Domain(TENANT)
+    look(one)
+    clock[0] += 3600
+    look(one)
+    one.xml = one.xml.replace("06:00", "07:00", 1)
+    assert look(one).again_seconds == 3600 and told(tmp_path).class_ == "background"
+    assert due.of_domain(etree.fromstring(one.xml)) == due.Due(clock[0] + 3600, "07:00")
+    one.xml = one.xml.replace(" by='07:00'", "").replace(' by="07:00"', "", 1)
+    assert look(one).again_seconds is None and told(tmp_path).class_ == "background"
+    assert due.of_domain(etree.fromstring(one.xml)) is None
+
+
+def test_a_record_that_makes_no_sense_counts_as_none(look: Look, tmp_path: Path, clock: list[float]) -> None:  # noqa: F811
+    one = Domain(TENANT + "<i:due xmlns:i='urn:idletime:due:1' at='noon' by='06:00'/>")
+    assert look(one).again_seconds == 3600 and told(tmp_path).class_ == "background"
 
 
 # ---- its start

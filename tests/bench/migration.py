@@ -1,11 +1,12 @@
 """Migration of a VM beside a foreground VM on one uplink: as background, at a fixed rate, and as it comes.
 
-    python3 -m tests.bench.migration [--repeats 3] [--output build/bench/migration] [--qemu PATH] [--observed] [--rate-mbit 100] [--alone]
+    python3 -m tests.bench.migration [--repeats 3] [--output build/bench/migration] [--qemu PATH] [--observed] [--rate-mbit 100] [--loads tcp-30 ...]
 
 A VM with 1 GiB, of which it writes 1 MiB anew each second, migrates over the uplink of 100 Mbit/s by which the foreground VM
 sends. What the foreground keeps is measured against the seconds before the migration begins, in the same run. `--observed`: the
-foreground VM runs on stock QEMU, and the observer in the kernel sees it. `--alone`: nobody sends but the migration. One JSON line a
-run; what is there is not run again.
+foreground VM runs on stock QEMU, and the observer in the kernel sees it. `--loads` without a load: nobody sends but the migration. A control
+experiment is beside TCP in bursts: the migration asks as it always does, and sends over another link, so that it shares the machine with
+the foreground and nothing else. One JSON line a run; what is there is not run again.
 `python3 -m tests.report.migration FILE` makes table and plot.
 """
 
@@ -31,7 +32,7 @@ from tests.testbed.namespace import NamespaceError
 from tests.testbed.sink import Sink, Window, goodput_mbit
 
 MB = 1_000_000
-STOCK, AUTO = "stock", "auto"
+STOCK, AUTO, ELSEWHERE = "stock", "auto", "auto, other link"
 RATES = (6, 9)
 """That operators set, MB/s; beside the loads of LOADS that leave the migration most of the uplink."""
 
@@ -47,7 +48,7 @@ RUN_SECONDS = 45.0
 
 @dataclass(frozen=True)
 class Cell:
-    """One run. `way`: STOCK, AUTO, or a rate in MB/s."""
+    """One run. `way`: STOCK, AUTO, ELSEWHERE, or a rate in MB/s."""
 
     load: str
     intensity: int
@@ -57,12 +58,12 @@ class Cell:
     @property
     def key(self) -> str:
         """Unique in the plan."""
-        return f"{self.load}-{self.intensity}-{self.way}-{self.repeat}".replace(" ", "")
+        return f"{self.load}-{self.intensity}-{self.way}-{self.repeat}".replace(" ", "").replace(",", "-")
 
     @property
     def rate(self) -> int:
         """Bytes a second, at most; 0: none is set."""
-        return 0 if self.way in (STOCK, AUTO) else int(self.way.split()[0]) * MB
+        return 0 if self.way in (STOCK, AUTO, ELSEWHERE) else int(self.way.split()[0]) * MB
 
     @property
     def title(self) -> str:
@@ -70,13 +71,16 @@ class Cell:
         return f"beside {self.load.upper()} {self.intensity} %, {self.way}" if self.load else f"alone, {self.way}"
 
 
-def plan(repeats: int, alone: bool) -> list[Cell]:
+def plan(repeats: int, loads: list[str]) -> list[Cell]:
     """The ways of a load follow each other, every second time the other way round."""
     cells = []
     for repeat in range(repeats):
         cells += [Cell("", 0, way, repeat) for way in ((STOCK, AUTO) if repeat % 2 == 0 else (AUTO, STOCK))]
-        for load, intensity in () if alone else LOADS:
+        for load, intensity in LOADS:
+            if f"{load}-{intensity}" not in loads:
+                continue
             ways = [STOCK, *(f"{rate} MB/s" for rate in RATES if intensity <= RATED_PERCENT), AUTO]
+            ways += [ELSEWHERE] if (load, intensity) == ("tcp", RATED_PERCENT) else []
             cells += [Cell(load, intensity, way, repeat) for way in (ways if repeat % 2 == 0 else ways[::-1])]
     return cells
 
@@ -90,7 +94,8 @@ class Rig:
     def run(self, cell: Cell) -> dict[str, Any]:
         """What foreground and migration did."""
         assert self.pair.arena
-        with Mover(self._boot, self.pair.link, self.pair.arena, auto="on") as mover:
+        link = self.pair.other_link if cell.way == ELSEWHERE else self.pair.link
+        with Mover(self._boot, link, self.pair.arena, auto="on") as mover:
             if not cell.load:
                 return self._migrated(mover, cell)
             with Sink(self.pair.link, "sink", protocol=cell.load, port=PORTS["foreground"],
@@ -113,11 +118,12 @@ class Rig:
     @staticmethod
     def _migrated(mover: Mover, cell: Cell) -> dict[str, Any]:
         begin = time.monotonic()
-        mover.begin(cell.way == AUTO, cell.rate)
+        attached = cell.way in (AUTO, ELSEWHERE)
+        mover.begin(attached, cell.rate)
         status = mover.wait(LIMIT_SECONDS)
         return {"seconds": time.monotonic() - begin, "status": status["status"], "downtime_ms": status.get("downtime"),
                 "bytes": status["ram"]["transferred"], "passes": status["ram"]["dirty-sync-count"],
-                "idletime": mover.held() if cell.way == AUTO else None}
+                "idletime": mover.held() if attached else None}
 
 
 def _arguments() -> argparse.Namespace:
@@ -125,7 +131,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--output", type=Path, default=paths.BUILD / "bench" / "migration", help="folder of the results")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--rate-mbit", type=int, default=LINK.rate_mbit, metavar="N", help="rate of the uplink (100)")
-    parser.add_argument("--alone", action="store_true", help="nobody is beside it")
+    known = [f"{load}-{intensity}" for load, intensity in LOADS]
+    parser.add_argument("--loads", nargs="*", choices=known, default=known, help="of the foreground; none: nobody is beside it")
     parser.add_argument("--observed", action="store_true", help="the foreground VM runs on stock QEMU, beside the observer")
     parser.add_argument("--limit-seconds", type=float, default=float("inf"), help="begin no run that would end later")
     parser.add_argument("--qemu", metavar="PATH", help="the patched QEMU (the staged one)")
@@ -141,7 +148,7 @@ def main() -> int:
     results = ResultsFile(arguments.output / f"migration{of}.jsonl")
 
     def work() -> None:
-        if cells := results.missing(plan(arguments.repeats, arguments.alone)):
+        if cells := results.missing(plan(arguments.repeats, arguments.loads)):
             boot = accel.prepare(arguments.qemu, network=True)
             with WAYS[way](boot, link, {}, {}) as pair:
                 pair.warm_up()

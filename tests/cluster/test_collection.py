@@ -91,7 +91,7 @@ SETTINGS = [
     {"interval": "auto", "budget_percent": 3, "shadow": True, "max_inflight": 2, "max_request": "64KiB", "max_hold": "5s"},
     {"interval": "5ms", "shadow": False, "uplink_rate": "950Mbit"},
     {"shadow": True, "control": "demote", "cpu": "idle", "memory_low": "256MiB", "memory_high": "512MiB", "weight": 50},
-    {"enforce": "suspend", "jobs": "background", "jobs_by": "06:00"},
+    {"by": "06:00", "enforce": "suspend", "jobs": "background", "jobs_by": "06:00"},
 ]
 
 

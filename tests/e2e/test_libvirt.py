@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import time
 from pathlib import Path
 
 import libvirt
@@ -187,6 +188,31 @@ def test_live_change_and_undefine(host: Libvirtd, idletimed: Idletimed, domain: 
     bg.detach()
     bg.dom.destroy()
     wait_until(lambda: "bg" not in [each.name() for each in host.connection.listAllDomains()], "gone")
+
+
+DUE = "urn:idletime:due:1"
+
+
+def due_of(domain: Domain) -> etree._Element:
+    """When idletimed has written down that it becomes foreground."""
+    return etree.fromstring(domain.dom.metadata(libvirt.VIR_DOMAIN_METADATA_ELEMENT, DUE, libvirt.VIR_DOMAIN_AFFECT_LIVE))
+
+
+def test_a_deadline(host: Libvirtd, idletimed: Idletimed, domain: Make) -> None:
+    """It is written down in the live XML, so the next idletimed keeps it: foreground by itself at that time."""
+    bg = start(domain, "bg", background())
+    virt_idletime(host, "mark", "bg", "--set", "by=06:00")
+    expect(bg, vda=BG)
+    wait_until(lambda: DUE in bg.dom.XMLDesc(), "its deadline is written down")
+    assert due_of(bg).get("by") == "06:00" and time.time() < float(due_of(bg).get("at")) < time.time() + 86401
+    idletimed.stop()
+    soon = f'<due at="{time.time() + 5:.0f}" by="06:00"/>'
+    bg.dom.setMetadata(libvirt.VIR_DOMAIN_METADATA_ELEMENT, soon, "d", DUE, libvirt.VIR_DOMAIN_AFFECT_LIVE)
+    idletimed.start()
+    assert "background until 06:00" in virt_idletime(host, "explain", "bg")
+    expect(bg, vda=FG)
+    assert "foreground, by its own policy: its metadata has one; it was background until 06:00" in \
+        virt_idletime(host, "explain", "bg")
 
 
 def test_taken_back_under_load(host: Libvirtd, idletimed: Idletimed, domain: Make, shared_disk: Disk) -> None:

@@ -12,11 +12,12 @@ from typing import Any
 
 from tests.report import grid, kept
 
-STOCK, AUTO = "stock", "auto"
+STOCK, AUTO, ELSEWHERE = "stock", "auto", "auto, other link"
 OURS = "#06c"
 COLUMNS = 110
 NOTE = ("kept: by the foreground while the VM migrates, of its rate in the seconds before; downtime: in which the migrated VM stands still; "
-        "sent: of the migration, in MB/s while it lasts; done: of how many runs")
+        "sent: of the migration, in MB/s while it lasts; done: of how many runs; other link: it shares the machine with the foreground and "
+        "nothing else")
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ def _point(runs: list[dict[str, Any]]) -> Point:
 
 
 def _order(way: str) -> tuple[bool, bool, int]:
-    return way == AUTO, way != STOCK, -int(way.split()[0]) if way.endswith("MB/s") else 0
+    return way in (AUTO, ELSEWHERE), way != STOCK, -int(way.split()[0]) if way.endswith("MB/s") else 0
 
 
 def text(found: Points, about: dict[str, Any]) -> str:
@@ -81,7 +82,7 @@ def draw(found: Points, about: dict[str, Any], target: Path) -> None:
     loads = [load for load in found if load]
     figure, axes = kept.panels(len(loads))
     for axis, load in zip(axes, loads):
-        fixed = sorted((way for way in found[load] if way != AUTO), key=_order)
+        fixed = sorted((way for way in found[load] if way not in (AUTO, ELSEWHERE)), key=_order)
         axis.plot([found[load][way].kept_percent for way in fixed], [found[load][way].seconds for way in fixed], "x-", color="#999",
                   linewidth=1)
         for way, point in found[load].items():

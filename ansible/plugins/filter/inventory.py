@@ -105,6 +105,7 @@ def _policy(where: str, policy: dict[str, Any]) -> Problems:
         + _matching(f"{where}.memory_low", policy.get("memory_low"), SIZE, "a size with a unit, such as 512MiB")
         + _matching(f"{where}.memory_high", policy.get("memory_high"), SIZE, "a size with a unit, such as 512MiB")
         + _choice(f"{where}.enforce", policy.get("enforce"), ENFORCEMENTS)
+        + _matching(f"{where}.by", policy.get("by"), TIME, 'a time of day in quotes, such as "06:00"')
         + _choice(f"{where}.jobs", policy.get("jobs"), JOB_CLASSES)
         + _matching(f"{where}.jobs_by", policy.get("jobs_by"), TIME, 'a time of day in quotes, such as "06:00"')
     )

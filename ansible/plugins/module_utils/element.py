@@ -73,7 +73,7 @@ def _attributes(values):
 
 def policy_element(policy):
     """The element as text, one child a line."""
-    own = {"class": policy["class"], "enforce": policy.get("enforce")}
+    own = {"class": policy["class"], "by": policy.get("by"), "enforce": policy.get("enforce")}
     lines = ["<idletime:policy xmlns:idletime='%s'%s>" % (NAMESPACE, _attributes(own))]
     for name, values in _children(policy):
         attributes = _attributes(values)

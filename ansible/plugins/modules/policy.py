@@ -134,6 +134,10 @@ options:
         limits while the foreground is busy, V(auto) by what its devices allow.
     type: str
     choices: [interval, suspend, rate, auto]
+  by:
+    description:
+      - Time of day, such as V("06:00"), in quotes, at which a background domain becomes foreground for the rest of its run.
+    type: str
   jobs:
     description: What block jobs of the domain are (copies, commits, backups) and its live migration, whatever its class.
     type: str
@@ -260,7 +264,7 @@ OK = 0
 PENDING = 5  # written, but not all of it in force now
 
 POLICY_OPTIONS = ("class", "disks", "interfaces", "interval", "budget_percent", "shadow", "max_inflight", "max_request", "max_hold",
-                  "uplink_rate", "weight", "control", "cpu", "memory_low", "memory_high", "enforce", "jobs", "jobs_by",
+                  "uplink_rate", "weight", "control", "cpu", "memory_low", "memory_high", "enforce", "by", "jobs", "jobs_by",
                   "scratch_disks")
 
 CLASSES = ["foreground", "background", "guest"]
@@ -279,7 +283,7 @@ def arguments():
         max_request=dict(type="str"), max_hold=dict(type="str"), uplink_rate=dict(type="str"), weight=dict(type="int"),
         control=dict(type="str", choices=["none", "demote"]), cpu=dict(type="str", choices=["idle", "minimal"]),
         memory_low=dict(type="str"), memory_high=dict(type="str"),
-        enforce=dict(type="str", choices=["interval", "suspend", "rate", "auto"]),
+        enforce=dict(type="str", choices=["interval", "suspend", "rate", "auto"]), by=dict(type="str"),
         jobs=dict(type="str", choices=["foreground", "background"]), jobs_by=dict(type="str"),
         scratch_disks=dict(type="list", elements="str", default=[]), wait=dict(type="bool", default=True), uri=dict(type="str"),
     )

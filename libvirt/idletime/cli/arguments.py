@@ -103,6 +103,8 @@ def _migrate(commands: Any) -> None:
     command.add_argument("destination", metavar="URI", help="libvirt connection to the other host: qemu+ssh://host2/system")
     command.add_argument("--idle", action="store_true", help="send while this host's uplink is idle; else its policy decides")
     command.add_argument("--by", type=_time_of_day, metavar="HH:MM", help="with --idle: the time of day by which it is done")
+    command.add_argument("--if-diverging", choices=("wait", "foreground"), default="wait",
+                         help="with --idle: what to do where the guest writes more than leaves (default: wait)")
     command.add_argument("--migrate-uri", metavar="URI", help="where the other host takes the stream (default: it says)")
     command.add_argument("--auto-converge", action="store_true", help="slow the guest down if it writes more than is sent")
     command.add_argument("--unsafe", action="store_true", help="also where libvirt takes its disks' caches for unsafe")

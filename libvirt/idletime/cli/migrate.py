@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import libvirt
@@ -36,24 +36,6 @@ LINE_SECONDS = 10.0
 _MIB = 1 << 20
 
 
-@dataclass(frozen=True)
-class Writes:
-    """How fast the guest writes, bytes a second, and how fast its memory leaves; 0: not known yet."""
-
-    dirty: int
-    rate: float
-
-    @property
-    def ends(self) -> bool:
-        """Whether it can come to an end at this pace. Before the first pass is over that is not known."""
-        return not self.dirty or not self.rate or self.dirty < self.rate
-
-
-def writes(said: dict[str, int], rate: float | None) -> Writes:
-    """said: virDomainGetJobStats; rate: of the migration. Pure."""
-    return Writes(int(said.get("memory_dirty_rate", 0)) * int(said.get("memory_page_size", 4096)), rate or 0.0)
-
-
 def line(name: str, one: JobStatus) -> str:
     """How far it is, for people. Pure."""
     parts = [f"{name}: {one.done / _MIB:.0f} MiB sent, {(one.total - one.done) / _MIB:.0f} MiB left"]
@@ -68,10 +50,12 @@ def line(name: str, one: JobStatus) -> str:
     return ", ".join(parts)
 
 
-def not_converging(name: str, found: Writes) -> str:
-    """What to say of a guest that writes more than is sent. Pure."""
-    return (f"note: '{name}' writes {found.dirty / _MIB:.1f} MiB/s anew and {found.rate / _MIB:.1f} MiB/s leave: at this pace "
-            "it does not end; remedy: wait for a quieter hour, or begin again without --idle, or with --auto-converge")
+def diverging(name: str, go: str) -> str:
+    """What to say of a guest that writes more than is sent. go: what its policy does then. Pure."""
+    if go == Class.FOREGROUND.value:
+        return f"note: '{name}' writes more than leaves: at this pace it does not end, so it goes on as in stock QEMU"
+    return (f"note: '{name}' writes more than leaves: at this pace it does not end; remedy: wait for a quieter hour, or begin "
+            "again without --idle, with --if-diverging foreground or with --auto-converge")
 
 
 # ---- the command
@@ -79,8 +63,10 @@ def not_converging(name: str, found: Writes) -> str:
 def run(options: argparse.Namespace, connection: Any, domain: Any) -> int:
     """Exit status 0: it runs there. Raises HostError."""
     name = domain.name()
-    if options.by and not options.idle:
-        raise HostError("--by without --idle: what is no idle load is done as soon as it can; remedy: add --idle", Exit.USAGE)
+    if (options.by or options.if_diverging != "wait") and not options.idle:
+        raise HostError("--by or --if-diverging without --idle: what is no idle load is done as soon as it can; "
+                        "remedy: add --idle",
+                        Exit.USAGE)
     if not domain.isActive():
         raise HostError(f"'{name}' does not run; remedy: migrate what runs, and copy the definition of what does not")
     there = domains.connect(options.destination, read_only=False)
@@ -150,10 +136,9 @@ def _follow(options: argparse.Namespace, connection: Any, domain: Any, thread: _
             elif time.monotonic() - said >= LINE_SECONDS:
                 said = time.monotonic()
                 print(line(name, found[0]), file=sys.stderr, flush=True)
-            pace = writes(domain.jobStats(), found[0].rate)
-            if not pace.ends and not warned:
+            if found[0].diverges and not warned:
                 warned = True
-                print(("\r\033[K" if terminal else "") + not_converging(name, pace), file=sys.stderr, flush=True)
+                print(("\r\033[K" if terminal else "") + diverging(name, options.if_diverging), file=sys.stderr, flush=True)
     if terminal and not options.json:
         print("\r\033[K", end="", file=sys.stderr, flush=True)
 
@@ -171,7 +156,8 @@ def _idle(options: argparse.Namespace, connection: Any, domain: Any, there: Any)
 
     class_ = judge(one.xml).decision.class_
     plain = edit.plain(class_ if class_ in [one.value for one in Class] else Class.FOREGROUND.value)
-    settings = {"jobs": "background", **({"jobs-by": options.by} if options.by else {})}
+    settings = {"jobs": "background", **({"jobs-by": options.by} if options.by else {}),
+                **({"jobs-diverging": options.if_diverging} if options.if_diverging != "wait" else {})}
     changed = change.plan(one, lambda live: edit.with_settings(live or plain, settings), judge)
     change.write(changed)
     try:

@@ -172,7 +172,7 @@ def jobs(found: Sequence[JobStatus]) -> None:
     table(("domain", "disk", "job", "done %", "MiB/s", "class", "resource", "held", "waited %", "of idle %", "end", "by"), [
         (one.domain, one.disk or None, one.type, _rounded(one.done_percent), _rounded(one.rate and one.rate / (1 << 20)),
          "urgent" if one.urgent else one.class_, one.resource, one.held, _rounded(one.waited_percent),
-         _rounded(one.idle_used_percent), _at(one.end), _at(one.by)) for one in found])
+         _rounded(one.idle_used_percent), "diverges" if one.diverges else _at(one.end), _at(one.by)) for one in found])
 
 
 def _at(seconds: float | None) -> str | None:

@@ -17,13 +17,15 @@ decide() is pure: facts of a domain and rules in, a policy out, with which rule 
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from lxml import etree
 
+from .. import due
 from ..errors import Finding, PolicyError
 from ..policy.model import Class, Policy
 from ..policy.parse import parse, parse_tree
@@ -154,10 +156,21 @@ def decide(facts: Facts, own: Policy | None, rules: Rules) -> Decision:
     return Decision(None, "default", f"no rule fits, and no file in {FOLDER} has a default")
 
 
+def decide_tree(root: Element, rules: Rules, now: float | None = None) -> Decision:
+    """The same for a domain's XML, at a time (seconds since 1970; None is now): after its deadline a background domain is
+    foreground. Raises PolicyError where its own policy is wrong."""
+    found = decide(facts_of(root), parse_tree(root), rules)
+    policy = found.policy
+    if policy is None or policy.by is None:
+        return found
+    if due.is_over(due.of_domain(root), policy.by, time.time() if now is None else now):
+        return replace(found, policy=policy.over(), why=f"{found.why}; it was background until {policy.by}, and that is over")
+    return replace(found, why=f"{found.why}; background until {policy.by}")
+
+
 def decide_xml(domain_xml: str, rules: Rules) -> Decision:
-    """The same for a domain's XML. Raises PolicyError where its own policy is wrong."""
-    root = read_xml(domain_xml)
-    return decide(facts_of(root), parse_tree(root), rules)
+    """The same for XML that was not read yet."""
+    return decide_tree(read_xml(domain_xml), rules)
 
 
 # ---- files

@@ -75,6 +75,7 @@ def bring(monitor: Monitor, plan: Plan, tracks: Mapping[str, Track], now: float)
                 raise
             return Brought([STOCK] if plan.devices else [STOCK_JOBS] if plan.jobs else [])
         todo, work = steps(plan, have), _work(monitor, plan, have, tracks, now)
+        tracks = {**tracks, **work.tracks}
         todo = Steps(todo.commands + work.steps.commands, todo.findings, todo.pending or work.steps.pending)
         if not todo.commands or refused or round_ == ROUNDS - 1:
             break
@@ -105,22 +106,23 @@ def _work(monitor: Monitor, plan: Plan, have: list[dict[str, Any]], tracks: Mapp
     if plan.migration is not None and jobs.old(have, jobs.MIGRATION):
         found = _work(monitor, replace(plan, migration=None), have, tracks, now)
         return replace(found, problems=[jobs.OLD_MIGRATION, *found.problems])
-    exports = _exports(monitor, plan)
+    targets = {disk.alias: disk.target for disk in plan.jobs}
+    exports = _exports(monitor, targets)
     problems = [jobs.OLD_EXPORTS] if exports and jobs.old(have, jobs.EXPORT) else []
     exports = [] if problems else exports
-    moves = jobs.migration(monitor.execute("query-migrate")) if plan.migration is not None and plan.migration.by else []
-    there = [*jobs.running(monitor.execute("query-block-jobs")), *exports, *moves]
-    followed = jobs.tracked(plan, there, tracks, now)
-    want, more = jobs.wanted(plan, there, [id_ for id_, track in followed.items() if track.urgent])
-    return _Work(jobs.steps(want, have), problems + more, {one.id: one.disk for one in exports if one.disk}, followed)
+    followed = plan.migration is not None and (plan.migration.by or plan.migration.lets_go)
+    moves = jobs.migration(monitor.execute("query-migrate")) if followed else []
+    there = [*jobs.running(monitor.execute("query-block-jobs"), targets), *exports, *moves]
+    seen = jobs.tracked(plan, there, tracks, now, jobs.diverges(have))
+    want, more = jobs.wanted(plan, there, [id_ for id_, track in seen.items() if track.urgent])
+    return _Work(jobs.steps(want, have), problems + more, {one.id: one.disk for one in exports if one.disk}, seen)
 
 
-def _exports(monitor: Monitor, plan: Plan) -> list[jobs.Running]:
+def _exports(monitor: Monitor, targets: Mapping[str, str]) -> list[jobs.Running]:
     """Mostly there are none, and no more is asked."""
     answer = monitor.execute("query-block-exports")
     if not answer:
         return []
-    targets = {disk.alias: disk.target for disk in plan.jobs}
     return jobs.exports(answer, monitor.execute("query-named-block-nodes"), monitor.execute("query-block"), targets)
 
 

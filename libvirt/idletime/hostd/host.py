@@ -20,11 +20,13 @@ from typing import Any
 import libvirt
 import libvirt_qemu
 
+from .. import due
 from . import deeds, native, rates, reclaim, stopped, wish
 
 RETRY_SECONDS = 1.0
 RETRY_MOST_SECONDS = 15.0
-DETACHED, JOB, MIGRATION = "IDLETIME_DETACHED", "JOB_STATUS_CHANGE", "MIGRATION"
+DETACHED, DIVERGES = "IDLETIME_DETACHED", "IDLETIME_MIGRATION_DIVERGES"
+JOB, MIGRATION = "JOB_STATUS_CHANGE", "MIGRATION"
 JOBS_MOST = 1000
 """Jobs that were made and do not run yet; more are none."""
 
@@ -108,6 +110,7 @@ class Host:
             connection.domainEventRegisterAny(None, number, callback, None)
         with contextlib.suppress(libvirt.libvirtError):  # no QEMU: then a second look comes with the retry
             libvirt_qemu.qemuMonitorEventRegister(connection, None, DETACHED, self._detached, None, 0)
+            libvirt_qemu.qemuMonitorEventRegister(connection, None, DIVERGES, self._diverges, None, 0)
             libvirt_qemu.qemuMonitorEventRegister(connection, None, JOB, self._job, None, 0)
             libvirt_qemu.qemuMonitorEventRegister(connection, None, MIGRATION, self._moves, None, 0)
         uuids = [domain.UUIDString() for domain in connection.listAllDomains()]
@@ -130,7 +133,7 @@ class Host:
 
         def metadata(_connection: Any, domain: Any, _kind: int, namespace: str | None, *_rest: Any) -> None:
             ours = (wish.NAMESPACE, native.NAMESPACE, stopped.NAMESPACE, reclaim.NAMESPACE,
-                    rates.NAMESPACE)
+                    rates.NAMESPACE, due.NAMESPACE)
             if namespace not in ours:  # rules may look at any other, and at titles
                 self._tell(self.listener.touched, domain.UUIDString())
 
@@ -145,6 +148,16 @@ class Host:
 
     def _detached(self, _connection: Any, domain: Any, *_rest: Any) -> None:
         """Event thread: a device has left its resource."""
+        self._tell(self.listener.touched, domain.UUIDString())
+
+    def _diverges(self, _connection: Any, domain: Any, _event: str, _seconds: int, _micros: int, details: str | None,
+                  *_rest: Any) -> None:
+        """Event thread: a migration that is held does not end at its pace."""
+        with contextlib.suppress(ValueError, TypeError, KeyError):
+            said = json.loads(details or "")
+            log.warning("domain '%s': its migration does not end at this pace: the guest writes %.1f MiB/s, and %.1f MiB/s "
+                        "leave; remedy: wait for a quieter hour, or 'virt-idletime enable %s --set jobs-diverging=foreground'",
+                        domain.name(), said["written"] / (1 << 20), said["left"] / (1 << 20), domain.name())
         self._tell(self.listener.touched, domain.UUIDString())
 
     def _job(self, _connection: Any, domain: Any, _event: str, _seconds: int, _micros: int, details: str | None,

@@ -19,7 +19,7 @@ from typing import Any
 import libvirt
 from lxml import etree
 
-from .. import domains, resolve, state, verdict
+from .. import domains, due, resolve, state, verdict
 from ..conf import rules
 from ..devices import CHANNEL, channel_of
 from ..enforced import carried_out, choice_of
@@ -33,7 +33,7 @@ from ..policy.parse import find
 from ..qmp import DomainMonitor
 from ..scratch import Scratch
 from ..xmltree import Element, read
-from . import act, arena, native, overlay, rates, reclaim, rights, stopped, usage, watched, wish
+from . import act, arena, kept, native, overlay, rates, reclaim, rights, stopped, usage, watched, wish
 from .protocol import Wish
 from .settings import Settings
 
@@ -71,7 +71,7 @@ class Looked:
     saved: reclaim.Record | None = None  # that we have saved it, and it is to be started again
     scratch: tuple[Scratch, ...] = ()  # disks that may be dropped
     dropped: overlay.Record | None = None  # that we have dropped some, or began to
-    again_seconds: float | None = None  # it has jobs with a deadline: look again after so long
+    again_seconds: float | None = None  # it has a deadline, or a job with one: look again after so long
     more_to_come: bool = False  # it has a backup whose exports may follow: look again soon
 
 
@@ -109,6 +109,7 @@ class _Job:
     more_to_come: bool = False
     exports: dict[str, str] = field(default_factory=dict)  # of each NBD export that is to be background, its disk
     tracks: dict[str, deadline.Track] = field(default_factory=dict)  # jobs that have a deadline
+    due: due.Due | None = None  # when it becomes foreground
 
     def settled(self, wanted: Wish | None) -> Looked:
         name = self.domain.name()
@@ -125,7 +126,13 @@ class _Job:
         if root is not None:
             self._tell(root, looked)
         return replace(looked, problems=tuple(self.problems), failed=self.failed, choice=self.choice,
-                       again_seconds=deadline.PERIOD_SECONDS if self.tracks else None, more_to_come=self.more_to_come)
+                       again_seconds=self._again_seconds(), more_to_come=self.more_to_come)
+
+    def _again_seconds(self) -> float | None:
+        seconds = [deadline.PERIOD_SECONDS] if self.tracks else []
+        if self.due is not None and (left := self.due.at - time.time()) > 0:
+            seconds.append(left)
+        return min(seconds, default=None)
 
     @contextlib.contextmanager
     def _noting(self) -> Iterator[None]:
@@ -172,6 +179,8 @@ class _Job:
         self.say(found.findings)
         self.decision, policy = found.decision, found.policy
         with self._noting():
+            self._note_due(root, policy)
+        with self._noting():
             self.problems += native.bring(self.domain, root, policy, looked.pid)
         choice = choice_of(policy, found.devices, found.plan, True)
         meant = carried_out(choice, found.plan)
@@ -207,6 +216,14 @@ class _Job:
         if found.policy.space:
             looked = replace(looked, scratch=found.scratch, dropped=overlay.dropped_of(self.domain))
         return replace(looked, background=True, accesses=usage.accesses(found.policy, found.devices, found.plan, host))
+
+    def _note_due(self, root: Element, policy: Policy | None) -> None:
+        """Put on record when it becomes foreground."""
+        before = due.of_domain(root)
+        self.due = due.after(before, policy.by if policy is not None else None, time.time())
+        if self.due != before:
+            kept.keep(self.domain, None if self.due is None else due.to_xml(self.due), due.PREFIX, due.NAMESPACE,
+                      libvirt.VIR_DOMAIN_AFFECT_LIVE)
 
     def _arenas(self, root: Element, plan: Plan) -> None:
         if not plan.resources:
@@ -248,7 +265,8 @@ class _Job:
 
     def _followed(self, plan: Plan) -> dict[str, deadline.Track]:
         """Jobs of this run that have a deadline, as of the last look."""
-        if not any(disk.by for disk in plan.jobs) and not (plan.migration and plan.migration.by):
+        moves = plan.migration
+        if not any(disk.by for disk in plan.jobs) and not (moves and (moves.by or moves.lets_go)):
             return {}
         said = state.domain(self.settings.run_dir, self.domain.UUIDString())
         return deadline.of_record(said.deadlines) if said is not None and said.run == self.domain.ID() else {}

@@ -35,6 +35,9 @@ SECONDS = 5.0
 _NOT_STOPPED = ("enforce='{}': a VM that no libvirt has started is not stopped, only held; remedy: write enforce='interval' in "
                 "rules.d, or run it with libvirt")
 
+_NO_DEADLINE = ("by='{}': a VM that no libvirt has started has no deadline, and stays background; remedy: change the rule when "
+                "it is over, or run it with libvirt")
+
 _SCSI = re.compile(r"scsi-(hd|block|generic)")
 _BLK, _NET = re.compile(r"virtio-blk(-pci|-ccw|-device)?(-(non-)?transitional)?"), re.compile(
     r"virtio-net(-pci|-ccw|-device)?(-(non-)?transitional)?")
@@ -72,6 +75,8 @@ def settle(path: str, settings: Settings, known: rules.Rules) -> Vm:
         problems = [str(one) for one in found.findings if one.severity is not Severity.NOTE]
         if found.policy is not None and found.policy.enforce is not Enforce.INTERVAL:
             problems.append(_NOT_STOPPED.format(found.policy.enforce.value))
+        if found.policy is not None and found.policy.by is not None:
+            problems.append(_NO_DEADLINE.format(found.policy.by))
         who = arena.owner_of(settings.owner) if settings.owner else arena.Owner(monitor.peer.uid, monitor.peer.gid)
         for resource in found.plan.resources:
             arena.make(resource.path, who, arena.selinux_label)

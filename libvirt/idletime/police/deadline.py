@@ -5,6 +5,8 @@
     urgent      else; and for a while, once, to learn what full speed is
     late        the deadline is over: urgent to the end
 
+What reads an NBD export may read as much as it likes: without a size it is background until its deadline.
+
 This is the idle-time cron of Eggert's dissertation (2.2.4) for jobs whose size is known: with two speeds the foreground pays
 least where all that idle time does is done as background, and full speed begins as late as is safe. Both are measured, as
 they change from hour to hour; full speed only where it matters, so that a job that idle time is enough for costs nothing.
@@ -35,7 +37,7 @@ SAFE, RELAXED, MARGIN_SECONDS = 1.25, 1.5, 15.0
 class Track:
     """A job that has a deadline, as of its last look at `at`. began: when it was seen first; by: the time of day that its
     deadline was made of. since: it is urgent, or background, since then. idle, full: bytes a second as background, and urgent;
-    None: not known yet. idle_seconds, full_seconds: for how long it was."""
+    None: not known yet. idle_seconds, full_seconds: for how long it was. let_go: it cannot end as background, and is urgent."""
 
     deadline: float
     at: float
@@ -48,6 +50,7 @@ class Track:
     full: float | None = None
     idle_seconds: float = 0.0
     full_seconds: float = 0.0
+    let_go: bool = False
 
 
 def deadline_after(begun: float, by: str) -> float:
@@ -62,19 +65,19 @@ def deadline_after(begun: float, by: str) -> float:
 
 
 def begun(now: float, done: int, by: str) -> Track:
-    """A job that is seen for the first time."""
-    return Track(deadline_after(now, by), now, done, now, now, by)
+    """A job that is seen for the first time. by: "" where it has to be done at once."""
+    return Track(deadline_after(now, by) if by else now, now, done, now, now, by)
 
 
 def due(track: Track, by: str) -> Track:
     """The same by another time of day, if the policy says another now."""
-    return track if by == track.by else replace(track, by=by, deadline=deadline_after(track.began, by))
+    return track if by == track.by else replace(track, by=by, deadline=deadline_after(track.began, by) if by else track.began)
 
 
 def decide(track: Track, now: float, done: int, total: int) -> Track:
-    """The next look at a job; `urgent` of the result is the decision."""
+    """The next look at a job; `urgent` of the result is the decision. total: 0 is not known."""
     seen = _measured(track, now, done)
-    urgent = _urgent(seen, now, total - done)
+    urgent = track.let_go or _urgent(seen, now, total - done if total else None)
     return seen if urgent == seen.urgent else replace(seen, urgent=urgent, since=now)
 
 
@@ -107,10 +110,12 @@ def _averaged(before: float | None, pace: float, weight: float) -> float:
     return pace if before is None else before + min(1.0, weight) * (pace - before)
 
 
-def _urgent(track: Track, now: float, rest: int) -> bool:
+def _urgent(track: Track, now: float, rest: int | None) -> bool:
     left = track.deadline - now
     if left <= MARGIN_SECONDS:
         return True
+    if rest is None:
+        return False
     if track.urgent:
         if now - track.since < MEASURE_SECONDS or not track.full:
             return True

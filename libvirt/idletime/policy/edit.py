@@ -22,8 +22,8 @@ _LOOKS: Mapping[str, Callable[[str], str]] = {
 }
 # Property -> (element, attribute).
 _PLACES = {**{property_: place for place, property_ in SETTINGS.items()},
-           "enforce": ("policy", "enforce"), "control": ("guest", "control"), "cpu": ("cpu", "class"), "jobs": ("job", "class"),
-           "jobs-by": ("job", "by"),
+           "by": ("policy", "by"), "enforce": ("policy", "enforce"), "control": ("guest", "control"), "cpu": ("cpu", "class"),
+           "jobs": ("job", "class"), "jobs-by": ("job", "by"), "jobs-diverging": ("job", "diverging"),
            "memory-low": ("memory", "low"), "memory-high": ("memory", "high")}
 
 SETTABLE = tuple(_PLACES)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from . import units
 from .units import Form
 
-POLICY: Mapping[str, Form] = {"class": units.CLASS, "enforce": units.ENFORCE}
+POLICY: Mapping[str, Form] = {"class": units.CLASS, "by": units.TIME, "enforce": units.ENFORCE}
 
 CHILDREN: Mapping[str, Mapping[str, Form]] = {
     "interval": {"us": units.INTERVAL, "auto": units.one_of("yes", "no"), "budget": units.BUDGET,
@@ -24,7 +24,8 @@ CHILDREN: Mapping[str, Mapping[str, Form]] = {
     "guest": {"control": units.one_of("none", "demote")},
     "cpu": {"class": units.one_of("idle", "minimal")},
     "memory": {"low": units.MEMORY, "high": units.MEMORY},
-    "job": {"class": units.one_of("background", "foreground"), "by": units.TIME},
+    "job": {"class": units.one_of("background", "foreground"), "by": units.TIME,
+            "diverging": units.one_of("wait", "foreground")},
     "space": {"target": units.TARGET, "reclaim": units.one_of("yes", "no")},
 }
 

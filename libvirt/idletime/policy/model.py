@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..police.enforce import Enforce
 
@@ -74,11 +74,14 @@ class Policy:
 
     settings: properties of idletime-resource objects by QEMU's names ("interval-us": 20000, "auto": True), for
     all resources under key None, for one resource under its name. An absent property is QEMU's default.
+    by: time of day at which a background domain becomes foreground for the rest of its run, "06:00"; None: it never does.
     jobs: block jobs of the domain are background, whatever its class. jobs_by: time of day at which they are to be done,
-    "06:00"; None: whenever.
+    "06:00"; None: whenever. jobs_diverging: what becomes of a migration that does not end at its pace, as the guest writes more
+    than leaves: "wait" or "foreground".
     """
 
     class_: Class
+    by: str | None = None
     disks: tuple[DevicePolicy, ...] = ()
     interfaces: tuple[DevicePolicy, ...] = ()
     settings: Mapping[str | None, Mapping[str, int | bool]] = field(default_factory=dict)
@@ -87,10 +90,20 @@ class Policy:
     memory: Memory | None = None
     jobs: bool = False
     jobs_by: str | None = None
+    jobs_diverging: str = "wait"
     space: tuple[Space, ...] = ()
     enforce: Enforce = Enforce.INTERVAL
     line: int | None = None
 
+    def over(self) -> Policy:
+        """The same after its deadline."""
+        return replace(self, class_=Class.FOREGROUND, disks=tuple(map(_over, self.disks)),
+                       interfaces=tuple(map(_over, self.interfaces)), cpu=None, memory=None, space=(), enforce=Enforce.INTERVAL)
+
     def settings_of(self, resource: str) -> dict[str, int | bool]:
         """Properties of the object of this resource; what is said of the resource itself wins."""
         return {**self.settings.get(None, {}), **self.settings.get(resource, {})}
+
+
+def _over(device: DevicePolicy) -> DevicePolicy:
+    return replace(device, class_=None) if device.class_ is Class.BACKGROUND else device

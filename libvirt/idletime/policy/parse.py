@@ -95,6 +95,9 @@ class _Reader:
             self._text(element, element.text)
         self._once(children)
         self._sense(children)
+        if "by" in own and own.get("class", Class.BACKGROUND.value) != Class.BACKGROUND.value:
+            self._say(element, f"by='{element.get('by')}' with class='{element.get('class')}'",
+                      "write class='background', or remove by: at that time a background domain becomes foreground")
         return None if self.findings else _build(element, own, children)
 
     # ---- elements
@@ -184,6 +187,7 @@ def _build(element: Element, own: dict[str, Any], children: list[Values]) -> Pol
     one = {name: values for _, name, values in children if name not in KEYS}
     return Policy(
         class_=Class(own["class"]),
+        by=own.get("by"),
         disks=_devices("disk", children),
         interfaces=_devices("interface", children),
         settings=_settings(children),
@@ -192,6 +196,7 @@ def _build(element: Element, own: dict[str, Any], children: list[Values]) -> Pol
         memory=Memory(one["memory"]["low"], one["memory"].get("high")) if "memory" in one else None,
         jobs=one.get("job", {}).get("class") == Class.BACKGROUND.value,
         jobs_by=one.get("job", {}).get("by"),
+        jobs_diverging=one.get("job", {}).get("diverging", "wait"),
         space=tuple(Space(values["target"], element.sourceline) for element, name, values in children
                     if name == "space" and values["reclaim"] == "yes"),
         enforce=Enforce(own.get("enforce", Enforce.INTERVAL.value)),

@@ -27,6 +27,7 @@ FORMATS: Mapping[str, str] = {
     "idletime_work_detach": "{kind} {id}: detaching",
     "idletime_work_detached": "{kind} {id}: detached",
     "idletime_migration_chunk": "{bytes} bytes in {took_ns} ns",
+    "idletime_migration_pass": "pass {passes}: {written} bytes/s written, {left} left",
     "virtio_blk_idletime_hold": "vdev {vdev} req {req} queue {queue}",
     "virtio_blk_handle_read": "vdev {vdev} req {req} sector {sector} nsectors {nsectors}",
     "virtio_blk_handle_write": "vdev {vdev} req {req} sector {sector} nsectors {nsectors}",

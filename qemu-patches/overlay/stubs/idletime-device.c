@@ -70,3 +70,8 @@ uint64_t idletime_migration_rate(void)
 {
     g_assert_not_reached();
 }
+
+bool idletime_migration_diverges(void)
+{
+    g_assert_not_reached();
+}

@@ -68,7 +68,7 @@ class Pair:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="idletime-")))
             self.arena = folder / "arena" if self.patched else None
             self.link = self._background_link = stack.enter_context(Link(self._model))
-            self._other_link = stack.enter_context(Link(self._model))
+            self.other_link = stack.enter_context(Link(self._model))
             self._processors = stack.enter_context(Processors())
             self.machines = {role: stack.enter_context(self._machine(role)) for role in ROLES}
             for tap, machine in zip(self._taps, self.machines.values()):
@@ -118,7 +118,7 @@ class Pair:
 
     def control(self, case: Case) -> None:
         """Hold the background back by an interval, or not at all."""
-        self._place(self._other_link if case.elsewhere else self.link)
+        self._place(self.other_link if case.elsewhere else self.link)
         self.link.set_br_netfilter(case.br_netfilter)
         if not self.patched:
             return

@@ -253,6 +253,7 @@ static void add_migration(IdletimeResourceInfo *info, IdletimeWorkInfo *w)
 
     *qapi_IdletimeMigrationInfo_base(migration) = *w;
     migration->bandwidth = idletime_migration_rate();
+    migration->diverges = idletime_migration_diverges();
     g_free(w);
     QAPI_LIST_PREPEND(info->migrations, migration);
 }

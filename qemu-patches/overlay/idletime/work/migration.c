@@ -17,6 +17,7 @@
  */
 #include "qemu/osdep.h"
 #include "qapi/error.h"
+#include "qapi/qapi-events-idletime.h"
 #include "migration/migration.h"
 #include "migration/migration-stats.h"
 #include "migration/misc.h"
@@ -74,6 +75,14 @@ static struct {
     int64_t begun_ns;
     double sum_bytes, sum_ns;   /* of late chunks */
     uint64_t rate;              /* bytes a second; qatomic */
+    uint64_t passes;            /* that had begun at the last look */
+    uint64_t pass_at;           /* bytes of the migration, then */
+    int64_t pass_ns;
+    uint64_t written, left;     /* bytes a second; read after diverges */
+    bool diverges;              /* qatomic */
+
+    /* The main loop. */
+    bool told_diverges;
 } m;
 
 static Turn turn(void)
@@ -148,8 +157,19 @@ static const IdletimeWorkOps migration_ops = {
     .left = migration_left,
 };
 
+static void tell_diverges(void)
+{
+    bool diverges = qatomic_load_acquire(&m.diverges);
+
+    if (diverges && !m.told_diverges) {
+        qapi_event_send_idletime_migration_diverges(m.written, m.left);
+    }
+    m.told_diverges = diverges;
+}
+
 static void attend(void *opaque)
 {
+    tell_diverges();
     if (turn() == REST) {
         give_back();
     } else if (m.work) {
@@ -164,7 +184,9 @@ void idletime_migration_ended(void)
     GLOBAL_STATE_CODE();
     qatomic_set(&m.running, false);
     qatomic_set(&m.turn, REST);
-    m.marked = m.exempt = false;
+    m.marked = m.exempt = m.told_diverges = false;
+    m.passes = 0;
+    qatomic_set(&m.diverges, false);
     if (m.work) {
         idletime_work_rest(m.work);
         give_back();
@@ -253,8 +275,37 @@ bool idletime_migration_exceeded_slow(void)
     return bytes_begun() >= m.bytes;
 }
 
+/*
+ * At the end of a pass: does the guest write more than has left meanwhile?
+ * How much it writes is told once a second at most.
+ */
+static void note_pass(void)
+{
+    uint64_t passes = stat64_get(&mig_stats.dirty_sync_count);
+    uint64_t bytes = migration_transferred_bytes();
+    int64_t now_ns = qemu_clock_get_ns(QEMU_CLOCK_REALTIME);
+    int64_t took_ns = now_ns - m.pass_ns;
+    bool diverges;
+
+    if (passes == m.passes || (m.passes && took_ns < NANOSECONDS_PER_SECOND)) {
+        return;
+    }
+    if (m.passes) {
+        m.written = stat64_get(&mig_stats.dirty_pages_rate) *
+                    qemu_target_page_size();
+        m.left = muldiv64(bytes - m.pass_at, NANOSECONDS_PER_SECOND, took_ns);
+        diverges = m.written > m.left;
+        trace_idletime_migration_pass(passes, m.written, m.left);
+        qatomic_store_release(&m.diverges, diverges);
+    }
+    m.passes = passes;
+    m.pass_at = bytes;
+    m.pass_ns = now_ns;
+}
+
 static void want(void)
 {
+    note_pass();
     m.begun = false;
     m.bytes = MAX(m.rate * CHUNK_NS / NANOSECONDS_PER_SECOND, CHUNK_MIN);
     hand_over(WANT);
@@ -363,4 +414,10 @@ uint64_t idletime_migration_rate(void)
 {
     GLOBAL_STATE_CODE();
     return qatomic_read(&m.rate);
+}
+
+bool idletime_migration_diverges(void)
+{
+    GLOBAL_STATE_CODE();
+    return qatomic_read(&m.diverges);
 }

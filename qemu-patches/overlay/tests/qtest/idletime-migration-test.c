@@ -107,6 +107,20 @@ static bool is_attached(TestMachine *m)
     return found;
 }
 
+static bool diverges(TestMachine *m)
+{
+    QDict *response = qtest_qmp(m->qts, "{'execute': 'query-idletime'}");
+    const QListEntry *first = qlist_first(qdict_get_qlist(response, "return"));
+    QDict *resource = qobject_to(QDict, qlist_entry_obj(first));
+    bool found;
+
+    first = qlist_first(qdict_get_qlist(resource, "migrations"));
+    found = qdict_get_bool(qobject_to(QDict, qlist_entry_obj(first)),
+                           "diverges");
+    qobject_unref(response);
+    return found;
+}
+
 static void await_detached(TestMachine *m)
 {
     QDict *event = qtest_qmp_eventwait_ref(m->qts, "IDLETIME_DETACHED");
@@ -295,6 +309,33 @@ static void test_nothing_runs(void)
     teardown(&s);
 }
 
+/*
+ * The guest writes more than leaves: told at the end of the pass, once.  What
+ * it writes here is empty, and has been passed over by then.
+ */
+static void test_diverges(void)
+{
+    Setup s = setup(LONG);
+    QDict *event, *data;
+
+    machine_ok(s.src, "migrate-set-parameters", "{'downtime-limit': 1}");
+    attach(s.src);
+    hold(&s);
+    g_usleep(1100 * 1000);      /* what it writes is told once a second */
+    g_assert_false(diverges(s.src));
+    qtest_memset(s.src->qts, 2 * MiB, 0, 4 * FILLED_SIZE);
+    machine_step_us(s.src, LONG_US);
+    event = qtest_qmp_eventwait_ref(s.src->qts, "IDLETIME_MIGRATION_DIVERGES");
+    data = qdict_get_qdict(event, "data");
+    g_assert_cmpint(qdict_get_int(data, "written"), >,
+                    qdict_get_int(data, "left"));
+    g_assert_cmpint(qdict_get_int(data, "left"), >, 0);
+    qobject_unref(event);
+    assert_moved(&s);
+    g_assert_false(diverges(s.src));
+    teardown(&s);
+}
+
 /* ---- what ends the wait */
 
 static void test_detach(void)
@@ -446,6 +487,7 @@ int main(int argc, char **argv)
     qtest_add_func("idletime/migration/multifd", test_multifd);
     qtest_add_func("idletime/migration/attach-late", test_attach_late);
     qtest_add_func("idletime/migration/nothing-runs", test_nothing_runs);
+    qtest_add_func("idletime/migration/diverges", test_diverges);
     qtest_add_func("idletime/migration/detach", test_detach);
     qtest_add_func("idletime/migration/detach-and-attach",
                    test_detach_and_attach);
