@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +15,7 @@ import libvirt
 import pytest
 
 from tests.e2e.libvirt_fixtures import (  # noqa: F401  (fixtures)
-    Make, background, domain, expect, foreground, host, idletimed, migrate, module_stack, other, remove, served, set_policy,
+    Make, background, domain, expect, foreground, host, idletimed, migrate, module_stack, other, remove, resource, served, set_policy,
     shared_disk, shared_folder, start,
 )
 from tests.framework import paths
@@ -124,3 +126,43 @@ def test_migration_is_idle_load(host: Libvirtd, idletimed: Idletimed, other: Lib
         wait_until(lambda: [one["id"] for one in there.qmp("query-idletime")] == ["idletime-slow"], "its disk is attached there")
     finally:
         remove(there)
+
+
+MIB = 1 << 20
+COPY = "drive-virtio-disk1"
+
+
+def test_copies_of_disks_are_held(host: Libvirtd, idletimed: Idletimed, other: Libvirtd, domain: Make, shared_folder: Path) -> None:
+    """With the jobs: until they have caught up. Nothing is lost, and the VM runs there."""
+    here, there = shared_folder / "second.img", shared_folder / "copy.img"
+    data = os.urandom(24 * MIB)
+    here.write_bytes(data)
+    there.touch()
+    os.truncate(there, len(data))
+    for image in (here, there):
+        shutil.chown(image, "libvirt-qemu")
+    disk = ("<disk type='file' device='disk'><driver name='qemu' type='raw'/>"
+            f"<source file='{here}'/><target dev='vdb' bus='virtio'/></disk>")
+    moving = start(domain, "copied", foreground("<idletime:job class='background'/>" + resource("vdb")), disk)
+    parameters = {
+        libvirt.VIR_MIGRATE_PARAM_URI: f"unix://{shared_folder}/copied", libvirt.VIR_MIGRATE_PARAM_DISKS_URI: f"unix://{shared_folder}/nbd",
+        libvirt.VIR_MIGRATE_PARAM_MIGRATE_DISKS: "vdb", libvirt.VIR_MIGRATE_PARAM_BANDWIDTH: 8,
+        libvirt.VIR_MIGRATE_PARAM_DEST_XML: moving.dom.XMLDesc(libvirt.VIR_DOMAIN_XML_MIGRATABLE).replace(str(here), str(there)),
+    }
+    flags = (libvirt.VIR_MIGRATE_LIVE | libvirt.VIR_MIGRATE_NON_SHARED_DISK | libvirt.VIR_MIGRATE_UNSAFE
+             | libvirt.VIR_MIGRATE_PERSIST_DEST | libvirt.VIR_MIGRATE_UNDEFINE_SOURCE)
+
+    def held() -> list[str]:
+        return [job["id"] for one in moving.qmp("query-idletime") for job in one["jobs"]]
+
+    with ThreadPoolExecutor(1) as pool:
+        moved = pool.submit(moving.dom.migrate3, other.connection, parameters, flags)
+        wait_until(lambda: COPY in held(), "the copy is attached")
+        moving.dom.migrateSetMaxSpeed(10_000)
+        moved.result(60)
+    arrived = Domain(other, "copied", moving.policy, moving.devices)
+    moving.detach()
+    try:
+        assert arrived.qmp("query-status")["running"] and there.read_bytes() == data
+    finally:
+        remove(arrived)

@@ -147,7 +147,7 @@ def _group_file(pid: int | None) -> Path | None:
     return None
 
 
-def _set_scheduler(_domain: Any, pid: int | None, value: str) -> None:
+def set_scheduler(_domain: Any, pid: int | None, value: str) -> None:
     """All threads of QEMU: vCPUs, I/O threads, its own. Those that come later inherit it."""
     if pid is None:
         raise ProcessLookupError("the process of its QEMU is not known")
@@ -157,7 +157,7 @@ def _set_scheduler(_domain: Any, pid: int | None, value: str) -> None:
 
 
 _SET: Mapping[str, Callable[[Any, int | None, str], None]] = {
-    SHARES: _set_shares, SOFT_LIMIT: _set_soft_limit, SCHEDULER: _set_scheduler,
+    SHARES: _set_shares, SOFT_LIMIT: _set_soft_limit, SCHEDULER: set_scheduler,
     GROUP: _set_group}
 
 

@@ -1,0 +1,103 @@
+"""Table and plot of tests.bench.cpu: python3 -m tests.report.cpu build/bench/cpu/cpu.jsonl"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+from matplotlib import pyplot  # noqa: E402  (the backend has to be chosen first)
+
+from tests.report import grid, kept  # noqa: E402
+
+ALONE = "alone"
+COLORS = {"equal": "#999", "weight": "#E69F00", "idle class": "#06c"}
+COLUMNS = 120
+NOTE = ("kept: by the foreground, of its work alone; background: its work, of that alone; p99: of the time that a piece of the foreground's work "
+        "takes, of that alone")
+
+
+@dataclass(frozen=True)
+class Point:
+    """Medians, percent of alone; p99 as a multiple of alone."""
+
+    kept: float
+    background: float
+    p99: float
+
+
+def points(path: Path) -> tuple[dict[str, dict[int, Point]], dict[str, Any]]:
+    """By way and the foreground's intensity, and the conditions of the last runs."""
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    runs: dict[tuple[str, int], list[dict[str, Any]]] = defaultdict(list)
+    for line in lines:
+        if line["kind"] == "run":
+            runs[line["cell"]["way"], line["cell"]["foreground"]].append(line)
+
+    def of(way: str, intensity: int, role: str, figure: str) -> float:
+        return median(run[role][figure] for run in runs[way, intensity])
+
+    rate, background = "operations_per_second", of(ALONE, 0, "background", "operations_per_second")
+    found: dict[str, dict[int, Point]] = defaultdict(dict)
+    for way, intensity in runs:
+        if way != ALONE:
+            found[way][intensity] = Point(100 * of(way, intensity, "foreground", rate) / of(ALONE, intensity, "foreground", rate),
+                                          100 * of(way, intensity, "background", rate) / background,
+                                          of(way, intensity, "foreground", "p99_us") / of(ALONE, intensity, "foreground", "p99_us"))
+    return found, [line for line in lines if line["kind"] == "conditions"][-1]
+
+
+def text(found: dict[str, dict[int, Point]], about: dict[str, Any]) -> str:
+    """The table: a row an intensity."""
+    rows = grid.table(("foreground busy", *(f"{way}: {what}" for way in found for what in ("kept %", "background %", "p99"))), space=2)
+    for intensity in sorted(next(iter(found.values()))):
+        some = (found[way][intensity] for way in found)
+        rows.add_row(f"{intensity} %", *(text for one in some for text in (f"{one.kept:.1f}", f"{one.background:.1f}", f"x{one.p99:.1f}")))
+    return grid.text(rows, [NOTE, _conditions(about)], COLUMNS)
+
+
+def _conditions(about: dict[str, Any]) -> str:
+    return (f"Two VMs on one processor ({about['cpu']}); weight: {about['shares']} of 1,024 shares. Runs of {about['seconds']:g} s. "
+            f"{about['qemu']}, {about['accel'].upper()}, commit {about['commit']}.")
+
+
+def draw(found: dict[str, dict[int, Point]], about: dict[str, Any], target: Path) -> None:
+    """Left what the foreground keeps, right what the background has."""
+    figure, (left, right) = pyplot.subplots(1, 2, figsize=(9, 3.8))
+    for way, row in found.items():
+        intensities = sorted(row)
+        left.plot(intensities, [row[each].kept for each in intensities], "o-", color=COLORS[way], markersize=4, label=way)
+        right.plot(intensities, [row[each].background for each in intensities], "o-", color=COLORS[way], markersize=4, label=way)
+    kept.label(left, "foreground keeps, % of its work alone", "foreground busy, % of each 100 ms")
+    kept.label(right, "background, % of its work alone", "foreground busy, % of each 100 ms")
+    left.set_ylim(0, 108)
+    right.set_ylim(0, 108)
+    left.legend(fontsize=8, frameon=False, loc="lower left")
+    kept.save(figure, "On a processor of two VMs the foreground keeps what its class says", _conditions(about), target)
+
+
+def report(path: Path) -> None:
+    """Table on the terminal and beside the results, and the plot."""
+    found, about = points(path)
+    table = text(found, about)
+    print(table)
+    path.with_suffix(".txt").write_text(table + "\n")
+    draw(found, about, path.with_suffix(".png"))
+
+
+def main() -> None:
+    """Reduce a results file."""
+    parser = argparse.ArgumentParser(prog="python3 -m tests.report.cpu", description="A foreground VM's processor beside a greedy VM.")
+    parser.add_argument("results", type=Path)
+    report(parser.parse_args().results)
+
+
+if __name__ == "__main__":
+    main()
