@@ -161,12 +161,17 @@ again := --reruns 1 -rfEsR
 .PHONY: test
 test: deps qemu ## Run everything that CI runs.
 	@times=
-	for step in check-patches unit observer-check agent-check libvirt engine cockpit-check confinement fuzz-quick machine e2e ansible; do
+	for step in check-patches unit observer-check agent-check rooms fuzz-quick machine e2e ansible; do
 	    begin=$$SECONDS
 	    $(MAKE) $$step
 	    times+=" $$step $$((SECONDS - begin)) s,"
 	done
 	$(heading) "All tests passed:$${times%,}"
+
+# Each is one process that computes: JOBS of them at a time.
+.PHONY: rooms
+rooms: ## Run the tests of the rooms libvirt, engine and cockpit, and of confinement.
+	@$(MAKE) --jobs='$(JOBS)' --output-sync=target libvirt engine cockpit-check confinement
 
 .PHONY: check-patches
 check-patches: venv ## Check the patches, the overlay, the scripts and the pages.
