@@ -107,7 +107,8 @@ def _delay(axes: Axes, data: Results) -> None:
     axes.axhline(100, color=NEUTRAL, linewidth=0.8, linestyle=":")
     axes.set_ylabel("percent")
     axes.set_xlabel("preemption interval")
-    axes.legend(fontsize=7, frameon=False, ncols=2, loc="upper right")
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(fontsize=7, frameon=False, ncols=2, loc="upper right")
     _tidy(axes, f"10 ms of delay each way; foreground: TCP, {intensity} %")
 
 

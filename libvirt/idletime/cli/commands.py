@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import math
 import os
 import sys
 import time
@@ -13,13 +14,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .. import doctor, domains, explain, hostview, jobview, observed, policy, resolve, select, sockets, state, status
+from .. import calibrate, doctor, domains, explain, hostview, jobview, observed, policy, resolve, select, sockets, state, status
 from ..conf import resources as resources_d
 from ..conf import rules
 from ..domains import HostError
 from ..enforced import carried_out, choice_of
 from ..errors import Exit, PolicyError, Severity
 from ..gauge import said as said_gauge
+from ..police.look import Look
 from ..policy import edit
 from ..resolve.tree import Tree
 from ..verdict import Verdict, of_domain
@@ -294,6 +296,23 @@ def gauge(options: _Arguments) -> int:
     return Exit.OK if age is not None and age <= said_gauge.STALE_SECONDS else Exit.FAILED
 
 
+def calibrate_(options: _Arguments) -> int:
+    """How many accesses of this host's disks and uplinks are no VM's work."""
+    from rich.console import Console
+    from rich.progress import track
+    connection = domains.connect(options.connect, read_only=True)
+    tree, host = Tree("/"), resolve.Host(lookup=domains.HostLookup(connection))
+    vms = calibrate.shared(connection, host, rules.load(tree), options.run_dir)
+    if not any(one.host for its in vms.values() for one in its):
+        raise HostError("no running VM has a disk or an uplink that the kernel counts; remedy: start one whose disk is on this host")
+    steps = range(math.ceil(options.seconds / calibrate.LOOK_SECONDS) + 1)
+    times = track(steps, "looking", console=Console(stderr=True), transient=True, disable=options.json)
+    with domains.translated("look at the running VMs"):
+        found = calibrate.measure(connection, vms, Look(), times, lambda: time.sleep(calibrate.LOOK_SECONDS))
+    show.calibration(options, found, options.settings.suspend.quiet_per_second)
+    return Exit.OK
+
+
 def doctor_(options: _Arguments) -> int:
     """Exit status: 0 all is well, 1 warnings, 2 errors."""
     connection, ask = _connect(options, True) if _libvirt(options) else (None, not options.readonly)
@@ -316,7 +335,7 @@ RUN: dict[str, Callable[[_Arguments], Any]] = {
     "check": check, "mark": changes.mark, "unmark": changes.unmark, "enable": changes.enable_, "disable": changes.disable,
     "status": status_, "list": list_, "explain": explain_, "jobs": jobs, "resources": resources,
     "migrate": migrate_,
-    "doctor": doctor_, "top": top,
+    "doctor": doctor_, "calibrate": calibrate_, "top": top,
     "trace": trace.run,
     "gauge": gauge,
 }

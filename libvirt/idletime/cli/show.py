@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..calibrate import Noise, quiet_per_second
 from ..change import Outcome
 from ..conf.rules import NOT_ATTACHED
 from ..doctor import Report
@@ -251,3 +252,24 @@ def report(found: Report) -> None:
     well = [name for name in found.checks if name not in {one.check for one in found.found}]
     if well:
         print(f"well: {', '.join(well)}")
+
+
+# ---- calibrate
+
+def calibration(options: argparse.Namespace, found: Sequence[Noise], now: int) -> None:
+    """A row a device, and what to write down. now: what is in force."""
+    wanted = quiet_per_second(found)
+
+    def human() -> None:
+        table(("device", "a second", "quiet", "most"), [
+            (one.device, _rounded(one.mean), _rounded(one.quiet), _rounded(one.most)) for one in found])
+        if not found:
+            print("too little was seen: look for longer")
+        elif wanted <= now:
+            print(f"quiet-per-second = {now} is in force, and enough: no background VM is stopped for this")
+        else:
+            print(f"quiet-per-second = {now} is in force; write in [suspend] of /etc/idletime/idletimed.toml, and restart idletimed:\n"
+                  f"quiet-per-second = {wanted}\nForeground that does less than that is then not seen; a disk of its own for what "
+                  "the host writes is better.")
+
+    result(options, {"devices": plain(list(found)), "quiet_per_second": wanted, "in_force": now}, human)

@@ -100,6 +100,7 @@ class Police:
                  touch: Callable[[str], None] = lambda _uuid: None, deeds: Deeds | None = None) -> None:
         self._deeds, self._looked = deeds or Deeds(), 0.0
         self._connect, self._settings, self._files, self._touch = connect, settings_of(said), Look(root), touch
+        self._quiet_per_second = said.quiet_per_second
         self._thresholds = Thresholds(rate.high_kbytes * 1000, rate.low_kbytes * 1000, rate.limit_kbytes * 1000)
         self._rates = rates.Rates(self._thresholds)
         self.members: dict[str, Member] = {}
@@ -247,7 +248,7 @@ class Police:
             return
         sample = facts.between(before, found.reading)
         if sample is not None:
-            nobodys = {key: usage.QUIET_PER_SECOND + (count + unsure.get(key, 0)) / sample.seconds
+            nobodys = {key: self._quiet_per_second + (count + unsure.get(key, 0)) / sample.seconds
                        for key, count in found.unsure.items()}
             sample = facts.quiet(sample, nobodys)
             self._window = suspend.add(self._window, sample, 2 * self._settings.aggregation_s)

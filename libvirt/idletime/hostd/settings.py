@@ -61,11 +61,13 @@ class Api:
 @dataclass(frozen=True)
 class Suspend:
     """[suspend]: when whole background VMs are stopped. rule: how a stopped one comes back, "eii" (by probes) or "ipd" (when
-    the host is idle). cpu_percent, device_percent: below this share of the background there is contention; 0 is never."""
+    the host is idle). cpu_percent, device_percent: below this share of the background there is contention; 0 is never.
+    quiet_per_second: so many accesses a second of a device that the kernel counts are nobody's work."""
 
     rule: str = "eii"
     cpu_percent: int = 85
     device_percent: int = 98
+    quiet_per_second: int = 4
 
 
 @dataclass(frozen=True)
@@ -124,7 +126,8 @@ _SPANS = {"resync-seconds": (10, 86400), "qmp.look-seconds": (2, 86400),
           "memory.reserve-percent": (0, 50), "memory.within-seconds": (1, 30), "memory.calm-seconds": (1, 3600),
           "space.low-percent": (0, 50),
           "rate.high-kbytes": (1, 10**9), "rate.low-kbytes": (0, 10**9), "rate.limit-kbytes": (1, 10**9),
-          "suspend.cpu-percent": (0, 100), "suspend.device-percent": (0, 100)}
+          "suspend.cpu-percent": (0, 100), "suspend.device-percent": (0, 100),
+          "suspend.quiet-per-second": (0, 100000)}
 
 
 _TABLES: dict[str, type] = {"qmp": Qmp, "metrics": Metrics, "api": Api, "suspend": Suspend, "memory": Memory, "space": Space,

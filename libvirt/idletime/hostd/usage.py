@@ -33,9 +33,6 @@ _STATS = (libvirt.VIR_DOMAIN_STATS_STATE | libvirt.VIR_DOMAIN_STATS_CPU_TOTAL | 
           | libvirt.VIR_DOMAIN_STATS_INTERFACE)
 _NOWAIT = libvirt.VIR_CONNECT_GET_ALL_DOMAINS_STATS_NOWAIT
 
-QUIET_PER_SECOND = 4.0
-"""Accesses of a device that the kernel counts and nobody's work is: logs and the journal of a file system, ARP and the like."""
-
 REQUEST_BYTES, PACKET_BYTES = 512 << 10, 1500
 """The kernel cuts what is larger (max_sectors_kb where it is known; an Ethernet frame), and counts the pieces."""
 

@@ -76,7 +76,7 @@ static struct {
     double sum_bytes, sum_ns;   /* of late chunks */
     uint64_t rate;              /* bytes a second; qatomic */
     uint64_t passes;            /* that had begun at the last look */
-    uint64_t pass_at;           /* bytes of the migration, then */
+    uint64_t pass_at;           /* pages that were not empty, then */
     int64_t pass_ns;
     uint64_t written, left;     /* bytes a second; read after diverges */
     bool diverges;              /* qatomic */
@@ -276,13 +276,16 @@ bool idletime_migration_exceeded_slow(void)
 }
 
 /*
- * At the end of a pass: does the guest write more than has left meanwhile?
- * How much it writes is told once a second at most.
+ * At the end of a pass: has the guest written more memory than left meanwhile?
+ * Empty pages cost nothing; those of the first pass would hide what will be.
+ * Compressed ones count as they are in memory.  How much the guest writes is
+ * told once a second at most.
  */
 static void note_pass(void)
 {
     uint64_t passes = stat64_get(&mig_stats.dirty_sync_count);
-    uint64_t bytes = migration_transferred_bytes();
+    uint64_t pages = ram_get_total_transferred_pages() -
+                     stat64_get(&mig_stats.zero_pages);
     int64_t now_ns = qemu_clock_get_ns(QEMU_CLOCK_REALTIME);
     int64_t took_ns = now_ns - m.pass_ns;
     bool diverges;
@@ -293,13 +296,14 @@ static void note_pass(void)
     if (m.passes) {
         m.written = stat64_get(&mig_stats.dirty_pages_rate) *
                     qemu_target_page_size();
-        m.left = muldiv64(bytes - m.pass_at, NANOSECONDS_PER_SECOND, took_ns);
+        m.left = (pages - m.pass_at) * qemu_target_page_size() *
+                 (double)NANOSECONDS_PER_SECOND / took_ns;
         diverges = m.written > m.left;
         trace_idletime_migration_pass(passes, m.written, m.left);
         qatomic_store_release(&m.diverges, diverges);
     }
     m.passes = passes;
-    m.pass_at = bytes;
+    m.pass_at = pages;
     m.pass_ns = now_ns;
 }
 

@@ -1,0 +1,89 @@
+"""Table and plot of tests.bench.police: python3 -m tests.report.police build/bench/police/police.jsonl"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.report import grid, kept
+
+ALONE = "alone"
+MARKERS = {"no control": ("#999", "x"), "EII": ("#E69F00", "s"), "IPD": ("#d50", "^"), "interval 20 ms": ("#2a7", "o"),
+           "interval, auto 3 %": ("#06c", "D")}
+COLUMNS = 110
+NOTE = "slower: what the foreground lost of its rate alone, percent; p99 as a multiple of alone; background: requests a second"
+
+
+@dataclass(frozen=True)
+class Point:
+    """One run."""
+
+    lost: float
+    p99: float
+    background: float
+
+
+def points(path: Path) -> tuple[dict[str, dict[int, Point]], dict[str, Any]]:
+    """By way and the foreground's intensity, and the conditions of the last runs."""
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    runs = {(line["cell"]["way"], line["cell"]["foreground"]): line for line in lines if line["kind"] == "run"}
+    found: dict[str, dict[int, Point]] = {}
+    for (way, intensity), run in runs.items():
+        if way != ALONE:
+            here, alone = run["foreground"], runs[ALONE, intensity]["foreground"]
+            found.setdefault(way, {})[intensity] = Point(
+                100 - 100 * here["operations_per_second"] / alone["operations_per_second"], here["p99_us"] / alone["p99_us"],
+                run["background"])
+    return found, [line for line in lines if line["kind"] == "conditions"][-1]
+
+
+def text(found: dict[str, dict[int, Point]], about: dict[str, Any]) -> str:
+    """The table."""
+    rows = grid.table(("background", "foreground busy", "slower %", "p99", "background/s"))
+    for way, row in found.items():
+        for intensity, one in sorted(row.items()):
+            rows.add_row(way, f"{intensity} %", f"{one.lost:.1f}", f"x{one.p99:.1f}", f"{one.background:.1f}")
+    return grid.text(rows, [NOTE, _conditions(about)], COLUMNS)
+
+
+def _conditions(about: dict[str, Any]) -> str:
+    return (f"Disk: {about['disk'].get('service_us')} us a request; foreground busy for so many percent of each 100 ms; background without a pause, "
+            f"one outstanding. Runs of {about['seconds']:g} s. {about['qemu']}, {about['accel'].upper()}, commit {about['commit']}.")
+
+
+def draw(found: dict[str, dict[int, Point]], about: dict[str, Any], target: Path) -> None:
+    """A panel an intensity: to the right the foreground loses more, up the background does more."""
+    intensities = sorted(next(iter(found.values())))
+    figure, axes = kept.panels(len(intensities))
+    for axis, intensity in zip(axes, intensities):
+        for way, row in found.items():
+            colour, marker = MARKERS[way]
+            axis.plot(row[intensity].lost, row[intensity].background, marker, color=colour, markersize=8, label=way)
+        axis.axvline(0, color="#ddd", linewidth=1, zorder=0)
+        kept.label(axis, f"foreground busy for {intensity} %", "foreground loses, % of its rate alone")
+    axes[0].set_ylabel("background, requests/s", fontsize=8)
+    axes[-1].legend(fontsize=7, frameon=False)
+    kept.save(figure, "Up and to the left is better: a whole VM that is stopped, and requests that are held", _conditions(about), target)
+
+
+def report(path: Path) -> None:
+    """Table on the terminal and beside the results, and the plot."""
+    found, about = points(path)
+    table = text(found, about)
+    print(table)
+    path.with_suffix(".txt").write_text(table + "\n")
+    draw(found, about, path.with_suffix(".png"))
+
+
+def main() -> None:
+    """Reduce a results file."""
+    parser = argparse.ArgumentParser(prog="python3 -m tests.report.police", description="A background VM that is stopped, or held.")
+    parser.add_argument("results", type=Path)
+    report(parser.parse_args().results)
+
+
+if __name__ == "__main__":
+    main()
