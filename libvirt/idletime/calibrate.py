@@ -5,8 +5,8 @@
     windows    as long as suspension judges by, 1.25 s and longer: the most of a second in each
     quiet      what 99 of 100 windows stay below
 
-A host that keeps logs and is watched has some accesses on its disks at any time. More than suspension expects of it, and background
-VMs are stopped for nobody; less, and foreground that does little is not seen.
+A host that keeps logs and is watched has some accesses on its disks at any time. More than suspension expects of it, and
+background VMs are stopped for nobody; less, and foreground that does little is not seen.
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ def noise(device: str, rest: Sequence[tuple[float, float]]) -> Noise | None:
             rates.append(sum(count for _, count in window) / seconds)
     if len(rates) < LEAST_WINDOWS:
         return None
-    ordered = sorted(rates)
-    return Noise(device, sum(rates) / len(rates), ordered[min(len(rates) - 1, math.ceil(PERCENTILE * len(rates)) - 1)], ordered[-1])
+    rates.sort()
+    return Noise(device, sum(rates) / len(rates), rates[math.ceil(PERCENTILE * len(rates)) - 1], rates[-1])
 
 
 def measure(connection: Any, vms: Mapping[str, Sequence[Access]], files: Look, times: Iterable[Any],

@@ -91,7 +91,7 @@ SETTINGS = [
     {"interval": "auto", "budget_percent": 3, "shadow": True, "max_inflight": 2, "max_request": "64KiB", "max_hold": "5s"},
     {"interval": "5ms", "shadow": False, "uplink_rate": "950Mbit"},
     {"shadow": True, "control": "demote", "cpu": "idle", "memory_low": "256MiB", "memory_high": "512MiB", "weight": 50},
-    {"by": "06:00", "enforce": "suspend", "jobs": "background", "jobs_by": "06:00"},
+    {"by": "05:00", "enforce": "suspend", "jobs": "background", "jobs_by": "06:00"},
 ]
 
 
@@ -106,7 +106,7 @@ def valid(element: str, folder: Path) -> None:
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
 def test_the_policy_is_what_libvirt_stores(settings: dict[str, Any], tmp_path: Path) -> None:
     """What a tenant's policy comes to obeys the grammar and has every setting."""
-    full = {**policy.TENANT_DEFAULTS, **tenant(policy=settings, disks=[{**DISK, "resource": "sda", "queues": "2-3"}])}
+    full = {**policy.TENANT_DEFAULTS, **tenant(**{"class": "background"}, policy=settings, disks=[{**DISK, "resource": "sda", "queues": "2-3"}])}
     text = policy.policy_element(policy.tenant_policy(full))
     valid(text, tmp_path)
     assert '<idletime:disk target="vda" resource="sda" queues="2-3"/>' in text

@@ -129,7 +129,7 @@ def _shows(commands: Any) -> None:
                       help="between the two looks that the rate is of (default: 1)")
     resources = _command(commands, "resources", "list the resources of this host, and who is on them")
     doctor = _command(commands, "doctor", "look for what keeps this host from working as it should, with remedies")
-    calibrate = _command(commands, "calibrate", "find out what of this host's disks and uplinks is no VM's work, for suspension")
+    calibrate = _command(commands, "calibrate", "find out what of the host's disks and uplinks is no VM's work, for suspension")
     calibrate.add_argument("-s", "--seconds", type=_seconds, default=60.0, help="for which to look (default: 60)")
     _command(commands, "gauge", "say how much of each resource the foreground leaves spare, also where nobody is background")
     top = _command(commands, "top", "show live what resources and devices do; keys change class and interval")

@@ -304,7 +304,8 @@ def calibrate_(options: _Arguments) -> int:
     tree, host = Tree("/"), resolve.Host(lookup=domains.HostLookup(connection))
     vms = calibrate.shared(connection, host, rules.load(tree), options.run_dir)
     if not any(one.host for its in vms.values() for one in its):
-        raise HostError("no running VM has a disk or an uplink that the kernel counts; remedy: start one whose disk is on this host")
+        raise HostError("no running VM has a disk or an uplink that the kernel counts; remedy: start one whose disk is on this "
+                        "host")
     steps = range(math.ceil(options.seconds / calibrate.LOOK_SECONDS) + 1)
     times = track(steps, "looking", console=Console(stderr=True), transient=True, disable=options.json)
     with domains.translated("look at the running VMs"):

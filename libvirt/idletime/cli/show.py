@@ -268,8 +268,8 @@ def calibration(options: argparse.Namespace, found: Sequence[Noise], now: int) -
         elif wanted <= now:
             print(f"quiet-per-second = {now} is in force, and enough: no background VM is stopped for this")
         else:
-            print(f"quiet-per-second = {now} is in force; write in [suspend] of /etc/idletime/idletimed.toml, and restart idletimed:\n"
-                  f"quiet-per-second = {wanted}\nForeground that does less than that is then not seen; a disk of its own for what "
-                  "the host writes is better.")
+            print(f"quiet-per-second = {now} is in force; write in [suspend] of /etc/idletime/idletimed.toml, and restart "
+                  f"idletimed:\nquiet-per-second = {wanted}\nForeground that does less than that is not seen then; a disk of "
+                  "its own for what the host writes is better.")
 
     result(options, {"devices": plain(list(found)), "quiet_per_second": wanted, "in_force": now}, human)
