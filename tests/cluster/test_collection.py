@@ -110,7 +110,8 @@ def test_the_policy_is_what_libvirt_stores(settings: dict[str, Any], tmp_path: P
     text = policy.policy_element(policy.tenant_policy(full))
     valid(text, tmp_path)
     assert '<idletime:disk target="vda" resource="sda" queues="2-3"/>' in text
-    words = {"auto": 'auto="yes"', "5ms": 'us="5000"', True: 'shadow="yes"', False: 'shadow="no"', 3: 'budget="3%"'}
+    words = {"auto": 'auto="yes"', "5ms": 'us="5000"', True: 'shadow="yes"', False: 'shadow="no"', 3: 'budget="3%"',
+             "background": '<idletime:job class="background"'}
     for name, value in settings.items():
         assert text.count(words.get(value, f'"{value}"')) == 1, name
 
