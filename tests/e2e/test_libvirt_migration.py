@@ -20,7 +20,7 @@ from tests.e2e.libvirt_fixtures import (  # noqa: F401  (fixtures)
 )
 from tests.framework import paths
 from tests.framework.domain import POLICY, Domain
-from tests.framework.idletimed import Idletimed, answer, virt_idletime, wait_until
+from tests.framework.idletimed import PYTHON, Idletimed, answer, virt_idletime, wait_until
 from tests.framework.libvirtd import Libvirtd
 from tests.testbed.disk import Disk
 
@@ -100,27 +100,28 @@ def test_migration_is_idle_load(host: Libvirtd, idletimed: Idletimed, other: Lib
     wait_until(lambda: migrations(moving) == [UPLINK], "migration is attached again")
     set_policy(moving, foreground())
     moving.dom.migrateSetMaxSpeed(1)  # MiB/s
-    with ThreadPoolExecutor(1) as pool:
-        moved = pool.submit(virt_idletime, host, "migrate", "moving", other.uri, "--idle", "--by", "06:00", "--unsafe", "--migrate-uri",
-                            f"unix://{shared_folder}/idle", check=False)
-        rows: list[dict[str, Any]] = []
+    command = host.spawn([*PYTHON, "idletime", "migrate", "moving", other.uri, "--idle", "--by", "06:00", "--unsafe", "--migrate-uri",
+                          f"unix://{shared_folder}/idle"], "migrate.log")
+    rows: list[dict[str, Any]] = []
 
-        def is_a_row() -> bool:
-            rows[:] = json.loads(virt_idletime(host, "jobs", "--json", "-d", "0.5", "moving"))
-            return bool(rows) and rows[0]["done"] > 0 and rows[0]["by"] is not None
+    def said() -> str:
+        return (host.folder / "log" / "migrate.log").read_text()
 
-        try:
-            wait_until(is_a_row, "the migration is a row of jobs")
-        finally:
-            moving.dom.migrateSetMaxSpeed(10_000)
-        said = moved.result(60)
-    assert f"moving: runs at {other.uri}\n" in said, said
+    def is_a_row() -> bool:
+        rows[:] = json.loads(virt_idletime(host, "jobs", "--json", "-d", "0.5", "moving"))
+        return bool(rows) and rows[0]["done"] > 0 and rows[0]["by"] is not None
+
+    try:
+        wait_until(is_a_row, "the migration is a row of jobs")
+        wait_until(lambda: "MiB sent" in said(), "the command says how far it is")
+    finally:
+        moving.dom.migrateSetMaxSpeed(10_000)
+    assert command.wait(60) == 0 and f"moving: runs at {other.uri}\n" in said(), said()
     there = Domain(other, "moving", moving.policy, moving.devices)
     moving.detach()
     try:
         (row,) = rows
         assert (row["type"], row["class"], row["resource"]) == ("migration", "background", UPLINK), row
-        assert "MiB sent" in said, (row, said)
         assert "job" not in there.dom.metadata(libvirt.VIR_DOMAIN_METADATA_ELEMENT, POLICY, libvirt.VIR_DOMAIN_AFFECT_LIVE)
         assert there.qmp("query-status")["running"]
         wait_until(lambda: [one["id"] for one in there.qmp("query-idletime")] == ["idletime-slow"], "its disk is attached there")
