@@ -168,10 +168,10 @@ test: deps qemu ## Run everything that CI runs.
 	done
 	$(heading) "All tests passed:$${times%,}"
 
-# Each is one process that computes: JOBS of them at a time.
+# Each is one process that computes, or waits for the network: JOBS of them at a time.
 .PHONY: rooms
-rooms: ## Run the tests of the rooms libvirt, engine and cockpit, and of confinement.
-	@$(MAKE) --jobs='$(JOBS)' --output-sync=target libvirt engine cockpit-check confinement
+rooms: ## Run the tests of the rooms libvirt, engine and cockpit, and of confinement; prepare the test cluster.
+	@$(MAKE) --jobs='$(JOBS)' --output-sync=target libvirt engine cluster-prepare cockpit-check confinement
 
 .PHONY: check-patches
 check-patches: venv ## Check the patches, the overlay, the scripts and the pages.
@@ -304,6 +304,10 @@ $(ansible_stamp): ansible/requirements.txt
 	$(call environment,$(ansible_tools))
 
 cluster := $(ansible_tools)/bin/python -m tests.cluster
+
+.PHONY: cluster-prepare
+cluster-prepare: qemu $(ansible_stamp)
+	@$(cluster) prepare
 
 .PHONY: ansible
 ansible: qemu $(ansible_stamp) ## Check the collection: lint, wrong inventories, the cluster's end, one role's scenario (as root).

@@ -1,5 +1,6 @@
 """Raise, use and end the test cluster.
 
+    python3 -m tests.cluster prepare            make what nodes are made of (minutes the first time)
     python3 -m tests.cluster up [--nodes N]     (make cluster)
     python3 -m tests.cluster play PLAYBOOK ...  ansible-playbook with the cluster's inventory
     python3 -m tests.cluster molecule test -s tenant
@@ -33,6 +34,12 @@ def _up(arguments: argparse.Namespace) -> int:
     current = cluster.up(arguments.nodes, DISKS)
     names = [name for name in current.spaces if name != cluster.FABRIC]
     print(f"The cluster is up: {', '.join(names)}. Inventory: {place.INVENTORY}")
+    return 0
+
+
+def _prepare(arguments: argparse.Namespace) -> int:
+    with state.changing():
+        cluster.prepare()
     return 0
 
 
@@ -84,7 +91,7 @@ WORDS = "words"
 """The operand of commands that pass all their words to another program."""
 
 COMMANDS = {
-    "up": (_up, None), "down": (_down, None), "status": (_status, None),
+    "prepare": (_prepare, None), "up": (_up, None), "down": (_down, None), "status": (_status, None),
     "kill": (_kill, "node"), "start": (_start, "node"), "play": (_play, WORDS), "ssh": (_ssh, WORDS), "molecule": (_molecule, WORDS),
 }
 

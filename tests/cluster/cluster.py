@@ -20,6 +20,13 @@ GONE_SECONDS = 30.0
 """The kernel drops namespaces a moment after their last process; guests' memory takes a busy machine seconds."""
 
 
+def prepare() -> tuple[Path, Path]:
+    """What nodes are made of, and is made once: their root file system and the folder of their packages."""
+    base = get_base()
+    get_own()
+    return base, get_repository(base)
+
+
 def up(count: int, disks: dict[str, str]) -> State:
     """Raise `count` nodes with shared disks {name: size}; on any error or Ctrl-C nothing is left."""
     need_root()
@@ -30,9 +37,7 @@ def up(count: int, disks: dict[str, str]) -> State:
 def _up(count: int, disks: dict[str, str]) -> State:
     if state.load():
         raise ClusterError(f"a cluster is up already ({place.STATE}): `make cluster-down` ends it")
-    base = get_base()
-    get_own()
-    packages = get_repository(base)
+    base, packages = prepare()
     shutil.rmtree(RUN, ignore_errors=True)
     RUN.mkdir(parents=True)
     SOCKETS.mkdir(mode=0o700, exist_ok=True)

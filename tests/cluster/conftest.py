@@ -20,17 +20,14 @@ PLAY_SECONDS = 1500.0
 
 @dataclass(frozen=True)
 class Play:
-    """What a play did."""
+    """What a play did. changed: "HOST: TASK", and what it says."""
 
     status: int
     stats: dict[str, dict[str, int]]
     failures: dict[str, str]
+    changed: list[str]
     seconds: float
     text: str
-
-    def changed(self) -> int:
-        """Changes on all hosts."""
-        return sum(host["changed"] for host in self.stats.values())
 
 
 def _failures(data: dict[str, Any]) -> dict[str, str]:
@@ -42,6 +39,12 @@ def _failures(data: dict[str, Any]) -> dict[str, str]:
                 items = [item.get("msg", "") for item in result.get("results", []) if item.get("failed")]
                 found[host] = " ".join([str(result.get("msg", "")), *map(str, items)])
     return found
+
+
+def _changed(data: dict[str, Any]) -> list[str]:
+    """What each host's tasks have changed."""
+    return [f"{host}: {task['task']['name']}: {str(result.get('msg') or result.get('diff') or '')[:300]}"
+            for play in data["plays"] for task in play["tasks"] for host, result in task["hosts"].items() if result.get("changed")]
 
 
 def run_play(name: str, *words: str, variables: dict[str, Any] | None = None) -> Play:
@@ -57,8 +60,8 @@ def run_play(name: str, *words: str, variables: dict[str, Any] | None = None) ->
     try:
         data = json.loads(result.stdout[result.stdout.index("{"):])
     except ValueError:
-        return Play(result.returncode, {}, {}, seconds, text)
-    return Play(result.returncode, data["stats"], _failures(data), seconds, text)
+        return Play(result.returncode, {}, {}, [], seconds, text)
+    return Play(result.returncode, data["stats"], _failures(data), _changed(data), seconds, text)
 
 
 def good_play(name: str, *words: str, variables: dict[str, Any] | None = None) -> Play:
