@@ -22,6 +22,8 @@ from tests.cluster.conftest import good_play, on_node, query, run_play
 from tests.framework import hardware
 
 FIGURES: dict[str, Any] = {}
+UPDATED: dict[str, str] = {}
+"""What the inventory says since the rolling update."""
 CONSOLE = "/var/log/libvirt/qemu/{}-console.log"
 WAIT_SECONDS = 180.0
 WINDOWS = 8
@@ -168,7 +170,8 @@ def test_a_rolling_update_drains_nothing(tmp_path: Path) -> None:
     nodes = ("node1", "node2")
     before = {node: machines(node) for node in nodes}
     assert not any(installed(node).endswith("+1") for node in nodes)
-    play = good_play("update", variables={"repository_source": str(newer_repository(tmp_path))})
+    UPDATED["repository_source"] = str(newer_repository(tmp_path))
+    play = good_play("update", variables=UPDATED)
     FIGURES["rolling_update_seconds"] = round(play.seconds, 1)
     assert all(installed(node).endswith("+1") for node in nodes)
     assert {node: machines(node) for node in nodes} == before, "a machine was restarted"
@@ -196,10 +199,10 @@ def test_a_background_tenant_migrates_under_load() -> None:
 
 
 def moved() -> dict[str, Any]:
-    """The inventory's list after the migration: batch belongs to node2."""
+    """The inventory after update and migration: another repository, and batch belongs to node2."""
     text = place.run([place.TOOLS / "ansible-inventory", "--host", "node1"], env=inventory.environment())
     tenants = json.loads(text)["tenant_domains"]
-    return {"tenant_domains": [{**one, "host": "node2"} if one["name"] == "batch" else one for one in tenants]}
+    return {**UPDATED, "tenant_domains": [{**one, "host": "node2"} if one["name"] == "batch" else one for one in tenants]}
 
 
 def test_a_tenant_is_never_started_twice() -> None:
