@@ -171,7 +171,8 @@ test: deps qemu ## Run everything that CI runs.
 # Each is one process that computes, or waits for the network: JOBS of them at a time.
 .PHONY: rooms
 rooms: ## Run the tests of the rooms libvirt, engine and cockpit, and of confinement; prepare the test cluster.
-	@$(MAKE) --jobs='$(JOBS)' --output-sync=target libvirt engine cluster-prepare cockpit-check confinement
+	@cockpit/deps  # apt's lists change under it: not beside those who read them
+	$(MAKE) --jobs='$(JOBS)' --output-sync=target libvirt engine cluster-prepare cockpit-check confinement
 
 .PHONY: check-patches
 check-patches: venv ## Check the patches, the overlay, the scripts and the pages.

@@ -25,6 +25,14 @@ def test_class():
     assert edit.with_class(rich, "foreground") == rich.replace("background", "foreground")
 
 
+def test_who_is_not_background_has_no_deadline():
+    """Else "enable" and the switch in Cockpit would write what is no policy."""
+    timed = edit.with_settings(edit.plain("background"), {"by": "06:00"})
+    assert 'by="06:00"' in timed and policy.parse(edit.with_class(timed, "background")).by == "06:00"
+    for class_ in ("foreground", "guest"):
+        assert policy.parse(edit.with_class(timed, class_)).by is None
+
+
 def test_set():
     given = {
         "interval-us": "5000", "max-hold-ms": "0", "auto": "on", "budget-percent": "3", "max-request-bytes": "65536",

@@ -20,13 +20,13 @@ from tests.report import grid, kept  # noqa: E402
 ALONE = "alone"
 COLORS = {"equal": "#999", "weight": "#E69F00", "idle class": "#06c"}
 COLUMNS = 120
-NOTE = ("kept: by the foreground, of its work alone; background: its work, of that alone; p99: of the time that a piece of the foreground's work "
-        "takes, of that alone")
+NOTE = ("kept: by the foreground, of its work alone; bg: processor time of the background; p99: of the time that a piece of the foreground's "
+        "work takes, of that alone")
 
 
 @dataclass(frozen=True)
 class Point:
-    """Medians, percent of alone; p99 as a multiple of alone."""
+    """Medians. kept: percent of alone; background: percent of the processor; p99 as a multiple of alone."""
 
     kept: float
     background: float
@@ -41,16 +41,14 @@ def points(path: Path) -> tuple[dict[str, dict[int, Point]], dict[str, Any]]:
         if line["kind"] == "run":
             runs[line["cell"]["way"], line["cell"]["foreground"]].append(line)
 
-    def of(way: str, intensity: int, role: str, figure: str) -> float:
-        return median(run[role][figure] for run in runs[way, intensity])
+    def of(way: str, intensity: int, figure: str) -> float:
+        return median(run["foreground"][figure] for run in runs[way, intensity])
 
-    rate, background = "operations_per_second", of(ALONE, 0, "background", "operations_per_second")
     found: dict[str, dict[int, Point]] = defaultdict(dict)
     for way, intensity in runs:
         if way != ALONE:
-            found[way][intensity] = Point(100 * of(way, intensity, "foreground", rate) / of(ALONE, intensity, "foreground", rate),
-                                          100 * of(way, intensity, "background", rate) / background,
-                                          of(way, intensity, "foreground", "p99_us") / of(ALONE, intensity, "foreground", "p99_us"))
+            kept_, p99 = (of(way, intensity, figure) / of(ALONE, intensity, figure) for figure in ("operations_per_second", "p99_us"))
+            found[way][intensity] = Point(100 * kept_, 100 * median(run["background"] for run in runs[way, intensity]), p99)
     return found, [line for line in lines if line["kind"] == "conditions"][-1]
 
 
@@ -76,7 +74,7 @@ def draw(found: dict[str, dict[int, Point]], about: dict[str, Any], target: Path
         left.plot(intensities, [row[each].kept for each in intensities], "o-", color=COLORS[way], markersize=4, label=way)
         right.plot(intensities, [row[each].background for each in intensities], "o-", color=COLORS[way], markersize=4, label=way)
     kept.label(left, "foreground keeps, % of its work alone", "foreground busy, % of each 100 ms")
-    kept.label(right, "background, % of its work alone", "foreground busy, % of each 100 ms")
+    kept.label(right, "background, % of the processor", "foreground busy, % of each 100 ms")
     left.set_ylim(0, 108)
     right.set_ylim(0, 108)
     left.legend(fontsize=8, frameon=False, loc="lower left")

@@ -10,7 +10,7 @@ from lxml import etree
 from ..errors import Finding, Kind, PolicyError, Severity
 from ..xmltree import Element, read
 from .grammar import SETTINGS, SWITCHES
-from .model import NAMESPACE
+from .model import NAMESPACE, Class
 from .parse import find
 
 _LOOKS: Mapping[str, Callable[[str], str]] = {
@@ -41,6 +41,8 @@ def with_class(policy: str | None, class_: str) -> str:
         return plain(class_)
     root = _root(policy)
     root.set("class", class_)
+    if class_ != Class.BACKGROUND.value:
+        root.attrib.pop("by", None)  # it means nothing then
     return _text(root)
 
 
