@@ -86,7 +86,7 @@ def draw(found: list[Run], full: float, about: dict[str, Any], target: Path) -> 
     axis.legend(fontsize=8, frameon=False, loc="lower right")
     axis.set_yticks([])
     kept.label(axis, "", "seconds since the job began")
-    kept.save(figure, "Each job that can be done in time is, and as late as that is safe it costs the foreground something",
+    kept.save(figure, "Each job that can be done in time is done in time; where idle time is enough it never takes any other",
               _conditions(about), target)
 
 
