@@ -126,7 +126,9 @@ class Rig:
             spin = Process(SPIN, self.folder / "spin.log")
             os.sched_setaffinity(spin.pid, {self.shared})
             try:
-                yield
+                with Group("spin", spin.pid) as group:  # a session of its own has as much as everybody, whatever its class
+                    group.weigh(native.MIN_SHARES)
+                    yield
             finally:
                 spin.stop()
             return

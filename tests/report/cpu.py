@@ -19,7 +19,7 @@ from tests.report import grid, kept  # noqa: E402
 
 ALONE = "alone"
 COLORS = {"equal": "#999", "weight": "#E69F00", "idle class": "#06c"}
-COLUMNS = 120
+COLUMNS = 150
 NOTE = ("kept: by the foreground, of its work alone; bg: processor time of the background; p99: of the time that a piece of the foreground's "
         "work takes, of that alone")
 
@@ -54,7 +54,7 @@ def points(path: Path) -> tuple[dict[str, dict[int, Point]], dict[str, Any]]:
 
 def text(found: dict[str, dict[int, Point]], about: dict[str, Any]) -> str:
     """The table: a row an intensity."""
-    rows = grid.table(("foreground busy", *(f"{way}: {what}" for way in found for what in ("kept %", "background %", "p99"))), space=2)
+    rows = grid.table(("busy", *(f"{way}: {what}" for way in found for what in ("kept %", "background %", "p99"))), space=2)
     for intensity in sorted(next(iter(found.values()))):
         some = (found[way][intensity] for way in found)
         rows.add_row(f"{intensity} %", *(text for one in some for text in (f"{one.kept:.1f}", f"{one.background:.1f}", f"x{one.p99:.1f}")))
