@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What of this host's disks and uplinks is no VM's work, so that suspension does not take it for foreground (paper 004, 4.2).
 
-    samples    each second: accesses of a device by everybody, less those of all VMs (hostd/usage.py)
-    windows    as long as suspension judges by, 1.25 s and longer: the most of a second in each
+    looks      four times a second, as suspension's: accesses of a device by everybody, less those of all VMs (hostd/usage.py)
+    windows    as long as suspension judges by: accesses a second in each
     quiet      what 99 of 100 windows stay below
 
 A host that keeps logs and is watched has some accesses on its disks at any time. More than suspension expects of it, and
@@ -14,24 +14,23 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import libvirt
 
 from . import domains, resolve, verdict
 from .conf import rules
-from .devices import devices_of
 from .errors import PolicyError
 from .hostd import usage
+from .hostd.police import PERIOD_SECONDS
 from .hostd.usage import Access, Usage
-from .police import facts
+from .police import suspend
 from .police.look import Look
 from .policy import Class, Policy
-from .xmltree import read
 
-LOOK_SECONDS = 0.25
-WINDOW_SECONDS = 1.25
-"""Suspension's own (police/suspend.py)."""
+LOOK_SECONDS, WINDOW_SECONDS = PERIOD_SECONDS, suspend.Settings().aggregation_s
+"""Suspension's own."""
 
 PERCENTILE = 0.99
 LEAST_WINDOWS = 20
@@ -53,10 +52,9 @@ def shared(connection: Any, host: resolve.Host, known: rules.Rules, run_dir: str
     found = {}
     for domain, _ in domains.active(connection):
         try:
-            root = read(domains.xml_of(domain))
-            its = verdict.of_tree(root, known, host, run_dir)
+            its = verdict.of_domain(domains.xml_of(domain), known, host, run_dir)
             policy = its.policy or Policy(Class.FOREGROUND)
-            found[domain.UUIDString()] = usage.accesses(policy, devices_of(root), its.plan, host)
+            found[domain.UUIDString()] = usage.accesses(policy, its.devices, its.plan, host)
         except (PolicyError, domains.HostError, libvirt.libvirtError):
             continue
     return found
@@ -65,15 +63,13 @@ def shared(connection: Any, host: resolve.Host, known: rules.Rules, run_dir: str
 def rests(looks: Iterable[Usage]) -> dict[str, list[tuple[float, float]]]:
     """Of each device of the host: for each time between two looks its seconds, and the accesses that were no VM's. Pure."""
     found: dict[str, list[tuple[float, float]]] = {}
-    before: Usage | None = None
-    for after in looks:
-        if before is not None and before.reading is not None and after.reading is not None:
-            sample = facts.between(before.reading, after.reading)
-            for device, use in (sample.devices if sample else {}).items():
-                unsure = before.unsure.get(device, 0) + after.unsure.get(device, 0)
-                if sample and device in after.unsure:  # the kernel counts it; an arena knows whose a request is
-                    found.setdefault(device, []).append((sample.seconds, max(0.0, use.foreground - unsure)))
-        before = after
+    for before, after in pairwise(looks):
+        sample = usage.between(before, after)
+        if sample is None:
+            continue
+        for device in after.unsure:  # what the kernel counts; an arena knows whose a request is
+            if device in sample.devices:
+                found.setdefault(device, []).append((sample.seconds, sample.devices[device].foreground))
     return found
 
 

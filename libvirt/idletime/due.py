@@ -42,8 +42,10 @@ def to_xml(due: Due) -> Element:
 
 def after(before: Due | None, by: str | None, now: float) -> Due | None:
     """What is to be on record of a domain whose policy says `by`. now: seconds since 1970."""
-    if by is None or (before is not None and before.by == by):
-        return before if by is not None else None
+    if by is None:
+        return None
+    if before is not None and before.by == by:
+        return before
     return Due(deadline.deadline_after(now, by), by)
 
 

@@ -74,7 +74,7 @@ class Running:
         return self.kind == JOB and self.id.startswith(_OF_MIGRATION)
 
     @property
-    def held(self) -> bool:
+    def holdable(self) -> bool:
         """Whether it may be held at all."""
         return not self.of_migration or self.status == "running"
 
@@ -160,14 +160,16 @@ def tracked(plan: Plan, there: Sequence[Running], before: Mapping[str, Track], n
     only = next(iter(by.values()), "") if len(set(by.values())) == 1 else ""
     found = {}
     for one in there:
-        when, let_go = by.get(one.disk, "" if one.disk else only), False
         track = before.get(one.id)
         if track is not None and one.done < track.done:  # another job of that name
             track = None
+        let_go = False
         if one.kind == MIGRATION and plan.migration is not None:
             when = plan.migration.by
             let_go = plan.migration.lets_go and (diverges or (track is not None and track.let_go))
-        if (when or let_go) and one.held and one.status in _ATTACHABLE:
+        else:
+            when = by.get(one.disk, "" if one.disk else only)
+        if (when or let_go) and one.holdable and one.status in _ATTACHABLE:
             track = replace(track or deadline.begun(now, one.done, when), let_go=let_go)
             found[one.id] = deadline.decide(deadline.due(track, when), now, one.done, one.total)
     return found
@@ -187,7 +189,7 @@ def wanted(plan: Plan, there: Sequence[Running], urgent: Collection[str] = ()) -
     if plan.migration is not None and OUTGOING not in urgent:
         found.append(JobPlan(OUTGOING, plan.migration.resource, True, MIGRATION))
     for one in there:
-        if one.kind == MIGRATION or not one.held or one.id in urgent or (one.disk and one.disk not in disks):
+        if one.kind == MIGRATION or not one.holdable or one.id in urgent or (one.disk and one.disk not in disks):
             continue
         if not one.disk and len(only) > 1:
             problems.append(f"{NAMES[one.kind]} '{one.id}' is not held: of which disk it is cannot be told, and these are on "

@@ -22,13 +22,14 @@ from typing import Any
 import numpy as np
 
 from tests.bench import pair
+from tests.bench.jobs import JOB, MODEL, NODE, NOWHERE, TARGET
 from tests.bench.resume import ResultsFile, work_off
 from tests.framework import accel, host, paths, run_folder
 from tests.framework.interrupt import exit_status
 from tests.framework.qemu import Machine
 from tests.report import deadlines as report
 from tests.testbed.attach import DEVICE, attach
-from tests.testbed.disk import Disk, Model
+from tests.testbed.disk import Disk
 from tests.testbed.requests import of_client
 
 sys.path.insert(0, str(paths.ROOT / "libvirt"))
@@ -40,9 +41,7 @@ from idletime.police import deadline  # noqa: E402
 DEADLINES = (10, 15, 18, 20, 22, 25, 28, 32, 36, 40, 45, 50, 55, 60, 68, 76, 85, 95, 110, 130)
 ALONE, FULL = "alone", "full speed"
 ALONE_SECONDS = 20.0
-JOB, NODE, TARGET, RESOURCE = "job", "disk", "target", "idletime-disk0"
-DISK_BYTES = 1 << 30
-MODEL = Model(service_us=5000, rate="100M", size=str(DISK_BYTES))
+RESOURCE = "idletime-disk0"
 POLL_SECONDS = 0.05
 MOST_SECONDS = 600.0
 
@@ -91,9 +90,8 @@ class Rig:
         self.facts = host.facts(boot)
         arena = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="idletime-"))) / "arena"
         self.disk = stack.enter_context(Disk(MODEL))
-        target = ("-blockdev", f"driver=null-co,node-name={TARGET},size={DISK_BYTES},read-zeroes=on")
         self.foreground = stack.enter_context(Machine(boot, "foreground", attach(self.disk, "foreground", arena, "foreground")))
-        self.copied = stack.enter_context(Machine(boot, "copied", [*target, *attach(self.disk, "copied", None)]))
+        self.copied = stack.enter_context(Machine(boot, "copied", [*NOWHERE, *attach(self.disk, "copied", None)]))
         self.plan = Plan((ResourcePlan(RESOURCE, "disk0", str(arena), {"auto": True, "budget-percent": 3}),),
                          jobs=(DiskJobs("vda", RESOURCE, DEVICE, "06:00"),))
         self.foreground.guest.load(seconds=pair.WARM_UP_SECONDS).result()

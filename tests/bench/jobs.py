@@ -46,6 +46,9 @@ DISK_BYTES = 1 << 30
 MODEL = Model(service_us=5000, rate="100M", size=str(DISK_BYTES))
 """1 MiB takes 15 ms: no job reads all of it within a run."""
 
+NOWHERE = ("-blockdev", f"driver=null-co,node-name=target,size={DISK_BYTES},read-zeroes=on")
+"""TARGET: a disk that keeps nothing."""
+
 GREEDY = {"pattern": "sequential", "operation": "read", "block_bytes": 128 << 10, "intensity": 100, "outstanding": 16}
 READERS = 16
 JOB, NODE, TARGET, EXPORT = "job", "disk", "target", "export"
@@ -103,10 +106,9 @@ class Rig:
             started: Machine = stack.enter_context(Machine(boot, name, [*more, *arguments]))
             return started
 
-        target = ("-blockdev", f"driver=null-co,node-name={TARGET},size={DISK_BYTES},read-zeroes=on")
         self.foreground = machine("foreground", "foreground")
         self.greedy = machine(VM, "background")
-        self.copied = machine("copied", "foreground", *target)
+        self.copied = machine("copied", "foreground", *NOWHERE)
         self.committed = stack.enter_context(Machine(boot, "committed", self._over("committed")))
         address = {"type": "unix", "data": {"path": str(self.folder / "nbd")}}
         self.copied.qmp.execute("nbd-server-start", addr=address)

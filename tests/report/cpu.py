@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
-import json
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,11 +33,10 @@ class Point:
 
 def points(path: Path) -> tuple[dict[str, dict[int, Point]], dict[str, Any]]:
     """By way and the foreground's intensity, and the conditions of the last runs."""
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    lines, about = kept.lines(path)
     runs: dict[tuple[str, int], list[dict[str, Any]]] = defaultdict(list)
     for line in lines:
-        if line["kind"] == "run":
-            runs[line["cell"]["way"], line["cell"]["foreground"]].append(line)
+        runs[line["cell"]["way"], line["cell"]["foreground"]].append(line)
 
     def of(way: str, intensity: int, figure: str) -> float:
         return median(run["foreground"][figure] for run in runs[way, intensity])
@@ -49,7 +46,7 @@ def points(path: Path) -> tuple[dict[str, dict[int, Point]], dict[str, Any]]:
         if way != ALONE:
             kept_, p99 = (of(way, intensity, figure) / of(ALONE, intensity, figure) for figure in ("operations_per_second", "p99_us"))
             found[way][intensity] = Point(100 * kept_, 100 * median(run["background"] for run in runs[way, intensity]), p99)
-    return found, [line for line in lines if line["kind"] == "conditions"][-1]
+    return found, about
 
 
 def text(found: dict[str, dict[int, Point]], about: dict[str, Any]) -> str:
@@ -63,7 +60,7 @@ def text(found: dict[str, dict[int, Point]], about: dict[str, Any]) -> str:
 
 def _conditions(about: dict[str, Any]) -> str:
     return (f"Two VMs on one processor ({about['cpu']}); weight: {about['shares']} of 1,024 shares. Runs of {about['seconds']:g} s. "
-            f"{about['qemu']}, {about['accel'].upper()}, commit {about['commit']}.")
+            f"{kept.built(about)}")
 
 
 def draw(found: dict[str, dict[int, Point]], about: dict[str, Any], target: Path) -> None:
@@ -84,18 +81,9 @@ def draw(found: dict[str, dict[int, Point]], about: dict[str, Any], target: Path
 def report(path: Path) -> None:
     """Table on the terminal and beside the results, and the plot."""
     found, about = points(path)
-    table = text(found, about)
-    print(table)
-    path.with_suffix(".txt").write_text(table + "\n")
+    kept.publish(path, text(found, about))
     draw(found, about, path.with_suffix(".png"))
 
 
-def main() -> None:
-    """Reduce a results file."""
-    parser = argparse.ArgumentParser(prog="python3 -m tests.report.cpu", description="A foreground VM's processor beside a greedy VM.")
-    parser.add_argument("results", type=Path)
-    report(parser.parse_args().results)
-
-
 if __name__ == "__main__":
-    main()
+    kept.command("cpu", "A foreground VM's processor beside a greedy VM.", report)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,15 +41,14 @@ def _kept(phases: list[dict[str, Any]], urgent: bool, alone: float) -> float | N
 
 def runs(path: Path) -> tuple[list[Run], float, dict[str, Any]]:
     """The jobs by their deadline, how long one takes at full speed, and the conditions of the last runs."""
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    of = {line["cell"]["way"]: line for line in lines if line["kind"] == "run"}
+    lines, about = kept.lines(path)
+    of = {line["cell"]["way"]: line for line in lines}
     (phase,) = of["alone"]["phases"]
     alone = phase["foreground"] / phase["seconds"]
     found = [Run(float(way), line["seconds"], tuple((one["urgent"], one["seconds"]) for one in line["phases"]),
                  _kept(line["phases"], False, alone), _kept(line["phases"], True, alone))
              for way, line in of.items() if way.isdecimal()]
-    return sorted(found, key=lambda run: run.deadline), of["full speed"]["seconds"], [
-        line for line in lines if line["kind"] == "conditions"][-1]
+    return sorted(found, key=lambda run: run.deadline), of["full speed"]["seconds"], about
 
 
 def text(found: list[Run], full: float, about: dict[str, Any]) -> str:
@@ -66,7 +63,7 @@ def text(found: list[Run], full: float, about: dict[str, Any]) -> str:
 
 def _conditions(about: dict[str, Any]) -> str:
     return (f"Backup of 1 GiB; disk: {about['disk'].get('service_us')} us a request and {about['disk'].get('rate')}iB/s; foreground: bursts of "
-            f"30 ms every 100 ms. {about['qemu']}, {about['accel'].upper()}, commit {about['commit']}.")
+            f"30 ms every 100 ms. {kept.built(about)}")
 
 
 def draw(found: list[Run], full: float, about: dict[str, Any], target: Path) -> None:
@@ -93,18 +90,9 @@ def draw(found: list[Run], full: float, about: dict[str, Any], target: Path) -> 
 def report(path: Path) -> None:
     """Table on the terminal and beside the results, and the plot."""
     found, full, about = runs(path)
-    table = text(found, full, about)
-    print(table)
-    path.with_suffix(".txt").write_text(table + "\n")
+    kept.publish(path, text(found, full, about))
     draw(found, full, about, path.with_suffix(".png"))
 
 
-def main() -> None:
-    """Reduce a results file."""
-    parser = argparse.ArgumentParser(prog="python3 -m tests.report.deadlines", description="Backups that have a deadline.")
-    parser.add_argument("results", type=Path)
-    report(parser.parse_args().results)
-
-
 if __name__ == "__main__":
-    main()
+    kept.command("deadlines", "Backups that have a deadline.", report)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
-import json
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,18 +33,17 @@ Points = dict[str, dict[str, Point]]
 
 def points(path: Path) -> tuple[Points, dict[str, Any]]:
     """And the conditions of the last runs."""
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    lines, about = kept.lines(path)
     rates: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
     for line in lines:
-        if line["kind"] == "run":
-            cell = line["cell"]
-            rates[cell["job"], cell["way"]].append((line["foreground"]["operations_per_second"], line.get("bytes_per_second", 0) / 1e6))
+        cell = line["cell"]
+        rates[cell["job"], cell["way"]].append((line["foreground"]["operations_per_second"], line.get("bytes_per_second", 0) / 1e6))
     alone = median(rate for rate, _ in rates["", ""])
     found: Points = defaultdict(dict)
     for (job, way), runs in rates.items():
         if job:
             found[job][way] = Point(100 * median(rate for rate, _ in runs) / alone, median(done for _, done in runs), len(runs))
-    return found, [line for line in lines if line["kind"] == "conditions"][-1]
+    return found, about
 
 
 def at_equal_foreground(ways: dict[str, Point], kept_percent: float) -> float:
@@ -75,8 +72,7 @@ def text(found: Points, about: dict[str, Any]) -> str:
 
 def _conditions(about: dict[str, Any]) -> str:
     return (f"Disk: {about['disk'].get('service_us')} us a request and {about['disk'].get('rate')}iB/s; foreground: bursts of 30 ms every "
-            f"100 ms, 4 KiB, random. Medians of runs of {about['seconds']:g} s. {about['qemu']}, {about['accel'].upper()}, "
-            f"commit {about['commit']}.")
+            f"100 ms, 4 KiB, random. Medians of runs of {about['seconds']:g} s. {kept.built(about)}")
 
 
 def draw(found: Points, about: dict[str, Any], target: Path) -> None:
@@ -101,18 +97,9 @@ def draw(found: Points, about: dict[str, Any], target: Path) -> None:
 def report(path: Path) -> None:
     """Table on the terminal and beside the results, and the plot."""
     found, about = points(path)
-    table = text(found, about)
-    print(table)
-    path.with_suffix(".txt").write_text(table + "\n")
+    kept.publish(path, text(found, about))
     draw(found, about, path.with_suffix(".png"))
 
 
-def main() -> None:
-    """Reduce a results file."""
-    parser = argparse.ArgumentParser(prog="python3 -m tests.report.jobs", description="Jobs beside a foreground.")
-    parser.add_argument("results", type=Path)
-    report(parser.parse_args().results)
-
-
 if __name__ == "__main__":
-    main()
+    kept.command("jobs", "Jobs beside a foreground.", report)

@@ -1,9 +1,14 @@
-"""The frame of plots of what work does for what the foreground keeps: one panel each, to the right the foreground keeps more."""
+"""The frame of reports of what work does for what the foreground keeps: lines in, a table and a plot out.
+
+A plot has panels; to the right the foreground keeps more, if nothing else is said.
+"""
 
 from __future__ import annotations
 
+import argparse
+import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Callable
 
 import matplotlib
 
@@ -11,6 +16,33 @@ matplotlib.use("Agg")
 from matplotlib import pyplot  # noqa: E402  (the backend has to be chosen first)
 from matplotlib.axes import Axes  # noqa: E402
 from matplotlib.figure import Figure  # noqa: E402
+
+
+Line = dict[str, Any]
+
+
+def lines(path: Path) -> tuple[list[Line], Line]:
+    """The runs of a results file, and the conditions of the last ones."""
+    found = [json.loads(line) for line in path.read_text().splitlines()]
+    return [line for line in found if line["kind"] == "run"], [line for line in found if line["kind"] == "conditions"][-1]
+
+
+def built(about: Line) -> str:
+    """What was measured: the end of a report's conditions."""
+    return f"{about['qemu']}, {about['accel'].upper()}, commit {about['commit']}."
+
+
+def publish(path: Path, table: str) -> None:
+    """The table, on the terminal and beside the results."""
+    print(table)
+    path.with_suffix(".txt").write_text(table + "\n")
+
+
+def command(name: str, description: str, report: Callable[[Path], None]) -> None:
+    """python3 -m tests.report.NAME FILE: reduce a results file."""
+    parser = argparse.ArgumentParser(prog=f"python3 -m tests.report.{name}", description=description)
+    parser.add_argument("results", type=Path)
+    report(parser.parse_args().results)
 
 
 def panels(number: int) -> tuple[Figure, Any]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
-import json
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,14 +36,13 @@ Points = dict[str, dict[str, Point]]
 
 def points(path: Path) -> tuple[Points, dict[str, Any]]:
     """And the conditions of the last runs."""
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    lines, about = kept.lines(path)
     runs: dict[str, dict[str, list[Any]]] = defaultdict(lambda: defaultdict(list))
     for line in lines:
-        if line["kind"] == "run":
-            cell = line["cell"]
-            runs[f"{cell['load'].upper()} {cell['intensity']} %" if cell["load"] else ""][cell["way"]].append(line)
+        cell = line["cell"]
+        runs[f"{cell['load'].upper()} {cell['intensity']} %" if cell["load"] else ""][cell["way"]].append(line)
     found = {load: {way: _point(some) for way, some in ways.items()} for load, ways in runs.items()}
-    return found, [line for line in lines if line["kind"] == "conditions"][-1]
+    return found, about
 
 
 def _point(runs: list[dict[str, Any]]) -> Point:
@@ -74,7 +71,7 @@ def text(found: Points, about: dict[str, Any]) -> str:
 def _conditions(about: dict[str, Any]) -> str:
     seen = "on stock QEMU, seen by the observer" if about["foreground"] == "stock" else "ours"
     return (f"A VM of 1 GiB, 128 MiB of it random, 1 MiB written anew each second; uplink {about['link']['rate_mbit']} Mbit/s; the foreground "
-            f"VM is {seen}. Medians. {about['qemu']}, {about['accel'].upper()}, commit {about['commit']}.")
+            f"VM is {seen}. Medians. {kept.built(about)}")
 
 
 def draw(found: Points, about: dict[str, Any], target: Path) -> None:
@@ -102,19 +99,10 @@ def draw(found: Points, about: dict[str, Any], target: Path) -> None:
 def report(path: Path) -> None:
     """Table on the terminal and beside the results, and the plot."""
     found, about = points(path)
-    table = text(found, about)
-    print(table)
-    path.with_suffix(".txt").write_text(table + "\n")
+    kept.publish(path, text(found, about))
     if any(found):
         draw(found, about, path.with_suffix(".png"))
 
 
-def main() -> None:
-    """Reduce a results file."""
-    parser = argparse.ArgumentParser(prog="python3 -m tests.report.migration", description="Migration beside a foreground.")
-    parser.add_argument("results", type=Path)
-    report(parser.parse_args().results)
-
-
 if __name__ == "__main__":
-    main()
+    kept.command("migration", "Migration beside a foreground.", report)

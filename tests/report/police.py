@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,8 +26,8 @@ class Point:
 
 def points(path: Path) -> tuple[dict[str, dict[int, Point]], dict[str, Any]]:
     """By way and the foreground's intensity, and the conditions of the last runs."""
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    runs = {(line["cell"]["way"], line["cell"]["foreground"]): line for line in lines if line["kind"] == "run"}
+    lines, about = kept.lines(path)
+    runs = {(line["cell"]["way"], line["cell"]["foreground"]): line for line in lines}
     found: dict[str, dict[int, Point]] = {}
     for (way, intensity), run in runs.items():
         if way != ALONE:
@@ -37,7 +35,7 @@ def points(path: Path) -> tuple[dict[str, dict[int, Point]], dict[str, Any]]:
             found.setdefault(way, {})[intensity] = Point(
                 100 - 100 * here["operations_per_second"] / alone["operations_per_second"], here["p99_us"] / alone["p99_us"],
                 run["background"])
-    return found, [line for line in lines if line["kind"] == "conditions"][-1]
+    return found, about
 
 
 def text(found: dict[str, dict[int, Point]], about: dict[str, Any]) -> str:
@@ -51,7 +49,7 @@ def text(found: dict[str, dict[int, Point]], about: dict[str, Any]) -> str:
 
 def _conditions(about: dict[str, Any]) -> str:
     return (f"Disk: {about['disk'].get('service_us')} us a request; foreground busy for so many percent of each 100 ms; background without a pause, "
-            f"one outstanding. Runs of {about['seconds']:g} s. {about['qemu']}, {about['accel'].upper()}, commit {about['commit']}.")
+            f"one outstanding. Runs of {about['seconds']:g} s. {kept.built(about)}")
 
 
 def draw(found: dict[str, dict[int, Point]], about: dict[str, Any], target: Path) -> None:
@@ -72,18 +70,9 @@ def draw(found: dict[str, dict[int, Point]], about: dict[str, Any], target: Path
 def report(path: Path) -> None:
     """Table on the terminal and beside the results, and the plot."""
     found, about = points(path)
-    table = text(found, about)
-    print(table)
-    path.with_suffix(".txt").write_text(table + "\n")
+    kept.publish(path, text(found, about))
     draw(found, about, path.with_suffix(".png"))
 
 
-def main() -> None:
-    """Reduce a results file."""
-    parser = argparse.ArgumentParser(prog="python3 -m tests.report.police", description="A background VM that is stopped, or held.")
-    parser.add_argument("results", type=Path)
-    report(parser.parse_args().results)
-
-
 if __name__ == "__main__":
-    main()
+    kept.command("police", "A background VM that is stopped, or held.", report)

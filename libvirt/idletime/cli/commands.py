@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .. import calibrate, doctor, domains, explain, hostview, jobview, observed, policy, resolve, select, sockets, state, status
+from .. import doctor, domains, explain, hostview, jobview, observed, policy, resolve, select, sockets, state, status
 from ..conf import resources as resources_d
 from ..conf import rules
 from ..domains import HostError
@@ -300,6 +300,8 @@ def calibrate_(options: _Arguments) -> int:
     """How many accesses of this host's disks and uplinks are no VM's work."""
     from rich.console import Console
     from rich.progress import track
+
+    from .. import calibrate  # with all of suspension: nobody else's start has to wait for that
     connection = domains.connect(options.connect, read_only=True)
     tree, host = Tree("/"), resolve.Host(lookup=domains.HostLookup(connection))
     vms = calibrate.shared(connection, host, rules.load(tree), options.run_dir)
@@ -310,7 +312,7 @@ def calibrate_(options: _Arguments) -> int:
     times = track(steps, "looking", console=Console(stderr=True), transient=True, disable=options.json)
     with domains.translated("look at the running VMs"):
         found = calibrate.measure(connection, vms, Look(), times, lambda: time.sleep(calibrate.LOOK_SECONDS))
-    show.calibration(options, found, options.settings.suspend.quiet_per_second)
+    show.calibration(options, found, calibrate.quiet_per_second(found), options.settings.suspend.quiet_per_second)
     return Exit.OK
 
 

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..calibrate import Noise, quiet_per_second
 from ..change import Outcome
 from ..conf.rules import NOT_ATTACHED
 from ..doctor import Report
@@ -25,6 +24,7 @@ from ..jobview import JobStatus
 from ..status import KERNEL, DeviceStatus, DomainStatus
 
 if TYPE_CHECKING:
+    from ..calibrate import Noise
     from .changes import Done
 
 UNKNOWN = "-"
@@ -256,10 +256,8 @@ def report(found: Report) -> None:
 
 # ---- calibrate
 
-def calibration(options: argparse.Namespace, found: Sequence[Noise], now: int) -> None:
+def calibration(options: argparse.Namespace, found: Sequence[Noise], wanted: int, now: int) -> None:
     """A row a device, and what to write down. now: what is in force."""
-    wanted = quiet_per_second(found)
-
     def human() -> None:
         table(("device", "a second", "quiet", "most"), [
             (one.device, _rounded(one.mean), _rounded(one.quiet), _rounded(one.most)) for one in found])

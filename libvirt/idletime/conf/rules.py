@@ -156,14 +156,14 @@ def decide(facts: Facts, own: Policy | None, rules: Rules) -> Decision:
     return Decision(None, "default", f"no rule fits, and no file in {FOLDER} has a default")
 
 
-def decide_tree(root: Element, rules: Rules, now: float | None = None) -> Decision:
-    """The same for a domain's XML, at a time (seconds since 1970; None is now): after its deadline a background domain is
-    foreground. Raises PolicyError where its own policy is wrong."""
+def decide_tree(root: Element, rules: Rules) -> Decision:
+    """The same for a domain's XML, now: after its deadline a background domain is foreground. Raises PolicyError where its own
+    policy is wrong."""
     found = decide(facts_of(root), parse_tree(root), rules)
     policy = found.policy
     if policy is None or policy.by is None:
         return found
-    if due.is_over(due.of_domain(root), policy.by, time.time() if now is None else now):
+    if due.is_over(due.of_domain(root), policy.by, time.time()):
         return replace(found, policy=policy.over(), why=f"{found.why}; it was background until {policy.by}, and that is over")
     return replace(found, why=f"{found.why}; background until {policy.by}")
 

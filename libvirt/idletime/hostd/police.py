@@ -16,11 +16,11 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..police import facts, suspend
+from ..police import suspend
 from ..police.look import Look
 from ..police.suspend import Act, Decision, Mode, Sample, State
 from ..police.windows import Thresholds
@@ -107,8 +107,7 @@ class Police:
         self._hands: Hands | None = None
         self._task: asyncio.Task[None] | None = None
         self._acts: set[asyncio.Task[None]] = set()
-        self._before: facts.Reading | None = None
-        self._unsure: Mapping[str, int] = {}
+        self._before: usage.Usage | None = None
         self._window: tuple[Sample, ...] = ()
         self._said: dict[str, str] = {}
         self._closing = False
@@ -241,16 +240,12 @@ class Police:
     def _add(self, found: usage.Usage) -> None:
         if found.reading is None:
             return
-        before, self._before = self._before, found.reading
-        unsure, self._unsure = self._unsure, found.unsure
-        if before is None or found.reading.at_s - before.at_s > OLD_SECONDS:
+        before, self._before = self._before, found
+        if before is None or before.reading is None or found.reading.at_s - before.reading.at_s > OLD_SECONDS:
             self._window = ()
             return
-        sample = facts.between(before, found.reading)
+        sample = usage.between(before, found, self._quiet_per_second)
         if sample is not None:
-            nobodys = {key: self._quiet_per_second + (count + unsure.get(key, 0)) / sample.seconds
-                       for key, count in found.unsure.items()}
-            sample = facts.quiet(sample, nobodys)
             self._window = suspend.add(self._window, sample, 2 * self._settings.aggregation_s)
 
     # ---- one VM

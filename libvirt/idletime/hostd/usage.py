@@ -22,8 +22,10 @@ import libvirt
 from .. import arena
 from ..facts import DISK, INTERFACE, DeviceFacts, Plan
 from ..plan import said_of
+from ..police import facts
 from ..police.facts import Reading, number
 from ..police.look import Look
+from ..police.suspend import Sample
 from ..policy import NONE, Policy
 from ..resolve import Host
 from ..resolve.tree import Tree
@@ -76,6 +78,19 @@ class Moved:
 
     total: int
     own: dict[str, int] = field(default_factory=dict)
+
+
+def between(before: Usage, after: Usage, quiet_per_second: float = 0.0) -> Sample | None:
+    """What was used from one look to the other; of a device that the kernel counts without what may be a VM's and is not among
+    its own, and without what is nobody's work. None where that cannot be told. Pure."""
+    if before.reading is None or after.reading is None:
+        return None
+    sample = facts.between(before.reading, after.reading)
+    if sample is None:
+        return None
+    nobodys = {key: quiet_per_second + (count + before.unsure.get(key, 0)) / sample.seconds
+               for key, count in after.unsure.items()}
+    return facts.quiet(sample, nobodys)
 
 
 def accesses(policy: Policy, devices: Iterable[DeviceFacts], plan: Plan, host: Host) -> tuple[Access, ...]:

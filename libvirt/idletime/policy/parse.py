@@ -95,7 +95,7 @@ class _Reader:
             self._text(element, element.text)
         self._once(children)
         self._sense(children)
-        if "by" in own and own.get("class", Class.BACKGROUND.value) != Class.BACKGROUND.value:
+        if "by" in own and own.get("class") not in (None, Class.BACKGROUND.value):  # None: that is said already
             self._say(element, f"by='{element.get('by')}' with class='{element.get('class')}'",
                       "write class='background', or remove by: at that time a background domain becomes foreground")
         return None if self.findings else _build(element, own, children)
