@@ -33,6 +33,9 @@ void idletime_gate_pump(void *opaque)
 {
     IdletimeGate *gate = opaque;
 
+    if (qatomic_load_acquire(&gate->lent)) {
+        return;
+    }
     idletime_gate_code(gate);
     if (qatomic_load_acquire(&gate->move)) {
         idletime_gate_follow_move(gate);

@@ -92,6 +92,13 @@ struct IdletimeGate {
     /* In force when we asked last; learned with 'auto'. */
     int64_t interval_ns;
 
+    /*
+     * One who has no event loop asks for itself (work/migration.c): nobody
+     * else touches the gate meanwhile.  Set in ctx, cleared by who has it, who
+     * kicks it then.
+     */
+    bool lent;                  /* qatomic */
+
     /* Called in ctx when held requests may be able to start. */
     void (*pump)(void *opaque);
     void *opaque;
@@ -142,10 +149,10 @@ bool idletime_gate_move(IdletimeGate *gate, IdletimeBoards *boards,
  */
 bool idletime_gate_moved(IdletimeGate *gate);
 
-/* An entry that belongs to the gate's thread. */
+/* An entry that belongs to the gate's thread, or to who has borrowed it. */
 static inline void idletime_gate_code(const IdletimeGate *gate)
 {
-    assert(in_aio_context_home_thread(gate->ctx));
+    assert(in_aio_context_home_thread(gate->ctx) != qatomic_read(&gate->lent));
 }
 
 /* On the foreground's path it costs too much for a build that is used. */
@@ -210,7 +217,7 @@ void idletime_gate_watch(IdletimeResource *res);
  */
 void idletime_gate_watch_observer(IdletimeResource *res);
 
-/** idletime_gate_pump: Context: @opaque's (a gate's) ctx. */
+/** idletime_gate_pump: Context: @opaque's (a gate's) ctx; not while lent. */
 void idletime_gate_pump(void *opaque);
 /** idletime_gate_follow_move: part of idletime_gate_pump(). */
 void idletime_gate_follow_move(IdletimeGate *gate);

@@ -13,6 +13,20 @@
 typedef struct IdletimeWork IdletimeWork;
 typedef struct IdletimeChunk IdletimeChunk;
 
+/**
+ * idletime_chunk_lend: @chunk's gate is another thread's from now on, of one
+ * that has no event loop.  Context: the thread of its work.
+ */
+void idletime_chunk_lend(IdletimeChunk *chunk);
+/**
+ * idletime_chunk_renew: it is done, of @bytes; may the next of @next_bytes
+ * start?  Then it is that one.  Context: the thread that has its gate.
+ */
+bool idletime_chunk_renew(IdletimeChunk *chunk, uint64_t bytes,
+                          uint64_t next_bytes);
+/** idletime_chunk_return: the gate is the work's again, which kicks it. */
+void idletime_chunk_return(IdletimeChunk *chunk);
+
 /* Slow paths; use the inline functions below. */
 IdletimeChunk *idletime_chunk_ref_slow(IdletimeChunk *chunk);
 void idletime_chunk_unref_slow(IdletimeChunk *chunk);

@@ -9,11 +9,13 @@
  *
  *   REST --thread: a chunk is wanted--> WANT --loop: it may start--> GRANTED
  *    ^ ^                                  ^                           | |
- *    | |                                  +--thread: it is sent-------+ |
+ *    | |                                  +--thread: the next may not-+ |
  *    | +--thread: switchover, detached----------------------------------+
  *    +----loop: the migration has ended
  *
- * What belongs to one of them is touched only while it is its turn.
+ * What belongs to one of them is touched only while it is its turn.  The gate
+ * is lent to the thread while it is GRANTED: chunk after chunk it asks for
+ * itself, so that the loop need not wake for each of them.
  */
 #include "qemu/osdep.h"
 #include "qapi/error.h"
@@ -39,6 +41,8 @@
  */
 #define CHUNK_NS        (500 * 1000LL)
 #define CHUNK_MIN       (4 * KiB)
+/* Expected while none has been seen, bytes a second. */
+#define RATE_MIN        MiB
 /* Chunks over which the rate is a mean; memory. */
 #define MEMORY          32
 
@@ -58,11 +62,12 @@ static struct {
 
     /* The main loop. */
     IdletimeWork *work;
-    IdletimeChunk *chunk;       /* in service */
+    IdletimeChunk *chunk;       /* in service; the thread's while GRANTED */
     QEMUBH *attend_bh;          /* it is the main loop's turn */
 
     /* The thread's, but the main loop's while a chunk is WANTed. */
     uint64_t bytes;             /* of the chunk, at most */
+    uint64_t bytes_max;         /* of any, as the resource is set */
     uint64_t sent;              /* of the last one */
 
     /* The thread. */
@@ -92,6 +97,14 @@ static Turn turn(void)
 
 /* ---- the main loop */
 
+/* By who has the gate. */
+static void take_back(void)
+{
+    if (m.chunk) {
+        idletime_chunk_return(m.chunk);
+    }
+}
+
 static void give_back(void)
 {
     IdletimeChunk *chunk = m.chunk;
@@ -111,9 +124,13 @@ static bool migration_waits(const IdletimeWork *work)
 /* Unless the thread does not want it any more. */
 static void grant(void)
 {
+    if (m.chunk) {
+        idletime_chunk_lend(m.chunk);
+    }
     if (qatomic_cmpxchg(&m.turn, WANT, GRANTED) == WANT) {
         qemu_sem_post(&m.granted);
     } else {
+        take_back();
         give_back();
     }
 }
@@ -122,16 +139,15 @@ static void migration_wake(IdletimeWork *work)
 {
     int64_t now_ns = idletime_now_ns();
     int64_t since_ns = work->held_since_ns ?: now_ns;
-    uint64_t limit = idletime_resource_get(work->res,
-                                           IDLETIME_MAX_REQUEST_BYTES);
 
+    m.bytes_max = idletime_resource_get(work->res, IDLETIME_MAX_REQUEST_BYTES);
     work->held_since_ns = since_ns;
     idletime_work_held(work, 1);
     if (m.chunk) {
         give_back();
         return;                         /* it has been called again */
     }
-    m.bytes = MIN(m.bytes, limit);
+    m.bytes = MIN(m.bytes, m.bytes_max);
     if (!idletime_work_ask(work, since_ns, m.bytes, &m.chunk)) {
         return;
     }
@@ -183,6 +199,7 @@ void idletime_migration_ended(void)
 {
     GLOBAL_STATE_CODE();
     qatomic_set(&m.running, false);
+    take_back();
     qatomic_set(&m.turn, REST);
     m.marked = m.exempt = m.told_diverges = false;
     m.passes = 0;
@@ -204,6 +221,9 @@ void idletime_migration_begun(void)
 
 static void hand_over(Turn next)
 {
+    if (turn() == GRANTED) {
+        take_back();
+    }
     qatomic_store_release(&m.turn, next);
     qemu_bh_schedule(m.attend_bh);
 }
@@ -279,19 +299,19 @@ bool idletime_migration_exceeded_slow(void)
  * At the end of a pass: has the guest written more memory than left meanwhile?
  * Empty pages cost nothing; those of the first pass would hide what will be.
  * Compressed ones count as they are in memory.  How much the guest writes is
- * told once a second at most.
+ * told once a second at most.  Returns true if there is news for the loop.
  */
-static void note_pass(void)
+static bool note_pass(void)
 {
     uint64_t passes = stat64_get(&mig_stats.dirty_sync_count);
     uint64_t pages = ram_get_total_transferred_pages() -
                      stat64_get(&mig_stats.zero_pages);
     int64_t now_ns = qemu_clock_get_ns(QEMU_CLOCK_REALTIME);
     int64_t took_ns = now_ns - m.pass_ns;
-    bool diverges;
+    bool diverges = m.diverges, was;
 
     if (passes == m.passes || (m.passes && took_ns < NANOSECONDS_PER_SECOND)) {
-        return;
+        return false;
     }
     if (m.passes) {
         m.written = stat64_get(&mig_stats.dirty_pages_rate) *
@@ -300,19 +320,38 @@ static void note_pass(void)
                  (double)NANOSECONDS_PER_SECOND / took_ns;
         diverges = m.written > m.left;
         trace_idletime_migration_pass(passes, m.written, m.left);
-        qatomic_store_release(&m.diverges, diverges);
     }
+    was = qatomic_xchg(&m.diverges, diverges);
     m.passes = passes;
     m.pass_at = pages;
     m.pass_ns = now_ns;
+    return was != diverges;
 }
 
-static void want(void)
+/* A chunk has been sent; may the next one be, at once? */
+static bool go_on(void)
 {
-    note_pass();
+    return m.chunk && idletime_chunk_renew(m.chunk, m.sent, m.bytes);
+}
+
+/*
+ * The next chunk.  After one that is sent: the gate is the thread's still.
+ * Returns true if it may start.
+ */
+static bool want(bool sent)
+{
+    bool news = note_pass();
+
     m.begun = false;
     m.bytes = MAX(m.rate * CHUNK_NS / NANOSECONDS_PER_SECOND, CHUNK_MIN);
+    if (sent) {
+        m.bytes = MIN(m.bytes, m.bytes_max);
+    }
+    if (sent && !news && go_on()) {
+        return true;
+    }
     hand_over(WANT);
+    return false;
 }
 
 static void note_rate(void)
@@ -352,9 +391,11 @@ bool idletime_migration_wait_slow(QEMUFile *f, int ms)
         }
         m.sent = bytes_begun();
         note_rate();
-    }
-    if (turn() != WANT) {
-        want();
+        if (want(true)) {
+            return true;
+        }
+    } else if (turn() == REST) {
+        want(false);
     }
     qemu_sem_timedwait(&m.granted, MAX(ms, 1));
     return true;
@@ -372,9 +413,14 @@ void idletime_migration_switchover_slow(QEMUFile *f)
     let_go(f);
 }
 
+/*
+ * Never none, before the first chunk: QEMU that expects to send nothing within
+ * the downtime switches over at the end of a pass without a look at what the
+ * guest has written meanwhile.
+ */
 uint64_t idletime_migration_bandwidth_slow(void)
 {
-    return qatomic_read(&m.attached) && !m.exempt ? m.rate : 0;
+    return qatomic_read(&m.attached) && !m.exempt ? MAX(m.rate, RATE_MIN) : 0;
 }
 
 /* ---- attach and detach */

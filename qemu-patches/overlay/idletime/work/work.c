@@ -17,7 +17,7 @@ static QTAILQ_HEAD(, IdletimeWork) works = QTAILQ_HEAD_INITIALIZER(works);
 struct IdletimeChunk {
     IdletimeWork *work;
     IdletimeLease lease;
-    bool expelled;              /* there is no lease */
+    bool over;                  /* there is no lease, or no more */
     unsigned refs;
 };
 
@@ -156,7 +156,7 @@ IdletimeChunk *idletime_work_expel(IdletimeWork *work)
     IdletimeChunk *chunk = chunk_new(work);
 
     IO_CODE();
-    chunk->expelled = true;
+    chunk->over = true;
     idletime_gate_note_promotion(work->gate, IDLETIME_PROMOTION_CLASS_CHANGE);
     return chunk;
 }
@@ -197,10 +197,19 @@ IdletimeChunk *idletime_chunk_ref_slow(IdletimeChunk *chunk)
 
 void idletime_chunk_resize_slow(IdletimeChunk *chunk, uint64_t bytes)
 {
-    assert(!chunk->expelled);
-    idletime_stat_add(&chunk->work->gate->stats.bg_bytes,
-                      (int64_t)bytes - chunk->lease.bytes);
-    chunk->lease.bytes = MIN(bytes, UINT32_MAX);
+    if (!chunk->over) {
+        idletime_stat_add(&chunk->work->gate->stats.bg_bytes,
+                          (int64_t)bytes - chunk->lease.bytes);
+        chunk->lease.bytes = MIN(bytes, UINT32_MAX);
+    }
+}
+
+static void chunk_done(IdletimeChunk *chunk, bool more)
+{
+    if (!chunk->over) {
+        chunk->over = true;
+        idletime_gate_done(chunk->work->gate, &chunk->lease, more);
+    }
 }
 
 void idletime_chunk_unref_slow(IdletimeChunk *chunk)
@@ -211,12 +220,44 @@ void idletime_chunk_unref_slow(IdletimeChunk *chunk)
         return;
     }
     work->chunks--;
-    if (!chunk->expelled) {
-        idletime_gate_done(work->gate, &chunk->lease,
-                           qatomic_read(&work->gate->stats.held) != 0);
-    }
+    chunk_done(chunk, qatomic_read(&work->gate->stats.held) != 0);
     g_free(chunk);
     pump(work);
+}
+
+/* ---- chunks of a thread without an event loop */
+
+void idletime_chunk_lend(IdletimeChunk *chunk)
+{
+    idletime_gate_code(chunk->work->gate);
+    qatomic_store_release(&chunk->work->gate->lent, true);
+}
+
+void idletime_chunk_return(IdletimeChunk *chunk)
+{
+    qatomic_store_release(&chunk->work->gate->lent, false);
+}
+
+/* Where its gate is to move, or it is to leave, it is the work's turn. */
+bool idletime_chunk_renew(IdletimeChunk *chunk, uint64_t bytes,
+                          uint64_t next_bytes)
+{
+    IdletimeWork *work = chunk->work;
+    IdletimeGate *gate = work->gate;
+
+    idletime_gate_code(gate);
+    idletime_chunk_resize_slow(chunk, bytes);
+    chunk_done(chunk, true);
+    if (qatomic_load_acquire(&gate->move) ||
+        qatomic_load_acquire(&work->leaving) ||
+        !idletime_gate_ask(gate, idletime_now_ns(), next_bytes,
+                           &chunk->lease)) {
+        return false;
+    }
+    chunk->over = false;
+    idletime_gate_rest(gate);
+    idletime_gate_note_hold(gate, 0);
+    return true;
 }
 
 /* ---- life */

@@ -2,18 +2,13 @@
  * Idletime machine tests: an arena that is lost, and comes back.
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
- *
- * Each process looks at its arena once a second of virtual time.
  */
 #include "qemu/osdep.h"
 #include "qemu/units.h"
 #include "idletime-machine.h"
 #include "idletime-observer.h"
 
-#define LOOK_US     (1000 * MS)
 #define HOLD_US     (5000 * MS)     /* max-hold-ms, the standard */
-/* The threads that wait for others follow in real time. */
-#define MOST_US     (15 * G_USEC_PER_SEC)
 
 static char *below(TestMachine *m, const char *name)
 {
@@ -27,61 +22,14 @@ static void delete_file(TestMachine *m, const char *name)
     g_assert_true(remove(path) == 0 || errno == ENOENT);
 }
 
-/* What there is of it. */
-static void delete_arena(TestMachine *m)
-{
-    static const char *const file[] = {
-        "foreground", "foreground.lock", "foreground.alive",
-        "background", "background.lock", "background.alive", "",
-    };
-
-    for (unsigned i = 0; i < G_N_ELEMENTS(file); i++) {
-        delete_file(m, file[i]);
-    }
-}
-
-static bool is_lost(TestMachine *m)
-{
-    g_autofree char *state = machine_string(m, RESOURCE, "state");
-
-    return g_str_equal(state, "lost");
-}
-
-/* Mappings of boards that are not at their paths any more. */
-static unsigned stale_boards(TestMachine *m)
-{
-    g_autofree char *path = g_strdup_printf("/proc/%d/maps",
-                                            (int)qtest_pid(m->qts));
-    g_autofree char *maps = NULL;
-    g_auto(GStrv) line = NULL;
-    unsigned n = 0;
-
-    g_assert_true(g_file_get_contents(path, &maps, NULL, NULL));
-    line = g_strsplit(maps, "\n", -1);
-    for (unsigned i = 0; line[i]; i++) {
-        n += strstr(line[i], "ground (deleted)") != NULL;
-    }
-    return n;
-}
-
 /* Lost at the next look; not back at the one after it: others may be late. */
 static void assert_noticed(TestMachine *m)
 {
-    g_assert_false(is_lost(m));
-    machine_step_us(m, LOOK_US);
-    g_assert_true(is_lost(m));
-    machine_step_us(m, LOOK_US);
-    g_assert_true(is_lost(m));
-}
-
-static void until_back(TestMachine *m)
-{
-    int64_t until = g_get_monotonic_time() + MOST_US;
-
-    while (is_lost(m) || stale_boards(m)) {
-        g_assert_cmpint(g_get_monotonic_time(), <, until);
-        machine_step_us(m, LOOK_US);
-    }
+    g_assert_false(arena_is_lost(m));
+    machine_step_us(m, ARENA_LOOK_US);
+    g_assert_true(arena_is_lost(m));
+    machine_step_us(m, ARENA_LOOK_US);
+    g_assert_true(arena_is_lost(m));
 }
 
 /* Of a foreground request that is in service since before the loss. */
@@ -110,21 +58,21 @@ static void test_deleted(void)
     TestRequest *f, *r;
 
     g_assert_cmpint(disk_number(bg, "waits.arena"), ==, 0);
-    delete_arena(m);
-    machine_step_us(m, LOOK_US);
-    g_assert_true(is_lost(m));
+    arena_delete(m);
+    machine_step_us(m, ARENA_LOOK_US);
+    g_assert_true(arena_is_lost(m));
     r = disk_read(bg);
     assert_held(bg, 1);
     g_assert_cmpint(disk_number(bg, "waits.arena"), >, 0);
-    until_back(m);
+    arena_await(m);
     request_ok(r);
 
     /* Once more, with a foreground request in service all the time. */
     disk_pause_read(fg, "F");
     f = disk_read(fg);
-    delete_arena(m);
+    arena_delete(m);
     assert_noticed(m);
-    until_back(m);
+    arena_await(m);
     assert_waits_for(fg, f, bg);
     machine_free(m);
 }
@@ -144,12 +92,12 @@ static void test_two(const void *file)
     if (file) {
         delete_file(fg->m, file);
     } else {
-        delete_arena(fg->m);
+        arena_delete(fg->m);
     }
     assert_noticed(bg->m);
-    until_back(bg->m);
+    arena_await(bg->m);
     machine_step_to(fg->m, bg->m);
-    until_back(fg->m);
+    arena_await(fg->m);
     machine_step_to(bg->m, fg->m);
     assert_waits_for(fg, f, bg);
     machine_free(bg->m);
@@ -167,13 +115,13 @@ static void test_observer(void)
     TestRequest *r;
 
     observer_start(&o, dir);
-    machine_step_us(m, LOOK_US);
+    machine_step_us(m, ARENA_LOOK_US);
     observer_greet(&o);
-    machine_step_us(m, LOOK_US);
+    machine_step_us(m, ARENA_LOOK_US);
     delete_file(m, "observer");
-    delete_arena(m);
+    arena_delete(m);
     assert_noticed(m);
-    until_back(m);
+    arena_await(m);
     seen = machine_string(m, RESOURCE, "observer.state");
     g_assert_cmpstr(seen, ==, "seen");
     g_assert_cmpint(machine_number(m, RESOURCE, "observer.came"), ==, 1);
@@ -224,7 +172,7 @@ static void assert_stays_lost(TestDisk *bg)
     machine_step_us(bg->m, 1);
     request_ok(r);
     g_assert_cmpint(disk_number(bg, "promotions.deadline"), ==, 1);
-    g_assert_true(is_lost(bg->m));
+    g_assert_true(arena_is_lost(bg->m));
     machine_refused(bg->m, text, "idletime-attach",
                     "{'device': 'late', 'resource': 'r0'}");
 }
@@ -241,11 +189,11 @@ static void test_damaged(const void *opaque)
     late = machine_disk(m, "late", "");
     machine_start(m);
     do_damage(m, opaque);
-    machine_step_us(m, LOOK_US);
-    g_assert_true(is_lost(m));
+    machine_step_us(m, ARENA_LOOK_US);
+    g_assert_true(arena_is_lost(m));
     assert_stays_lost(bg);
-    delete_arena(m);
-    until_back(m);
+    arena_delete(m);
+    arena_await(m);
     disk_attach(late, "foreground");
     foreground(late);
     g_assert_cmpint(disk_number(late, "foreground.requests"), ==, 1);

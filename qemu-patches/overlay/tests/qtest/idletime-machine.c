@@ -357,6 +357,60 @@ void machine_step_to(TestMachine *m, const TestMachine *other)
     machine_step_us(m, other->now_us - m->now_us);
 }
 
+/* ---- arenas */
+
+/* The threads that wait for others follow in real time. */
+#define AWAIT_US    (15 * G_USEC_PER_SEC)
+
+void arena_delete(TestMachine *m)
+{
+    static const char *const file[] = {
+        "foreground", "foreground.lock", "foreground.alive",
+        "background", "background.lock", "background.alive", "",
+    };
+
+    for (unsigned i = 0; i < G_N_ELEMENTS(file); i++) {
+        g_autofree char *path = g_build_filename(m->dir, RESOURCE, file[i],
+                                                 NULL);
+
+        g_assert_true(remove(path) == 0 || errno == ENOENT);
+    }
+}
+
+bool arena_is_lost(TestMachine *m)
+{
+    g_autofree char *state = machine_string(m, RESOURCE, "state");
+
+    return g_str_equal(state, "lost");
+}
+
+/* Mappings of boards that are not at their paths any more. */
+static unsigned stale_boards(TestMachine *m)
+{
+    g_autofree char *path = g_strdup_printf("/proc/%d/maps",
+                                            (int)qtest_pid(m->qts));
+    g_autofree char *maps = NULL;
+    g_auto(GStrv) line = NULL;
+    unsigned n = 0;
+
+    g_assert_true(g_file_get_contents(path, &maps, NULL, NULL));
+    line = g_strsplit(maps, "\n", -1);
+    for (unsigned i = 0; line[i]; i++) {
+        n += strstr(line[i], "ground (deleted)") != NULL;
+    }
+    return n;
+}
+
+void arena_await(TestMachine *m)
+{
+    int64_t until = g_get_monotonic_time() + AWAIT_US;
+
+    while (arena_is_lost(m) || stale_boards(m)) {
+        g_assert_cmpint(g_get_monotonic_time(), <, until);
+        machine_step_us(m, ARENA_LOOK_US);
+    }
+}
+
 /* ---- forms of rings */
 
 RingForm ring_form;

@@ -84,6 +84,17 @@ typedef struct TestRequest {
 /* Names a stock QEMU; the tests that need one are skipped without. */
 #define UNPATCHED_QEMU  "IDLETIME_QEMU_UNPATCHED"
 
+/* ---- the arena of RESOURCE */
+
+/* Each process looks at its arenas once a second of virtual time. */
+#define ARENA_LOOK_US   (1000 * MS)
+
+/** arena_delete: what there is of it. */
+void arena_delete(TestMachine *m);
+bool arena_is_lost(TestMachine *m);
+/** arena_await: step until it is back and no board of the old one is mapped. */
+void arena_await(TestMachine *m);
+
 /* ---- rings: those of the disks that are made from now on */
 
 typedef enum RingForm {

@@ -324,6 +324,27 @@ static void test_diverges(void)
     teardown(&s);
 }
 
+/* Chunk after chunk goes without a wait; the arena changes meanwhile. */
+static void test_arena(void)
+{
+    Setup s = setup("max-hold-ms=0");
+
+    machine_ok(s.src, "migrate-set-parameters", "{'max-bandwidth': 1000000}");
+    attach(s.src);
+    begin(&s);
+    while (!pages_sent(&s)) {
+        g_usleep(1000);
+    }
+    arena_delete(s.src);
+    machine_step_us(s.src, ARENA_LOOK_US);
+    g_assert_true(arena_is_lost(s.src));
+    arena_await(s.src);
+    machine_ok(s.src, "migrate-set-parameters", "{'max-bandwidth': 0}");
+    assert_moved(&s);
+    await(&s, "in-service", 0);
+    teardown(&s);
+}
+
 /* ---- what ends the wait */
 
 static void test_detach(void)
@@ -476,6 +497,7 @@ int main(int argc, char **argv)
     qtest_add_func("idletime/migration/attach-late", test_attach_late);
     qtest_add_func("idletime/migration/nothing-runs", test_nothing_runs);
     qtest_add_func("idletime/migration/diverges", test_diverges);
+    qtest_add_func("idletime/migration/arena", test_arena);
     qtest_add_func("idletime/migration/detach", test_detach);
     qtest_add_func("idletime/migration/detach-and-attach",
                    test_detach_and_attach);
