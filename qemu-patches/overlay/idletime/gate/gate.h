@@ -93,9 +93,8 @@ struct IdletimeGate {
     int64_t interval_ns;
 
     /*
-     * One who has no event loop asks for itself (work/migration.c): nobody
-     * else touches the gate meanwhile.  Set in ctx, cleared by who has it, who
-     * kicks it then.
+     * One who has no event loop asks for itself (work/chunk.h): nobody else
+     * touches the gate meanwhile, and whoever ends that pumps.
      */
     bool lent;                  /* qatomic */
 

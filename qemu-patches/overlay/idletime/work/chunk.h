@@ -24,7 +24,10 @@ void idletime_chunk_lend(IdletimeChunk *chunk);
  */
 bool idletime_chunk_renew(IdletimeChunk *chunk, uint64_t bytes,
                           uint64_t next_bytes);
-/** idletime_chunk_return: the gate is the work's again, which kicks it. */
+/**
+ * idletime_chunk_return: the gate is the work's again, who is told so and looks
+ * what it has missed.  Context: either, once the other does not use it.
+ */
 void idletime_chunk_return(IdletimeChunk *chunk);
 
 /* Slow paths; use the inline functions below. */

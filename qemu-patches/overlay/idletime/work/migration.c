@@ -97,20 +97,17 @@ static Turn turn(void)
 
 /* ---- the main loop */
 
-/* By who has the gate. */
-static void take_back(void)
-{
-    if (m.chunk) {
-        idletime_chunk_return(m.chunk);
-    }
-}
-
+/*
+ * The thread does not use the gate any more, or not yet.  It returns it only
+ * where it wants another chunk: at rest it need not have seen that it had it.
+ */
 static void give_back(void)
 {
     IdletimeChunk *chunk = m.chunk;
 
     m.chunk = NULL;
     if (chunk) {
+        idletime_chunk_return(chunk);
         idletime_chunk_resize(chunk, m.sent);
         idletime_chunk_unref(chunk);    /* and pumps */
     }
@@ -130,7 +127,6 @@ static void grant(void)
     if (qatomic_cmpxchg(&m.turn, WANT, GRANTED) == WANT) {
         qemu_sem_post(&m.granted);
     } else {
-        take_back();
         give_back();
     }
 }
@@ -199,14 +195,13 @@ void idletime_migration_ended(void)
 {
     GLOBAL_STATE_CODE();
     qatomic_set(&m.running, false);
-    take_back();
     qatomic_set(&m.turn, REST);
     m.marked = m.exempt = m.told_diverges = false;
     m.passes = 0;
     qatomic_set(&m.diverges, false);
     if (m.work) {
-        idletime_work_rest(m.work);
         give_back();
+        idletime_work_rest(m.work);
     } else {
         qatomic_set(&idletime_migration_on, false);
     }
@@ -221,9 +216,6 @@ void idletime_migration_begun(void)
 
 static void hand_over(Turn next)
 {
-    if (turn() == GRANTED) {
-        take_back();
-    }
     qatomic_store_release(&m.turn, next);
     qemu_bh_schedule(m.attend_bh);
 }
@@ -331,7 +323,11 @@ static bool note_pass(void)
 /* A chunk has been sent; may the next one be, at once? */
 static bool go_on(void)
 {
-    return m.chunk && idletime_chunk_renew(m.chunk, m.sent, m.bytes);
+    if (!m.chunk) {
+        return false;
+    }
+    m.bytes = MIN(m.bytes, m.bytes_max);
+    return idletime_chunk_renew(m.chunk, m.sent, m.bytes);
 }
 
 /*
@@ -344,11 +340,11 @@ static bool want(bool sent)
 
     m.begun = false;
     m.bytes = MAX(m.rate * CHUNK_NS / NANOSECONDS_PER_SECOND, CHUNK_MIN);
-    if (sent) {
-        m.bytes = MIN(m.bytes, m.bytes_max);
-    }
     if (sent && !news && go_on()) {
         return true;
+    }
+    if (sent && m.chunk) {
+        idletime_chunk_return(m.chunk);
     }
     hand_over(WANT);
     return false;
