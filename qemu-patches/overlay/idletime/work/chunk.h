@@ -20,13 +20,15 @@ typedef struct IdletimeChunk IdletimeChunk;
 void idletime_chunk_lend(IdletimeChunk *chunk);
 /**
  * idletime_chunk_renew: it is done, of @bytes; may the next of @next_bytes
- * start?  Then it is that one.  Context: the thread that has its gate.
+ * start?  Then it is that one.  Never, once its gate has been returned.
+ * Context: the thread to which that was lent.
  */
 bool idletime_chunk_renew(IdletimeChunk *chunk, uint64_t bytes,
                           uint64_t next_bytes);
 /**
- * idletime_chunk_return: the gate is the work's again, who is told so and looks
- * what it has missed.  Context: either, once the other does not use it.
+ * idletime_chunk_return: the gate is the work's again, if it is not yet; its
+ * pump is called, for what it has missed.  Context: either thread, once the
+ * other does not use the gate.
  */
 void idletime_chunk_return(IdletimeChunk *chunk);
 

@@ -42,7 +42,7 @@
 #define CHUNK_NS        (500 * 1000LL)
 #define CHUNK_MIN       (4 * KiB)
 /* Expected while none has been seen, bytes a second. */
-#define RATE_MIN        MiB
+#define RATE_UNSEEN     MiB
 /* Chunks over which the rate is a mean; memory. */
 #define MEMORY          32
 
@@ -67,7 +67,6 @@ static struct {
 
     /* The thread's, but the main loop's while a chunk is WANTed. */
     uint64_t bytes;             /* of the chunk, at most */
-    uint64_t bytes_max;         /* of any, as the resource is set */
     uint64_t sent;              /* of the last one */
 
     /* The thread. */
@@ -93,6 +92,13 @@ static struct {
 static Turn turn(void)
 {
     return qatomic_load_acquire(&m.turn);
+}
+
+/* As the resource is set.  Context: whose turn it is, while there is work. */
+static uint64_t bounded(uint64_t bytes)
+{
+    return MIN(bytes, idletime_resource_get(m.work->res,
+                                            IDLETIME_MAX_REQUEST_BYTES));
 }
 
 /* ---- the main loop */
@@ -136,14 +142,13 @@ static void migration_wake(IdletimeWork *work)
     int64_t now_ns = idletime_now_ns();
     int64_t since_ns = work->held_since_ns ?: now_ns;
 
-    m.bytes_max = idletime_resource_get(work->res, IDLETIME_MAX_REQUEST_BYTES);
     work->held_since_ns = since_ns;
     idletime_work_held(work, 1);
     if (m.chunk) {
         give_back();
         return;                         /* it has been called again */
     }
-    m.bytes = MIN(m.bytes, m.bytes_max);
+    m.bytes = bounded(m.bytes);
     if (!idletime_work_ask(work, since_ns, m.bytes, &m.chunk)) {
         return;
     }
@@ -200,6 +205,7 @@ void idletime_migration_ended(void)
     m.passes = 0;
     qatomic_set(&m.diverges, false);
     if (m.work) {
+        m.sent = 0;                     /* nobody knows of the last one */
         give_back();
         idletime_work_rest(m.work);
     } else {
@@ -267,7 +273,6 @@ bool idletime_migration_exceeded_slow(void)
     }
     if (unlikely(!qatomic_load_acquire(&m.attached))) {
         let_go(migrate_get_current()->to_dst_file);
-        m.exempt = false;
         qatomic_set(&idletime_migration_on, false);
         /* Attached again meanwhile?  Pairs with idletime_migration_attach(). */
         smp_mb();
@@ -326,7 +331,7 @@ static bool go_on(void)
     if (!m.chunk) {
         return false;
     }
-    m.bytes = MIN(m.bytes, m.bytes_max);
+    m.bytes = bounded(m.bytes);
     return idletime_chunk_renew(m.chunk, m.sent, m.bytes);
 }
 
@@ -365,7 +370,8 @@ bool idletime_migration_wait_slow(QEMUFile *f, int ms)
 {
     int64_t until_ns = qemu_clock_get_ns(QEMU_CLOCK_REALTIME) + ms * SCALE_MS;
 
-    if (!qatomic_load_acquire(&m.attached) || m.exempt) {
+    if (!qatomic_load_acquire(&m.attached) || m.exempt ||
+        postcopy_is_wanted()) {
         return false;
     }
     if (!m.marked) {
@@ -383,6 +389,10 @@ bool idletime_migration_wait_slow(QEMUFile *f, int ms)
             return false;               /* a limit of stock's */
         }
         if (!idletime_stream_drain(f, until_ns)) {
+            /* That may take long: the gate is not to wait for the network. */
+            if (m.chunk) {
+                idletime_chunk_return(m.chunk);
+            }
             return true;
         }
         m.sent = bytes_begun();
@@ -403,20 +413,22 @@ uint32_t idletime_migration_pages_slow(uint32_t pages)
            MIN(pages, MAX(m.bytes / qemu_target_page_size(), 1));
 }
 
-void idletime_migration_switchover_slow(QEMUFile *f)
+void idletime_migration_switchover(QEMUFile *f)
 {
     m.exempt = true;
     let_go(f);
 }
 
 /*
- * Never none, before the first chunk: QEMU that expects to send nothing within
- * the downtime switches over at the end of a pass without a look at what the
- * guest has written meanwhile.
+ * Before the first chunk not none: QEMU that expects to send nothing within the
+ * downtime switches over at the end of a pass without a look at what the guest
+ * has written meanwhile.
  */
 uint64_t idletime_migration_bandwidth_slow(void)
 {
-    return qatomic_read(&m.attached) && !m.exempt ? MAX(m.rate, RATE_MIN) : 0;
+    uint64_t rate = m.rate ?: RATE_UNSEEN;
+
+    return qatomic_read(&m.attached) && !m.exempt ? rate : 0;
 }
 
 /* ---- attach and detach */

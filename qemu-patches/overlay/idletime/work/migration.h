@@ -29,7 +29,6 @@ extern bool idletime_migration_on;
 bool idletime_migration_exceeded_slow(void);
 bool idletime_migration_wait_slow(QEMUFile *f, int ms);
 uint32_t idletime_migration_pages_slow(uint32_t pages);
-void idletime_migration_switchover_slow(QEMUFile *f);
 uint64_t idletime_migration_bandwidth_slow(void);
 
 /**
@@ -62,14 +61,9 @@ static inline uint32_t idletime_migration_pages(uint32_t pages)
 
 /**
  * idletime_migration_switchover: the guest is stopped; nothing is held from
- * now on.  Context: the migration thread.
+ * now on, also if it is attached later.  Context: the migration thread.
  */
-static inline void idletime_migration_switchover(QEMUFile *f)
-{
-    if (unlikely(qatomic_read(&idletime_migration_on))) {
-        idletime_migration_switchover_slow(f);
-    }
-}
+void idletime_migration_switchover(QEMUFile *f);
 
 /**
  * idletime_migration_bandwidth: bytes a second while it sends, pauses left

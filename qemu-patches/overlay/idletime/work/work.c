@@ -235,21 +235,29 @@ void idletime_chunk_lend(IdletimeChunk *chunk)
 
 void idletime_chunk_return(IdletimeChunk *chunk)
 {
-    qatomic_store_release(&chunk->work->gate->lent, false);
+    IdletimeGate *gate = chunk->work->gate;
+
+    if (qatomic_read(&gate->lent)) {
+        qatomic_store_release(&gate->lent, false);
+        idletime_gate_kick(gate);
+    }
 }
 
-/* Where its gate is to move, or it is to leave, it is the work's turn. */
+/* Where its gate is to move, or the work is to leave, it is the work's turn. */
 bool idletime_chunk_renew(IdletimeChunk *chunk, uint64_t bytes,
                           uint64_t next_bytes)
 {
     IdletimeWork *work = chunk->work;
     IdletimeGate *gate = work->gate;
+    bool leaving = qatomic_load_acquire(&work->leaving);
 
+    if (!qatomic_read(&gate->lent)) {
+        return false;
+    }
     idletime_gate_code(gate);
     idletime_chunk_resize_slow(chunk, bytes);
-    chunk_done(chunk, true);
-    if (qatomic_load_acquire(&gate->move) ||
-        qatomic_load_acquire(&work->leaving) ||
+    chunk_done(chunk, !leaving);
+    if (leaving || qatomic_load_acquire(&gate->move) ||
         !idletime_gate_ask(gate, idletime_now_ns(), next_bytes,
                            &chunk->lease)) {
         return false;
