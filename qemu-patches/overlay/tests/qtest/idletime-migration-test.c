@@ -324,8 +324,8 @@ static void test_diverges(void)
     teardown(&s);
 }
 
-/* Chunk after chunk goes without a wait; the arena changes meanwhile. */
-static void test_arena(void)
+/* Chunk after chunk goes without a wait; the arena is lost meanwhile. */
+static Setup lose_arena(void)
 {
     Setup s = setup("max-hold-ms=0");
 
@@ -338,9 +338,29 @@ static void test_arena(void)
     arena_delete(s.src);
     machine_step_us(s.src, ARENA_LOOK_US);
     g_assert_true(arena_is_lost(s.src));
+    return s;
+}
+
+static void test_arena(void)
+{
+    Setup s = lose_arena();
+
     arena_await(s.src);
     machine_ok(s.src, "migrate-set-parameters", "{'max-bandwidth': 0}");
     assert_moved(&s);
+    await(&s, "in-service", 0);
+    teardown(&s);
+}
+
+/* No chunk follows that would go to the new one. */
+static void test_arena_cancel(void)
+{
+    Setup s = lose_arena();
+
+    qtest_set_expected_status(s.dst->qts, EXIT_FAILURE);
+    machine_ok(s.src, "migrate_cancel", "{}");
+    await_status(s.src, "cancelled");
+    arena_await(s.src);
     await(&s, "in-service", 0);
     teardown(&s);
 }
@@ -498,6 +518,7 @@ int main(int argc, char **argv)
     qtest_add_func("idletime/migration/nothing-runs", test_nothing_runs);
     qtest_add_func("idletime/migration/diverges", test_diverges);
     qtest_add_func("idletime/migration/arena", test_arena);
+    qtest_add_func("idletime/migration/arena-cancel", test_arena_cancel);
     qtest_add_func("idletime/migration/detach", test_detach);
     qtest_add_func("idletime/migration/detach-and-attach",
                    test_detach_and_attach);
