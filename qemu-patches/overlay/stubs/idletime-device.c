@@ -7,6 +7,7 @@
 #include "qapi/error.h"
 #include "idletime/device/attach.h"
 #include "idletime/device/device.h"
+#include "idletime/work/divergence.h"
 #include "idletime/work/migration.h"
 
 static void no_devices(Error **errp)
@@ -71,7 +72,7 @@ uint64_t idletime_migration_rate(void)
     g_assert_not_reached();
 }
 
-bool idletime_migration_diverges(void)
+bool idletime_divergence_now(void)
 {
     g_assert_not_reached();
 }

@@ -13,6 +13,7 @@
 #include "idletime/arena/generation.h"
 #include "idletime/device/device.h"
 #include "idletime/monitor/qmp-impl.h"
+#include "idletime/work/divergence.h"
 #include "idletime/work/migration.h"
 #include "idletime/work/work.h"
 
@@ -253,7 +254,7 @@ static void add_migration(IdletimeResourceInfo *info, IdletimeWorkInfo *w)
 
     *qapi_IdletimeMigrationInfo_base(migration) = *w;
     migration->bandwidth = idletime_migration_rate();
-    migration->diverges = idletime_migration_diverges();
+    migration->diverges = idletime_divergence_now();
     g_free(w);
     QAPI_LIST_PREPEND(info->migrations, migration);
 }

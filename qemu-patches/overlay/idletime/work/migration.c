@@ -19,7 +19,6 @@
  */
 #include "qemu/osdep.h"
 #include "qapi/error.h"
-#include "qapi/qapi-events-idletime.h"
 #include "migration/migration.h"
 #include "migration/migration-stats.h"
 #include "migration/misc.h"
@@ -27,6 +26,7 @@
 #include "qemu/main-loop.h"
 #include "qemu/units.h"
 #include "exec/target_page.h"
+#include "idletime/work/divergence.h"
 #include "idletime/work/migration.h"
 #include "idletime/work/stream.h"
 #include "idletime/work/work.h"
@@ -79,14 +79,6 @@ static struct {
     int64_t begun_ns;
     double sum_bytes, sum_ns;   /* of late chunks */
     uint64_t rate;              /* bytes a second; qatomic */
-    uint64_t passes;            /* that had begun at the last look */
-    uint64_t pass_at;           /* pages that were not empty, then */
-    int64_t pass_ns;
-    uint64_t written, left;     /* bytes a second; read after diverges */
-    bool diverges;              /* qatomic */
-
-    /* The main loop. */
-    bool told_diverges;
 } m;
 
 static Turn turn(void)
@@ -174,19 +166,9 @@ static const IdletimeWorkOps migration_ops = {
     .left = migration_left,
 };
 
-static void tell_diverges(void)
-{
-    bool diverges = qatomic_load_acquire(&m.diverges);
-
-    if (diverges && !m.told_diverges) {
-        qapi_event_send_idletime_migration_diverges(m.written, m.left);
-    }
-    m.told_diverges = diverges;
-}
-
 static void attend(void *opaque)
 {
-    tell_diverges();
+    idletime_divergence_tell();
     if (turn() == REST) {
         give_back();
     } else if (m.work) {
@@ -201,9 +183,8 @@ void idletime_migration_ended(void)
     GLOBAL_STATE_CODE();
     qatomic_set(&m.running, false);
     qatomic_set(&m.turn, REST);
-    m.marked = m.exempt = m.told_diverges = false;
-    m.passes = 0;
-    qatomic_set(&m.diverges, false);
+    m.marked = m.exempt = false;
+    idletime_divergence_reset();
     if (m.work) {
         m.sent = 0;                     /* nobody knows of the last one */
         give_back();
@@ -293,62 +274,20 @@ bool idletime_migration_exceeded_slow(void)
 }
 
 /*
- * At the end of a pass: has the guest written more memory than left meanwhile?
- * Empty pages cost nothing; those of the first pass would hide what will be.
- * Compressed ones count as they are in memory.  How much the guest writes is
- * told once a second at most.  Returns true if there is news for the loop.
- */
-static bool note_pass(void)
-{
-    uint64_t passes = stat64_get(&mig_stats.dirty_sync_count);
-    uint64_t pages = ram_get_total_transferred_pages() -
-                     stat64_get(&mig_stats.zero_pages);
-    int64_t now_ns = qemu_clock_get_ns(QEMU_CLOCK_REALTIME);
-    int64_t took_ns = now_ns - m.pass_ns;
-    bool diverges = m.diverges, was;
-
-    if (passes == m.passes || (m.passes && took_ns < NANOSECONDS_PER_SECOND)) {
-        return false;
-    }
-    if (m.passes) {
-        m.written = stat64_get(&mig_stats.dirty_pages_rate) *
-                    qemu_target_page_size();
-        m.left = (pages - m.pass_at) * qemu_target_page_size() *
-                 (double)NANOSECONDS_PER_SECOND / took_ns;
-        diverges = m.written > m.left;
-        trace_idletime_migration_pass(passes, m.written, m.left);
-    }
-    was = qatomic_xchg(&m.diverges, diverges);
-    m.passes = passes;
-    m.pass_at = pages;
-    m.pass_ns = now_ns;
-    return was != diverges;
-}
-
-/* A chunk has been sent; may the next one be, at once? */
-static bool go_on(void)
-{
-    if (!m.chunk) {
-        return false;
-    }
-    m.bytes = bounded(m.bytes);
-    return idletime_chunk_renew(m.chunk, m.sent, m.bytes);
-}
-
-/*
- * The next chunk.  After one that is sent: the gate is the thread's still.
- * Returns true if it may start.
+ * The next chunk.  After one that is sent the gate is the thread's still, and
+ * the loop's where it has something to tell.  Returns true if it may start.
  */
 static bool want(bool sent)
 {
-    bool news = note_pass();
+    bool news = idletime_divergence_note();
 
     m.begun = false;
     m.bytes = MAX(m.rate * CHUNK_NS / NANOSECONDS_PER_SECOND, CHUNK_MIN);
-    if (sent && !news && go_on()) {
-        return true;
-    }
     if (sent && m.chunk) {
+        m.bytes = bounded(m.bytes);
+        if (!news && idletime_chunk_renew(m.chunk, m.sent, m.bytes)) {
+            return true;
+        }
         idletime_chunk_return(m.chunk);
     }
     hand_over(WANT);
@@ -472,10 +411,4 @@ uint64_t idletime_migration_rate(void)
 {
     GLOBAL_STATE_CODE();
     return qatomic_read(&m.rate);
-}
-
-bool idletime_migration_diverges(void)
-{
-    GLOBAL_STATE_CODE();
-    return qatomic_read(&m.diverges);
 }

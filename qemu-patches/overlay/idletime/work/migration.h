@@ -94,10 +94,5 @@ bool idletime_migration_detach(Error **errp);
 
 /** idletime_migration_rate: as bandwidth, for people; 0: not known.  BQL. */
 uint64_t idletime_migration_rate(void);
-/**
- * idletime_migration_diverges: in the last pass the guest wrote more than has
- * left, so at this pace it does not end.  BQL.
- */
-bool idletime_migration_diverges(void);
 
 #endif

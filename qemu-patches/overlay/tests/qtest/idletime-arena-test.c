@@ -15,13 +15,6 @@ static char *below(TestMachine *m, const char *name)
     return g_build_filename(m->dir, RESOURCE, name, NULL);
 }
 
-static void delete_file(TestMachine *m, const char *name)
-{
-    g_autofree char *path = below(m, name);
-
-    g_assert_true(remove(path) == 0 || errno == ENOENT);
-}
-
 /* Lost at the next look; not back at the one after it: others may be late. */
 static void assert_noticed(TestMachine *m)
 {
@@ -90,7 +83,7 @@ static void test_two(const void *file)
     disk_pause_read(fg, "F");
     f = disk_read(fg);
     if (file) {
-        delete_file(fg->m, file);
+        arena_delete_file(fg->m, file);
     } else {
         arena_delete(fg->m);
     }
@@ -118,7 +111,7 @@ static void test_observer(void)
     machine_step_us(m, ARENA_LOOK_US);
     observer_greet(&o);
     machine_step_us(m, ARENA_LOOK_US);
-    delete_file(m, "observer");
+    arena_delete_file(m, "observer");
     arena_delete(m);
     assert_noticed(m);
     arena_await(m);

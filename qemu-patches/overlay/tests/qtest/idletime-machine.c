@@ -362,6 +362,13 @@ void machine_step_to(TestMachine *m, const TestMachine *other)
 /* The threads that wait for others follow in real time. */
 #define AWAIT_US    (15 * G_USEC_PER_SEC)
 
+void arena_delete_file(TestMachine *m, const char *name)
+{
+    g_autofree char *path = g_build_filename(m->dir, RESOURCE, name, NULL);
+
+    g_assert_true(remove(path) == 0 || errno == ENOENT);
+}
+
 void arena_delete(TestMachine *m)
 {
     static const char *const file[] = {
@@ -370,10 +377,7 @@ void arena_delete(TestMachine *m)
     };
 
     for (unsigned i = 0; i < G_N_ELEMENTS(file); i++) {
-        g_autofree char *path = g_build_filename(m->dir, RESOURCE, file[i],
-                                                 NULL);
-
-        g_assert_true(remove(path) == 0 || errno == ENOENT);
+        arena_delete_file(m, file[i]);
     }
 }
 

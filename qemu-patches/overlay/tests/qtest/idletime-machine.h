@@ -89,6 +89,8 @@ typedef struct TestRequest {
 /* Each process looks at its arenas once a second of virtual time. */
 #define ARENA_LOOK_US   (1000 * MS)
 
+/** arena_delete_file: one of its files, if it is there. */
+void arena_delete_file(TestMachine *m, const char *name);
 /** arena_delete: what there is of it. */
 void arena_delete(TestMachine *m);
 bool arena_is_lost(TestMachine *m);
