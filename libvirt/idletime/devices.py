@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from .facts import DISK, INTERFACE, DeviceFacts, Source
 from .police.enforce import Through
@@ -20,12 +20,13 @@ _DISK = {"file": "file", "block": "dev", "dir": "dir", "nvme": "namespace", "vho
 _INTERFACE = {"bridge": "bridge", "network": "network", "direct": "dev", "vdpa": "dev"}
 
 
-def devices_of(root: Element) -> list[DeviceFacts]:
-    """All disks and interfaces of a domain; CD-ROMs and floppies are left out. Aliases are known in live XML only."""
+def devices_of(root: Element, backup: Element | None = None) -> list[DeviceFacts]:
+    """All disks and interfaces of a domain; CD-ROMs and floppies are left out. Aliases are known in live XML only.
+    backup: the <domainbackup> that runs."""
     vcpus = int(root.findtext("vcpu") or 1)
     scsi = {one.get("index", "0"): one for one in root.findall("./devices/controller[@type='scsi']")}
     disks = [disk for disk in root.findall("./devices/disk") if disk.get("device", "disk") in ("disk", "lun")]
-    return [_disk(disk, vcpus, scsi) for disk in disks] + \
+    return [_disk(disk, vcpus, scsi, backup) for disk in disks] + \
         [_interface(interface, number) for number, interface in enumerate(root.findall("./devices/interface"))]
 
 
@@ -43,7 +44,7 @@ def _queues(element: Element, default: int | None) -> int | None:
     return int(said) if said.isdecimal() else default
 
 
-def _disk(element: Element, vcpus: int, scsi: Mapping[str, Element]) -> DeviceFacts:
+def _disk(element: Element, vcpus: int, scsi: Mapping[str, Element], backup: Element | None) -> DeviceFacts:
     target, alias = get(element, "target", "dev"), get(element, "alias", "name")
     bus = get(element, "target", "bus") or ("virtio" if target.startswith("vd") else "")
     controller = scsi.get(get(element, "address", "controller") or "0") if bus == "scsi" else None
@@ -56,7 +57,19 @@ def _disk(element: Element, vcpus: int, scsi: Mapping[str, Element]) -> DeviceFa
         unserved = f"bus '{bus or 'of its target name'}' is not served, only 'virtio' and 'scsi' on virtio-scsi"
     return DeviceFacts(DISK, target, frozenset({target, alias} - {""}), alias, disk_source(element), unserved,
                        _queues(element if controller is None else controller, vcpus), _guest_names(element),
-                       _through(element, unserved), _cached(element))
+                       _through(element, unserved), _cached(element), tuple(_copies(element, target, backup)))
+
+
+def _copies(element: Element, target: str, backup: Element | None) -> Iterator[Source]:
+    """A copy, and the base into which the uppermost image is committed, is the disk's mirror. The scratch file of a backup in
+    pull mode is written for the guest's requests, not by the job."""
+    mirror = element.find("mirror")
+    if mirror is not None:
+        yield disk_source(mirror)
+    for one in [] if backup is None else backup.findall("./disks/disk"):
+        if one.get("name") == target and one.find("target") is not None:
+            type_ = one.get("type", "file")
+            yield Source(DISK, type_, get(one, "target", _DISK.get(type_, "file")))
 
 
 def _cached(element: Element) -> str:

@@ -16,6 +16,7 @@ from .policy.edit import for_libvirt
 from .policy.model import NAMESPACE
 from .resolve.lookup import Network, network_of, volume_of
 from .select import Named
+from .xmltree import Element, read
 
 LibvirtError: type[Exception] = libvirt.libvirtError
 
@@ -79,6 +80,14 @@ def xml_of(domain: Any, inactive: bool = False) -> str:
     """Domain XML to look at: without secrets."""
     with translated(f"read the XML of '{domain.name()}'"):
         return str(domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE if inactive else 0))
+
+
+def backup_of(domain: Any) -> Element | None:
+    """The <domainbackup> that runs; None without one, and where libvirtd cannot say."""
+    try:
+        return read(domain.backupGetXMLDesc())
+    except (libvirt.libvirtError, IdletimeError):
+        return None
 
 
 def tainted(domain: Any) -> bool:

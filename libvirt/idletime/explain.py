@@ -119,8 +119,9 @@ def lines(status: DomainStatus, decision: Decision | None, found: list[Explanati
         result.append(f"{status.name}: its scratch disk {', '.join(status.scratch)} is trimmed, then dropped with the VM "
                       "stopped, while its file system is short of space")
     names = {one.id: one.name for one in status.resources}
-    result += [f"{status.name}: block jobs of disk {one.target} are background on {names.get(one.resource, one.resource)}: "
-               "each copies while that is idle" + (f", and is done by {one.by}" if one.by else "") +
+    result += [f"{status.name}: block jobs of disk {one.target} are background on "
+               f"{' and '.join(names.get(name, name) for name in (one.resource, *one.also))}: each copies while "
+               f"{'these are' if one.also else 'that is'} idle" + (f", and is done by {one.by}" if one.by else "") +
                " ('virt-idletime jobs' shows those that run)" for one in status.jobs]
     if (moves := status.migration) is not None:
         result.append(f"{status.name}: migration is background on {names.get(moves.resource, moves.resource)}: it sends while "

@@ -77,6 +77,7 @@ class DeviceFacts:
     none); "" if that is not known, as in XML that does not run. unserved: why QEMU cannot schedule it, "" if it can.
     queues: how many it has (pairs, of an interface); None if that is not known. guest_names: what the guest may call it.
     through: who sees its requests. cached: the cache mode of a disk that fills this host's page cache, "" of one that does not.
+    copies: what a block job of a disk writes now, where that is another image.
     """
 
     kind: str
@@ -89,6 +90,7 @@ class DeviceFacts:
     guest_names: Mapping[str, str] = field(default_factory=dict, hash=False)
     through: Through = Through.QEMU
     cached: str = ""
+    copies: tuple[Source, ...] = ()
 
     @property
     def label(self) -> str:
@@ -140,12 +142,14 @@ class Unresolved:
 @dataclass(frozen=True)
 class DiskJobs:
     """A disk whose block jobs and NBD exports are background, and the resource that they are to be attached to. alias: of
-    the disk, in QEMU. by: time of day at which each job is to be done; "": whenever."""
+    the disk, in QEMU. by: time of day at which each job is to be done; "": whenever. also: those of what a job of it writes
+    now, to which that is attached as well."""
 
     target: str
     resource: str  # ResourcePlan.id
     alias: str = ""
     by: str = ""
+    also: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

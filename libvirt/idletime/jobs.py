@@ -4,6 +4,7 @@ that. Pure.
 
     the job or export is                        what is to be done
     of a disk whose jobs are background         idletime-attach, to the resource of that disk (the source, of a copy)
+    and writes to another resource now          to that, too
     on another resource of ours                 idletime-detach; attached anew when it has left
     on a resource of ours, and not meant        idletime-detach
     on a resource of somebody else              nothing
@@ -81,8 +82,8 @@ class Running:
 
 @dataclass(frozen=True)
 class JobPlan:
-    """A job, an export or migration that is to be background on a resource (ResourcePlan.id). attachable: QEMU accepts it
-    now."""
+    """A job, an export or migration that is to be background on a resource (ResourcePlan.id); a job may have several.
+    attachable: QEMU accepts it now."""
 
     id: str
     resource: str
@@ -177,13 +178,13 @@ def tracked(plan: Plan, there: Sequence[Running], before: Mapping[str, Track], n
 
 def diverges(have: Have) -> bool:
     """Whether QEMU says of the migration that it does not end at its pace."""
-    return any(said.get("diverges", False) for (kind, _), (_, said) in attached(have).items() if kind == MIGRATION)
+    return any(one.said.get("diverges", False) for one in attached(have) if one.kind == MIGRATION)
 
 
 def wanted(plan: Plan, there: Sequence[Running], urgent: Collection[str] = ()) -> tuple[list[JobPlan], list[str]]:
     """Which of them are to be background, and what cannot be told, in words. urgent: ids of jobs that have to be done."""
-    disks = {disk.target: disk.resource for disk in plan.jobs}
-    only = set(disks.values())
+    disks = {disk.target: disk for disk in plan.jobs}
+    only = {disk.resource for disk in plan.jobs}
     found: list[JobPlan] = []
     problems: list[str] = []
     if plan.migration is not None and OUTGOING not in urgent:
@@ -195,15 +196,30 @@ def wanted(plan: Plan, there: Sequence[Running], urgent: Collection[str] = ()) -
             problems.append(f"{NAMES[one.kind]} '{one.id}' is not held: of which disk it is cannot be told, and these are on "
                             "several resources; remedy: start it by libvirt")
         elif only:
-            resource = disks[one.disk] if one.disk else min(only)
-            found.append(JobPlan(one.id, resource, one.status in _ATTACHABLE, one.kind))
+            resources = [disks[one.disk].resource if one.disk else min(only)]
+            resources += disks[one.disk].also if one.disk and one.kind == JOB else ()
+            found += [JobPlan(one.id, resource, one.status in _ATTACHABLE, one.kind) for resource in resources]
     return found, problems
 
 
-def attached(have: Have) -> dict[tuple[str, str], tuple[str, Mapping[str, Any]]]:
-    """Of all that is attached and no device, by kind and id: its resource (id), and what query-idletime says of it."""
-    return {(kind, one["id"]): (resource["id"], one) for resource in have for kind in NAMES
-            for one in resource.get(f"{kind}s", ())}
+@dataclass(frozen=True)
+class Attached:
+    """A job, export or migration on a resource (its id). said: what query-idletime says of it there."""
+
+    kind: str
+    id: str
+    resource: str
+    said: Mapping[str, Any]
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.kind, self.id
+
+
+def attached(have: Have) -> list[Attached]:
+    """All that is attached and no device."""
+    return [Attached(kind, one["id"], resource["id"], one) for resource in have for kind in NAMES
+            for one in resource.get(f"{kind}s", ())]
 
 
 def old(have: Have, kind: str) -> bool:
@@ -219,15 +235,23 @@ def _said(key: tuple[str, str]) -> dict[str, str | bool]:
 
 def steps(want: Sequence[JobPlan], have: Have) -> Steps:
     """What to send. Resources that are not there are made before."""
-    there, commands, pending = attached(have), [], False
-    moved = {one.key: one for one in want}
+    there: dict[tuple[str, str], list[Attached]] = {}
+    meant: dict[tuple[str, str], set[str]] = {}
+    for is_ in attached(have):
+        there.setdefault(is_.key, []).append(is_)
     for one in want:
-        if one.key not in there and one.attachable:
+        meant.setdefault(one.key, set()).add(one.resource)
+    commands, leaving = [], {key for key, on in there.items() if _leaves(on, meant.get(key, set()))}
+    for one in want:
+        may_join = all(each.resource.startswith(ID_PREFIX) and each.resource != one.resource for each in there.get(one.key, []))
+        if one.attachable and one.key not in leaving and may_join:
             commands.append(Command("idletime-attach", {**_said(one.key), "resource": one.resource, "class": "background"}))
-    for key, (resource, said) in there.items():
-        if not resource.startswith(ID_PREFIX) or (key in moved and resource == moved[key].resource and not said["detaching"]):
-            continue
-        pending = True
-        if not said["detaching"]:
+    for key in leaving:
+        if not any(each.said["detaching"] for each in there[key]):
             commands.append(Command("idletime-detach", _said(key)))
-    return Steps(tuple(commands), pending=pending)
+    return Steps(tuple(commands), pending=bool(leaving))
+
+
+def _leaves(on: Sequence[Attached], meant: Collection[str]) -> bool:
+    """Whether something leaves all that it is on: that is how it leaves one of them."""
+    return any(one.resource.startswith(ID_PREFIX) and (one.said["detaching"] or one.resource not in meant) for one in on)

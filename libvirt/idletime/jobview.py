@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -116,23 +116,26 @@ def _held(one: Seen, have: Have | None, had: Have | None, seconds: float) -> tup
         str | None, str | None, bool | None, float | None, float | None]:
     if have is None:
         return None, None, None, None, None
-    resource, said = _attached(one, have)
-    if said is None or resource is None:
+    on = list(_attached(one, have))
+    if not on:
         return "foreground", None, None, None, None
+    resource, said = on[0]  # a chunk has waited on all of them
+    was = next((was for at, was in _attached(one, had or ()) if at["id"] == resource["id"]), None)
+    names = ", ".join(str(at["id"]).removeprefix("idletime-") for at, _ in on)
     bins, bounds = said["hold"]["bins"], said["hold"]["boundaries-us"]
     chunks = sum(bins)
     waited = sum(number for number, from_us in zip(bins, (0, *bounds), strict=True) if from_us >= 1000)
-    return ("background", str(resource["id"]).removeprefix("idletime-"), bool(said["held"]),
-            100 * waited / chunks if chunks else None, _used(said, _attached(one, had or ())[1], resource, seconds))
+    return ("background", names, any(there["held"] for _, there in on), 100 * waited / chunks if chunks else None,
+            _used(said, was, resource, seconds))
 
 
-def _attached(one: Seen, have: Have) -> tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]:
+def _attached(one: Seen, have: Have) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any]]]:
+    """The resources that it is on, and what is said of it there."""
     for resource in have:
-        for (kind, id_), (_, said) in jobs.attached([resource]).items():
-            is_it = id_ == one.id if kind != jobs.JOB else not one.id and jobs.of_libvirt(id_)[1] == one.disk
-            if is_it and not said["detaching"]:
-                return resource, said
-    return None, None
+        for each in jobs.attached([resource]):
+            is_it = each.id == one.id if each.kind != jobs.JOB else not one.id and jobs.of_libvirt(each.id)[1] == one.disk
+            if is_it and not each.said["detaching"]:
+                yield resource, each.said
 
 
 def _used(said: Mapping[str, Any], was: Mapping[str, Any] | None, resource: Mapping[str, Any], seconds: float) -> float | None:
@@ -197,12 +200,12 @@ def _exported(domain: str, said: state.DomainState | None, have: Have | None) ->
     """Those that are still there, or were and are urgent now."""
     if said is None:
         return []
-    there, tracks = jobs.attached(have or ()), deadline.of_record(said.deadlines)
+    there, tracks = {one.key: one.said for one in jobs.attached(have or ())}, deadline.of_record(said.deadlines)
     found = []
     for id_, disk in said.exports.items():
         track, attached = tracks.get(id_), there.get((jobs.EXPORT, id_))
         if attached is not None or (track is not None and track.urgent):
-            done = attached[1]["background"]["bytes"] if attached is not None else 0
+            done = attached["background"]["bytes"] if attached is not None else 0
             found.append(Seen(domain, disk, jobs.EXPORT, done, id=id_, track=track))
     return found
 

@@ -106,8 +106,8 @@ def _device(chooser: _Chooser, device: DeviceFacts) -> None:
         return
     name = _name(chooser, device, said, named or class_ is not Class.FOREGROUND)
     if jobs and (of_jobs := name or _of_unserved(chooser, device, said)):
-        chooser.jobs.append(DiskJobs(device.target, ID_PREFIX + of_jobs, device.alias,
-                                     chooser.policy.jobs_by or ""))
+        chooser.jobs.append(DiskJobs(device.target, ID_PREFIX + of_jobs, device.alias, chooser.policy.jobs_by or "",
+                                     _also(chooser, device, said, of_jobs)))
     if name is not None:
         chooser.devices.append(DevicePlan(device.kind, device.target, device.alias, ID_PREFIX + name, class_,
                                           said.queues or "", said.dscp))
@@ -157,6 +157,21 @@ def _of_unserved(chooser: _Chooser, device: DeviceFacts, said: DevicePolicy) -> 
         return None
     chooser.resources.setdefault(found.name, found)
     return found.name
+
+
+def _also(chooser: _Chooser, device: DeviceFacts, said: DevicePolicy, of_disk: str) -> tuple[str, ...]:
+    """The resources of what a job of the disk writes, where these are others."""
+    found = {}
+    for copy in device.copies:
+        one = chooser.host.resolutions.get(copy, Resolution(None, problem="it was not resolved"))
+        if one.name is None and not one.none:
+            chooser.say(Severity.NOTE, said, device.label, f"its block job is not held for what it writes ('{copy.name}'): "
+                        f"{one.problem}", one.remedy)
+        elif one.name is not None and one.name != of_disk:
+            found[one.name] = one
+    for name, one in found.items():
+        chooser.resources.setdefault(name, one)
+    return tuple(ID_PREFIX + name for name in found)
 
 
 def _unresolved(chooser: _Chooser, device: DeviceFacts, said: DevicePolicy, resolution: Resolution) -> None:

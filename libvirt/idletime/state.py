@@ -143,7 +143,7 @@ def plan_of(said: DomainState) -> Plan:
         tuple(DevicePlan(**{**{key: value for key, value in one.items() if key != "class"}, "class_": Class(one["class"])})
               for one in said.devices),
         tuple(Unresolved(**one) for one in said.unresolved),
-        tuple(DiskJobs(**one) for one in said.jobs),
+        tuple(DiskJobs(**{**one, "also": tuple(one.get("also", ()))}) for one in said.jobs),
         None if said.migration is None else Migration(**said.migration))
 
 

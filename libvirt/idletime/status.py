@@ -200,11 +200,12 @@ def _devices(name: str, facts: Told) -> tuple[DeviceStatus, ...]:
 def _block_jobs(facts: Told) -> tuple[BlockJob, ...]:
     found = []
     exported = facts.said.exports if facts.said is not None else {}
-    for (kind, id_), (resource, job) in attached(facts.query or ()).items():
-        if kind == MIGRATION and not job["held"] and not job["in-service"]:
+    for one in attached(facts.query or ()):
+        job = one.said
+        if one.kind == MIGRATION and not job["held"] and not job["in-service"]:
             continue  # none runs
-        type_, disk = (kind, exported.get(id_, "")) if kind != JOB else of_libvirt(id_)
-        found.append(BlockJob(id_, type_ or "job", disk or id_, resource, job["held"], job["in-service"],
+        type_, disk = (one.kind, exported.get(one.id, "")) if one.kind != JOB else of_libvirt(one.id)
+        found.append(BlockJob(one.id, type_ or "job", disk or one.id, one.resource, job["held"], job["in-service"],
                               job["background"]["requests"], job["background"]["bytes"], sum(job["promotions"].values())))
     return tuple(found)
 

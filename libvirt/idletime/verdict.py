@@ -6,7 +6,7 @@ The daemon, `check`, `status` and `explain` all ask this. It reads the host (res
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from . import scratch
@@ -44,8 +44,9 @@ def of_domain(xml: str, known: rules.Rules, host: Host, run_dir: str = RUN_DIR, 
     return of_tree(read(xml), known, host, run_dir, running)
 
 
-def of_tree(root: Element, known: rules.Rules, host: Host, run_dir: str = RUN_DIR, running: bool = True) -> Verdict:
-    """The same for XML that was read."""
+def of_tree(root: Element, known: rules.Rules, host: Host, run_dir: str = RUN_DIR, running: bool = True,
+            backup: Callable[[], Element | None] = lambda: None) -> Verdict:
+    """The same for XML that was read. backup: looks for the <domainbackup> that runs."""
     if root.tag != "domain":
         raise _error(f"the XML is a '{root.tag}', not a domain",
                      "give a domain, such as 'virsh dumpxml --inactive DOMAIN' prints it", root)
@@ -55,7 +56,8 @@ def of_tree(root: Element, known: rules.Rules, host: Host, run_dir: str = RUN_DI
         if decision.by != "domain":
             return Verdict(replace(decision, policy=None), findings=left)
         raise _error(f"type='{root.get('type')}' is not QEMU", "remove the policy, or use type='kvm' or type='qemu'", root)
-    found = of_devices(decision, devices_of(root), host, run_dir, running)
+    jobs = decision.policy is not None and decision.policy.jobs
+    found = of_devices(decision, devices_of(root, backup() if jobs else None), host, run_dir, running)
     disks, wrong = scratch.of(root, decision.policy, host.tree, running)
     return replace(found, findings=tuple(_placed(one, running) for one in left + found.findings + wrong), scratch=disks)
 

@@ -125,8 +125,12 @@ class FakeQemu:
 
     @property
     def attached_jobs(self) -> dict[str, str]:
-        """Of each job that is attached: its resource."""
-        return {one["id"]: id_.removeprefix("idletime-") for id_, each in self.resources.items() for one in each["jobs"]}
+        """Of each job that is attached: its resources."""
+        found: dict[str, str] = {}
+        for id_, each in sorted(self.resources.items()):
+            for one in each["jobs"]:
+                found[one["id"]] = f"{found.get(one['id'], '')} {id_.removeprefix('idletime-')}".strip()
+        return found
 
     @property
     def attached_exports(self) -> dict[str, str]:
@@ -190,9 +194,11 @@ class FakeQemu:
 
     def _attach_job(self, name: str, arguments: dict[str, Any]) -> None:
         there = [one["device"] for one in self.jobs if one["status"] in ("running", "paused", "ready", "standby")]
-        if name not in there or name in self.attached_jobs or name in self.refused or arguments["class"] != "background":
+        on = self.resources[arguments["resource"]]["jobs"]
+        if name not in there or any(one["id"] == name for one in on) or name in self.refused or \
+                arguments["class"] != "background":
             raise MonitorError(f"QEMU refused idletime-attach: no job has the id '{name}'")
-        self.resources[arguments["resource"]]["jobs"].append(job(name))
+        on.append(job(name))
 
     def do_query_block_jobs(self, _arguments: dict[str, Any]) -> list[dict[str, Any]]:
         return copy.deepcopy(self.jobs)
@@ -217,8 +223,10 @@ class FakeQemu:
             self._device(name)["detaching"] = True
         else:
             name = "outgoing" if kind == "migration" else name
-            (one,) = [one for each in self.resources.values() for one in each[f"{kind}s"] if one["id"] == name]
-            one["detaching"] = True
+            found = [one for each in self.resources.values() for one in each[f"{kind}s"] if one["id"] == name]
+            assert found
+            for one in found:
+                one["detaching"] = True
         if name not in self.busy:
             busy, self.busy = self.busy, set()
             self.left()

@@ -10,12 +10,16 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from lxml import etree
 
 from fakes import FakeQemu, image, job, resource, running_export, running_job, stock
-from idletime import jobs
+from idletime import jobs, state
+from idletime.devices import devices_of
 from idletime.errors import MonitorError
-from idletime.facts import DiskJobs, Migration, Plan, Resolution
+from idletime.facts import DeviceFacts, DiskJobs, HostFacts, Migration, Plan, Resolution, Source
 from idletime.hostd import act, host, settle
+from idletime.plan import choose
+from idletime.policy.model import Class, Policy
 from idletime.steps import Command
 from test_hostd_settle import LIVE, Domain, Look, enforced, look, policy, told  # noqa: F401  (look: a fixture)
 
@@ -52,6 +56,70 @@ def test_a_migrations_copy_of_a_disk_is_held_until_it_has_caught_up(
     look(one)
     one.qemu.left()
     assert one.qemu.attached_jobs == ({id_: "sda"} if attached else {})
+
+
+def test_what_a_job_writes_is_held_too() -> None:
+    """A copy to another disk is on both resources, an export of the disk on one; what it writes no more, it leaves."""
+    both = DiskJobs("vda", "idletime-sda", also=("idletime-sdb",))
+    found, _ = jobs.wanted(Plan(jobs=(both,)), [*jobs.running([running_job(COPY)]),
+                                                jobs.Running("e", "vda", "export", "running", kind="export")])
+    assert [(one.kind, one.resource) for one in found] == [("job", "idletime-sda"), ("job", "idletime-sdb"),
+                                                           ("export", "idletime-sda")]
+    want, empty = found[:2], [resource("sda", []), resource("sdb", [])]
+
+    def command(name: str) -> Command:
+        return Command("idletime-attach", {"job": COPY, "resource": name, "class": "background"})
+
+    assert jobs.steps(want, empty).commands == (command("idletime-sda"), command("idletime-sdb"))
+    sda = {**resource("sda", []), "jobs": [job(COPY)]}
+    sdb = {**resource("sdb", []), "jobs": [job(COPY)]}
+    assert jobs.steps(want, [sda, empty[1]]).commands == (command("idletime-sdb"),)
+    assert jobs.steps(want, [sda, sdb]).nothing
+    assert jobs.steps(want[:1], [sda, sdb]) == jobs.Steps((Command("idletime-detach", {"job": COPY}),), pending=True)
+    leaving = {**sdb, "jobs": [job(COPY, detaching=True)]}
+    assert jobs.steps(want[:1], [sda, leaving]) == jobs.Steps(pending=True)
+    assert jobs.steps(want, [{**sda, "id": "mine"}, empty[1]]).nothing, "somebody else has attached it"
+
+
+MIRROR = """<mirror type='network' job='copy'><format type='raw'/><source protocol='nbd' name='b'>
+<host name='10.0.0.5' port='1'/></source></mirror>"""
+BACKUPS = """<domainbackup mode='{mode}'><disks><disk name='vda' backup='yes' type='file'><driver type='qcow2'/>
+<{where} file='/nowhere/b'/></disk><disk name='vdb' backup='no'/></disks></domainbackup>"""
+
+
+def test_a_copy_to_another_host(look: Look, tmp_path: Path) -> None:  # noqa: F811
+    """The server's resource is that of all disks that are on it. As the mirror goes, the job is left on the disk's."""
+    one = Domain(policy("foreground", inner=JOBS))
+    one.qemu.jobs = [running_job(COPY, "mirror")]
+    bare = one.xml
+    one.xml = one.xml.replace("<alias name='virtio-disk0'/>", f"<alias name='virtio-disk0'/>{MIRROR}")
+    assert look(one).problems == ()
+    (server,) = [name for name in one.qemu.attached_jobs[COPY].split() if name != "sda"]
+    assert "10.0.0.5" in server and told(tmp_path).in_force
+    assert state.plan_of(told(tmp_path)).jobs[0].also == (f"idletime-{server}",)
+    one.xml = bare
+    look(one)
+    one.qemu.left()
+    look(one)
+    assert one.qemu.attached_jobs == {COPY: "sda"} and told(tmp_path).in_force
+
+
+@pytest.mark.parametrize("mode, where, files", [("push", "target", ["/nowhere/b"]), ("pull", "scratch", [])])
+def test_what_a_backup_writes(mode: str, where: str, files: list[str]) -> None:
+    """A scratch file is written when the guest writes, and that waits for nothing."""
+    (disk,) = devices_of(etree.fromstring(LIVE.format(policy="", more="")),
+                         etree.fromstring(BACKUPS.format(mode=mode, where=where)))
+    assert [copy.name for copy in disk.copies] == files
+
+
+def test_a_target_that_cannot_be_resolved() -> None:
+    """It is said, and the job is held for what it reads."""
+    gone, here = Source("disk", "file", "/gone"), Source("disk", "file", "/here")
+    disk = DeviceFacts("disk", "vda", frozenset({"vda"}), "a", here, copies=(gone, here))
+    facts = HostFacts({here: Resolution("sda"), gone: Resolution(None, problem="no such file", remedy="make it")})
+    plan, (note,) = choose(Policy(Class.FOREGROUND, jobs=True), [disk], facts)
+    assert plan.jobs == (DiskJobs("vda", "idletime-sda", "a"),)
+    assert "for what it writes ('/gone'): no such file" in str(note)
 
 
 def test_a_job_that_libvirt_did_not_start() -> None:
@@ -95,7 +163,7 @@ def test_jobs_come_and_go(look: Look, tmp_path: Path) -> None:  # noqa: F811
     one.qemu.ended(COPY)
     look(one)
     assert one.qemu.changes == [] and told(tmp_path).jobs == (
-        {"target": "vda", "resource": "idletime-sda", "alias": "virtio-disk0", "by": ""},)
+        {"target": "vda", "resource": "idletime-sda", "alias": "virtio-disk0", "by": "", "also": []},)
 
 
 def test_a_policy_that_loses_its_jobs(look: Look, tmp_path: Path) -> None:  # noqa: F811

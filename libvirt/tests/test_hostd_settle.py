@@ -75,6 +75,9 @@ class Domain:
     def XMLDesc(self, _flags: int) -> str:
         return self.xml
 
+    def backupGetXMLDesc(self) -> str:
+        raise libvirt.libvirtError("no backup")
+
     def setMetadata(self, _kind: int, element: str | None, _key: str | None, uri: str, flags: int) -> None:
         assert flags == libvirt.VIR_DOMAIN_AFFECT_LIVE
         root = etree.fromstring(self.xml)

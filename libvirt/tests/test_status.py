@@ -222,7 +222,7 @@ def test_block_jobs_are_explained():
     lines = explain.lines(whole, None, [])
     assert any(line.startswith(text) for line in lines) and not any("no policy" in line for line in lines)
     assert explain.as_dict(found, None, [])["jobs"] == [{"target": "vda", "resource": found.jobs[0].resource,
-                                                             "alias": "ua-idletime-vda", "by": ""}]
+                                                             "alias": "ua-idletime-vda", "by": "", "also": ()}]
     assert found.migration is not None and any(line.startswith("vm: migration is background on ") for line in lines)
 
 

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Iterator
@@ -49,15 +49,17 @@ def its_policy(inner: str = "") -> str:
 
 @dataclass
 class Pair:
-    """Two foreground VMs on one disk: `busy` has load when a test wants it, `copied` has the block jobs."""
+    """Two foreground VMs on one disk: `busy` has load when a test wants it, and a disk more; `copied` has the block jobs."""
 
     disk: Disk
+    other: Disk
     busy: Domain
     copied: Domain
 
-    def attached(self) -> dict[str, dict[str, Any]]:
-        """Of each job that is attached, what query-idletime says."""
-        return {job["id"]: job for one in self.copied.qmp("query-idletime") for job in one["jobs"]}
+    def attached(self, resource: str = "slow") -> dict[str, dict[str, Any]]:
+        """Of each job that is attached to it, what query-idletime says."""
+        return {job["id"]: job for one in self.copied.qmp("query-idletime") for job in one["jobs"]
+                if one["id"] == f"idletime-{resource}"}
 
     def exports(self) -> list[dict[str, Any]]:
         """What query-idletime says of NBD exports."""
@@ -107,13 +109,15 @@ def pair(module_stack: ExitStack, host: Libvirtd, idletimed: Idletimed,  # noqa:
     image = tmp_path_factory.mktemp("jobs") / "image"
     image.write_bytes(os.urandom(DISK_BYTES))
     disk = module_stack.enter_context(Disk(Model(service_us=5000, size=str(DISK_BYTES)), image=image))
+    other = module_stack.enter_context(Disk(Model(service_us=5000, size=str(64 << 20))))
     found = []
-    for name, its in (("busy", its_policy()), ("copied", its_policy(JOBS))):
-        domain = Domain(host, name, its, [disk_xml(disk, name)])
+    for name, its, more in (("busy", its_policy(resource("vdb", "target")), [disk_xml(other, "busy", "vdb")]),
+                            ("copied", its_policy(JOBS), [])):
+        domain = Domain(host, name, its, [disk_xml(disk, name), *more])
         module_stack.callback(remove, domain)
         domain.define()
         found.append(domain.start().booted())
-    return Pair(disk, *found)
+    return Pair(disk, other, *found)
 
 
 @pytest.fixture
@@ -184,16 +188,59 @@ def test_without_the_element_it_does_not_wait(pair: Pair, shared_folder: Path) -
     assert pair.attached() == {}
 
 
+@contextmanager
+def named_target(host: Libvirtd, file: Path | str) -> Iterator[None]:  # noqa: F811
+    """The operator says that a file is on the resource "target"."""
+    folder = host.rules / "resources.d"
+    folder.mkdir()
+    (folder / "target.toml").write_text(f"[target]\nmatch.path = '{file}'\n")
+    try:
+        yield
+    finally:
+        (folder / "target.toml").unlink()
+        folder.rmdir()
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_copy_waits_for_the_disk_that_it_writes(pair: Pair, host: Libvirtd, shared_folder: Path, named: bool) -> None:  # noqa: F811
+    """The disk that it reads is idle, the other is not. Control experiment: where the operator has not said which that is."""
+    copy = shared_folder / "elsewhere"
+    load = pair.busy.guest.load(device="/dev/vdb", intensity=30, seconds=300)
+    with named_target(host, copy if named else "/nowhere"):
+        pair.copy(copy, SLOW)
+        wait_until(lambda: pair.attached("target" if named else "slow") != {}, "it is attached")
+        pair.other.wait_for(other_mark := pair.other.mark(), lambda log: len(of_client(log, "busy")) > 5)
+        mark = pair.disk.mark()
+        pair.copied.dom.blockJobSetSpeed("vda", 0)
+        pair.await_ready()
+        jobs = [*pair.attached("target").values(), *pair.attached().values()]
+        shown = virt_idletime(host, "jobs", "copied", "--delay", "0.2")
+    load.stop()
+    load.result()
+    foreground, copied = of_client(pair.other.read(other_mark), "busy"), of_client(pair.disk.read(mark), "copied")
+    assert len(copied) > 50 and len(foreground) > 50
+    if named:
+        assert jobs[0]["background"] == jobs[1]["background"] and "slow, target" in shown, shown
+        assert not_held(foreground, copied, INTERVAL_US * 1000) <= sum(jobs[0]["promotions"].values())
+    else:
+        assert len(early(foreground, copied, INTERVAL_US * 1000, 2 * MS)) > 10
+    pair.copied.dom.blockJobAbort("vda", 0)
+    pair.await_ended()
+    pair.equal(copy)
+
+
 def test_a_backup(pair: Pair, host: Libvirtd, shared_folder: Path) -> None:  # noqa: F811
     """virsh backup-begin, push mode: libvirt's own long job, during which commands to the monitor pass."""
     load = bursts(pair, 300)
     copy, wish = shared_folder / "backup", shared_folder / "backup.xml"
     wish.write_text(f"<domainbackup mode='push'><disks><disk name='vda' type='file'><target file='{copy}'/>"
                     "<driver type='raw'/></disk></disks></domainbackup>")
-    virsh(host, "backup-begin", "copied", str(wish))
-    job = pair.await_attached("backup")
-    assert job["detaching"] is False
-    pair.await_ended()
+    with named_target(host, copy):
+        virsh(host, "backup-begin", "copied", str(wish))
+        job = pair.await_attached("backup")
+        assert job["detaching"] is False
+        wait_until(lambda: pair.attached("target").keys() == pair.attached().keys(), "it is held for what it writes")
+        pair.await_ended()
     load.stop()
     load.result()
     wait_until(lambda: pair.attached() == {}, "the job is gone")

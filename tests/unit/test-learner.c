@@ -239,6 +239,11 @@ static void test_several_servers(void)
     g_assert_cmpint(a.interval_ns, ==, 0);
     g_assert_cmpuint(a.max_inflight, ==, 2);
     g_assert_cmpint(a.closed_until_ns, ==, INT64_MIN);
+    /* One that was withdrawn is nobody's start. */
+    idletime_learner_started(&w.l, SEC - MS);
+    idletime_learner_withdrawn(&w.l);
+    a = idletime_learner_admit(&w.l, &goal, &q);
+    g_assert_cmpint(a.closed_until_ns, ==, INT64_MIN);
     /* One started a ms ago: 1.5 ms more. */
     idletime_learner_started(&w.l, SEC - MS);
     a = idletime_learner_admit(&w.l, &goal, &q);

@@ -87,7 +87,7 @@ def bring(monitor: Monitor, plan: Plan, tracks: Mapping[str, Track], now: float)
     ended = {subject for subject in refused if subject.startswith(_WORK) and subject not in map(_subject, todo.commands)}
     refused = {subject: text for subject, text in refused.items() if subject not in ended}
     found = [str(one) for one in todo.findings if one.severity is not Severity.NOTE] + work.problems
-    more = any((jobs.JOB, id_) in jobs.attached(have) for id_ in begun)
+    more = any(one.kind == jobs.JOB and one.id in begun for one in jobs.attached(have))
     return Brought(found, refused, todo.pending or (bool(todo.commands) and not refused), more, have, work.exports, work.tracks)
 
 

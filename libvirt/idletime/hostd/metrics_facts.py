@@ -162,13 +162,13 @@ def resources_of(said: DomainState, query: Any) -> tuple[Mapping[str, Any], ...]
 
 def _jobs(resource: Mapping[str, Any], exports: Mapping[str, str], targets: Set[str]) -> Iterator[Mapping[str, Any]]:
     """Those that libvirt has started on one of these disks, and migration."""
-    for (kind, id_), (_, one) in jobs.attached([resource]).items():
-        if kind == jobs.MIGRATION:
-            yield {**one, "target": _cut(id_), "type": kind}
+    for one in jobs.attached([resource]):
+        if one.kind == jobs.MIGRATION:
+            yield {**one.said, "target": _cut(one.id), "type": one.kind}
             continue
-        type_, target = (kind, exports.get(id_, "")) if kind == jobs.EXPORT else jobs.of_libvirt(id_)
+        type_, target = (one.kind, exports.get(one.id, "")) if one.kind == jobs.EXPORT else jobs.of_libvirt(one.id)
         if target in targets:
-            yield {**one, "target": _cut(target), "type": type_}
+            yield {**one.said, "target": _cut(target), "type": type_}
 
 
 def vm_of(key: str, said: DomainState) -> Vm:

@@ -37,7 +37,7 @@ def sources(file: Path) -> Hashable:
         domain = etree.parse(str(file), etree.XMLParser(resolve_entities=False, no_network=True)).find("./domain")
     except (OSError, etree.XMLSyntaxError):
         return None
-    return None if domain is None else tuple((one.alias, one.source) for one in devices_of(domain))
+    return None if domain is None else tuple((one.alias, one.source, one.copies) for one in devices_of(domain))
 
 
 class Records:

@@ -175,7 +175,7 @@ class _Job:
 
     def _live(self, root: Element, looked: Looked, wanted: Wish | None) -> Looked:
         host = resolve.Host(lookup=domains.HostLookup(self.connection))
-        found = verdict.of_tree(root, self.known, host, self.settings.run_dir)
+        found = verdict.of_tree(root, self.known, host, self.settings.run_dir, backup=lambda: domains.backup_of(self.domain))
         self.say(found.findings)
         self.decision, policy = found.decision, found.policy
         with self._noting():

@@ -62,5 +62,7 @@ def gather(policy: Policy, devices: Sequence[DeviceFacts], host: Host, run_dir: 
     of the default route, as of networks in user space."""
     wanted = {device.source for device in devices if (not device.unserved or _jobs(policy, device))
               and said_of(policy, device)[0].resource == AUTO}
+    if policy.jobs:
+        wanted |= {copy for device in devices for copy in device.copies}
     uplink = host.resolve(Source(INTERFACE, "user")) if policy.jobs else None
     return HostFacts({source: host.resolve(source) for source in wanted}, run_dir, host.resources.settings, uplink)

@@ -175,18 +175,26 @@ static IdletimeVerdict ask_once(IdletimeGate *gate, IdletimeRule *rule,
     return verdict;
 }
 
-static void note_started(IdletimeGate *gate, int64_t held_ns, uint64_t bytes,
-                         IdletimeVerdictKind kind)
+/* n: 1, or -1 of one that was not issued. */
+static void count_lease(IdletimeGate *gate, const IdletimeLease *lease, int n)
 {
-    idletime_stat_add(&gate->stats.bg_requests, 1);
-    idletime_stat_add(&gate->stats.bg_bytes, bytes);
-    idletime_stat_add(&gate->stats.in_service, 1);
-    if (kind == IDLETIME_PROMOTE) {
-        idletime_gate_note_promotion(gate, IDLETIME_PROMOTION_DEADLINE);
+    idletime_stat_add(&gate->stats.bg_requests, n);
+    idletime_stat_add(&gate->stats.bg_bytes, n * (int64_t)lease->bytes);
+    idletime_stat_add(&gate->stats.in_service, n);
+    if (lease->promoted) {
+        idletime_stat_add(
+            &gate->stats.promotions[IDLETIME_PROMOTION_DEADLINE], n);
     }
+}
+
+static void note_started(IdletimeGate *gate, const IdletimeLease *lease,
+                         int64_t held_since_ns)
+{
+    count_lease(gate, lease, 1);
     idletime_bg_started(&gate->scan);
-    trace_idletime_gate_started(gate->label, bytes, held_ns,
-                                kind == IDLETIME_PROMOTE);
+    trace_idletime_gate_started(gate->label, lease->bytes,
+                                lease->since_ns - held_since_ns,
+                                lease->promoted);
 }
 
 /* Each time: weight and interval may have been changed since. */
@@ -231,7 +239,8 @@ bool idletime_gate_ask(IdletimeGate *gate, int64_t held_since_ns,
         timer_mod_ns(gate->timer, verdict.again_ns);
         return false;
     }
-    note_started(gate, lease->since_ns - held_since_ns, bytes, verdict.kind);
+    lease->promoted = verdict.kind == IDLETIME_PROMOTE;
+    note_started(gate, lease, held_since_ns);
     return true;
 }
 
@@ -303,6 +312,33 @@ void idletime_gate_done(IdletimeGate *gate, const IdletimeLease *lease,
                                      done_ns - lease->since_ns);
         }
     }
+    if (!view.blind) {
+        wake_next(gate, &view, now_ns);
+    }
+}
+
+void idletime_gate_withdraw(IdletimeGate *gate, const IdletimeLease *lease)
+{
+    IdletimeResource *res = gate->res;
+    IdletimeRule rule = rule_of(gate);
+    IdletimeView view;
+    int64_t now_ns;
+
+    idletime_gate_code(gate);
+    idletime_guard_thread();
+    count_lease(gate, lease, -1);
+    if (lease->grant.value) {
+        idletime_token_give(&gate->scan, lease->grant);
+    }
+    WITH_QEMU_LOCK_GUARD(&res->lock) {
+        now_ns = idletime_now_ns();
+        view = look(gate, &rule, now_ns);
+        idletime_core_done(&res->core, &rule, &view, now_ns, false);
+        if (res->learner) {
+            idletime_learner_withdrawn(res->learner);
+        }
+    }
+    trace_idletime_gate_withdrawn(gate->label);
     if (!view.blind) {
         wake_next(gate, &view, now_ns);
     }

@@ -116,6 +116,7 @@ typedef struct IdletimeLease {
     uint32_t bytes;
     uint32_t beside;            /* in service when it started, both classes */
     bool fg_idle;               /* no foreground among these */
+    bool promoted;              /* at its deadline */
 } IdletimeLease;
 
 /**
@@ -198,6 +199,12 @@ bool idletime_gate_ask(IdletimeGate *gate, int64_t held_since_ns,
  */
 void idletime_gate_done(IdletimeGate *gate, const IdletimeLease *lease,
                         bool more);
+
+/**
+ * idletime_gate_withdraw: what it was asked for is not issued after all, and
+ * is on no book.  Right after the answer.  Context: @gate's ctx.
+ */
+void idletime_gate_withdraw(IdletimeGate *gate, const IdletimeLease *lease);
 
 /** idletime_gate_rest: nothing is to be asked for.  Context: @gate's ctx. */
 void idletime_gate_rest(IdletimeGate *gate);

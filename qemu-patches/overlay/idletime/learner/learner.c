@@ -117,7 +117,7 @@ void idletime_learner_init(IdletimeLearner *l, int64_t since_ns)
     idletime_channels_init(&l->channels);
     idletime_spare_init(&l->spare);
     l->gap_ns = MAX(since_ns, 0);
-    l->start_ns = INT64_MIN;
+    l->start_ns = l->started_before_ns = INT64_MIN;
     l->done_ns = INT64_MIN;
     l->arrival_ns = INT64_MAX;
 }
@@ -380,9 +380,16 @@ void idletime_learner_look(IdletimeLearner *l, const IdletimeGoal *goal,
 
 void idletime_learner_started(IdletimeLearner *l, int64_t now_ns)
 {
+    l->started_before_ns = l->start_ns;
     l->start_ns = now_ns;
     l->arrival_ns = INT64_MAX;
     l->own_started++;
+}
+
+void idletime_learner_withdrawn(IdletimeLearner *l)
+{
+    l->start_ns = l->started_before_ns;
+    l->own_started -= l->own_started > 0;
 }
 
 /*

@@ -89,6 +89,7 @@ typedef struct IdletimeLearner {
     IdletimeChannels channels;
     IdletimeSpare spare;
     int64_t start_ns;           /* own last start */
+    int64_t started_before_ns;  /* the one before it */
     int64_t done_ns;            /* own last completion, not yet asked after */
     int64_t arrival_ns;         /* first foreground arrival after it */
 } IdletimeLearner;
@@ -133,6 +134,8 @@ int64_t idletime_learner_again(const IdletimeLearner *l, int64_t again_ns,
 
 /** idletime_learner_started: an own request was issued. */
 void idletime_learner_started(IdletimeLearner *l, int64_t now_ns);
+/** idletime_learner_withdrawn: the last one was not, after all. */
+void idletime_learner_withdrawn(IdletimeLearner *l);
 
 /* An own request that has completed. */
 typedef struct IdletimeServed {

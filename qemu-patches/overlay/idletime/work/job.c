@@ -1,5 +1,5 @@
 /*
- * Idletime job: a block job whose chunks start when its resource is idle.
+ * Idletime job: a block job whose chunks start when its resources are idle.
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  */
@@ -40,11 +40,27 @@ static void job_wake(IdletimeWork *work)
     }
 }
 
+static IdletimeWork *first_of(Job *job)
+{
+    return qatomic_rcu_read(&job->idletime);
+}
+
+static IdletimeWork *next_of(IdletimeWork *work)
+{
+    return qatomic_rcu_read(&work->also);
+}
+
+/* Who walks there still finds what follows it. */
 static void job_left(IdletimeWork *work)
 {
     Job *job = work->owner;
+    IdletimeWork **link = &job->idletime;
 
-    qatomic_set(&job->idletime, NULL);
+    GLOBAL_STATE_CODE();
+    while (*link != work) {
+        link = &(*link)->also;
+    }
+    qatomic_set(link, work->also);
 }
 
 static const IdletimeWorkOps job_ops = {
@@ -54,83 +70,129 @@ static const IdletimeWorkOps job_ops = {
     .left = job_left,
 };
 
-/* Paused, cancelled or entered otherwise: nothing waits for now. */
-static void waited(IdletimeWork *work)
+/* In idletime_job_wait(); in idletime_job_sleep(), if there is a sleeper. */
+static void begin_wait(Job *job, QemuCoSleep *sleeper)
 {
-    work->waiting = false;
-    work->sleeper = NULL;
-    if (!work->woken) {
-        idletime_work_rest(work);
+    IdletimeWork *work;
+
+    for (work = first_of(job); work; work = next_of(work)) {
+        work->woken = false;
+        work->waiting = !sleeper;
+        work->sleeper = sleeper;
     }
-    if (unlikely(qatomic_read(&work->leaving))) {
-        idletime_gate_kick(work->gate);
+}
+
+/*
+ * Paused, cancelled or entered otherwise: nothing waits for now.  Some may
+ * have been detached meanwhile, and even attached again.
+ */
+static void end_wait(Job *job)
+{
+    IdletimeWork *work;
+    bool woken = false;
+
+    for (work = first_of(job); work; work = next_of(work)) {
+        woken |= work->woken;
+        work->waiting = false;
+        work->sleeper = NULL;
+    }
+    for (work = first_of(job); work; work = next_of(work)) {
+        if (!woken) {
+            idletime_work_rest(work);
+        }
+        if (unlikely(qatomic_read(&work->leaving))) {
+            idletime_gate_kick(work->gate);
+        }
     }
 }
 
 void coroutine_fn idletime_job_wait(Job *job)
 {
-    IdletimeWork *work = qatomic_rcu_read(&job->idletime);
-
-    work->woken = false;
-    work->waiting = true;
+    begin_wait(job, NULL);
     job_yield(job);
-    /* Paused, it may have been detached meanwhile, and even attached again. */
-    work = qatomic_rcu_read(&job->idletime);
-    if (work) {
-        waited(work);
-    }
+    end_wait(job);
 }
 
 void coroutine_fn idletime_job_sleep(Job *job, QemuCoSleep *sleep)
 {
-    IdletimeWork *work = qatomic_rcu_read(&job->idletime);
-
-    work->woken = false;
-    work->sleeper = sleep;
+    begin_wait(job, sleep);
     qemu_co_sleep(sleep);
-    waited(work);
+    end_wait(job);
 }
 
+/* The chunk that waits has waited since then, for whichever of them. */
+static int64_t held_since(Job *job)
+{
+    IdletimeWork *work = first_of(job);
+
+    while (work && !work->held_since_ns) {
+        work = next_of(work);
+    }
+    return work ? work->held_since_ns : idletime_now_ns();
+}
+
+/* The others are in nobody's way while it waits for this one. */
+static void wait_for(Job *job, IdletimeWork *refuser, int64_t since_ns)
+{
+    IdletimeWork *work;
+
+    for (work = first_of(job); work; work = next_of(work)) {
+        if (work != refuser) {
+            idletime_work_rest(work);
+        }
+        work->held_since_ns = since_ns;
+    }
+    idletime_work_held(refuser, 1);
+}
+
+/*
+ * All are to be idle at a time.  None is kept while another is waited for: so
+ * jobs that need the same ones cannot wait for each other.
+ */
 bool coroutine_fn idletime_job_ask_slow(Job *job, uint64_t bytes,
                                         IdletimeChunk **chunk)
 {
-    IdletimeWork *work = qatomic_rcu_read(&job->idletime);
-    int64_t now_ns = idletime_now_ns();
-    int64_t since_ns;
+    int64_t since_ns = held_since(job);
+    IdletimeChunk *own;
+    IdletimeWork *work;
 
-    if (!work) {
-        return true;
+    for (work = first_of(job); work; work = next_of(work)) {
+        if (!idletime_work_ask(work, since_ns, bytes, &own)) {
+            idletime_work_withdraw(*chunk);
+            *chunk = NULL;
+            wait_for(job, work, since_ns);
+            return false;
+        }
+        *chunk = idletime_work_join(*chunk, own);
     }
-    since_ns = work->held_since_ns ?: now_ns;
-    if (!idletime_work_ask(work, since_ns, bytes, chunk)) {
-        work->held_since_ns = since_ns;
-        idletime_work_held(work, 1);
-        return false;
+    idletime_work_note_hold(*chunk, idletime_now_ns() - since_ns);
+    for (work = first_of(job); work; work = next_of(work)) {
+        idletime_work_rest(work);
     }
-    if (*chunk) {
-        idletime_gate_note_hold(work->gate, now_ns - since_ns);
-    }
-    idletime_work_rest(work);
     return true;
 }
 
 int64_t idletime_job_limit_slow(Job *job, int64_t bytes)
 {
-    const IdletimeWork *work = qatomic_rcu_read(&job->idletime);
+    IdletimeWork *work;
     int64_t limit;
 
-    if (!work) {
-        return bytes;
+    for (work = first_of(job); work; work = next_of(work)) {
+        limit = idletime_resource_get(work->res, IDLETIME_MAX_REQUEST_BYTES);
+        bytes = MIN(bytes, QEMU_ALIGN_UP(limit, CHUNK_ALIGN));
     }
-    limit = idletime_resource_get(work->res, IDLETIME_MAX_REQUEST_BYTES);
-    return MIN(bytes, QEMU_ALIGN_UP(limit, CHUNK_ALIGN));
+    return bytes;
 }
 
 /* ---- what becomes of the job */
 
 void idletime_job_moved_slow(Job *job)
 {
-    idletime_work_serve(job->idletime, job->aio_context);
+    IdletimeWork *work;
+
+    for (work = job->idletime; work; work = work->also) {
+        idletime_work_serve(work, job->aio_context);
+    }
 }
 
 void idletime_job_ended_slow(Job *job)
@@ -139,7 +201,9 @@ void idletime_job_ended_slow(Job *job)
 
     GLOBAL_STATE_CODE();
     qatomic_set(&job->idletime, NULL);
-    idletime_work_ended(work);
+    for (; work; work = work->also) {
+        idletime_work_ended(work);
+    }
 }
 
 /* ---- attach and detach */
@@ -174,6 +238,27 @@ static bool check_running(Job *job, Error **errp)
     return true;
 }
 
+/* Appended: who walks there does not meet one twice. */
+static void append(Job *job, IdletimeWork *work)
+{
+    IdletimeWork **link = &job->idletime;
+
+    while (*link) {
+        link = &(*link)->also;
+    }
+    qatomic_store_release(link, work);
+}
+
+static IdletimeWork *on_resource(Job *job, const char *resource)
+{
+    IdletimeWork *work = job->idletime;
+
+    while (work && !g_str_equal(idletime_resource_id(work->res), resource)) {
+        work = work->also;
+    }
+    return work;
+}
+
 bool idletime_job_attach(const char *id, const char *resource, Error **errp)
 {
     Job *job = find_job(id, errp);
@@ -181,7 +266,7 @@ bool idletime_job_attach(const char *id, const char *resource, Error **errp)
 
     GLOBAL_STATE_CODE();
     if (!job || !check_running(job, errp) ||
-        !idletime_work_check_none(job->idletime, errp)) {
+        !idletime_work_check_none(on_resource(job, resource), errp)) {
         return false;
     }
     work = idletime_work_new(resource, id, job->aio_context, job, &job_ops,
@@ -189,13 +274,14 @@ bool idletime_job_attach(const char *id, const char *resource, Error **errp)
     if (!work) {
         return false;
     }
-    qatomic_store_release(&job->idletime, work);
+    append(job, work);
     return true;
 }
 
 bool idletime_job_detach(const char *id, Error **errp)
 {
     Job *job = find_job(id, errp);
+    IdletimeWork *work;
 
     GLOBAL_STATE_CODE();
     if (!job) {
@@ -206,6 +292,8 @@ bool idletime_job_detach(const char *id, Error **errp)
                    "query-idletime lists those that are", id);
         return false;
     }
-    idletime_work_detach(job->idletime);
+    for (work = job->idletime; work; work = work->also) {
+        idletime_work_detach(work);
+    }
     return true;
 }

@@ -1,5 +1,5 @@
 /*
- * Idletime job: a block job whose chunks start when its resource is idle.
+ * Idletime job: a block job whose chunks start when its resources are idle.
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
@@ -74,11 +74,12 @@ static inline void idletime_job_ended(Job *job)
 }
 
 /**
- * idletime_job_attach: to @resource, as background.  The job has been started
- * and has not ended.  Context: BQL.
+ * idletime_job_attach: to @resource, as background, and to those to which it
+ * is attached already: that of what it reads, and that of what it writes.  The
+ * job has been started and has not ended.  Context: BQL.
  */
 bool idletime_job_attach(const char *id, const char *resource, Error **errp);
-/** idletime_job_detach: it goes on as a stock one.  Context: BQL. */
+/** idletime_job_detach: from all; it goes on as a stock one.  Context: BQL. */
 bool idletime_job_detach(const char *id, Error **errp);
 
 #endif

@@ -16,6 +16,7 @@ static QTAILQ_HEAD(, IdletimeWork) works = QTAILQ_HEAD_INITIALIZER(works);
 
 struct IdletimeChunk {
     IdletimeWork *work;
+    IdletimeChunk *also;        /* of another work of the same job */
     IdletimeLease lease;
     bool over;                  /* there is no lease, or no more */
     unsigned refs;
@@ -33,6 +34,20 @@ const char *idletime_work_kind(const IdletimeWork *work)
 }
 
 /* ---- leaving */
+
+/* Of one that has several, the last one says it. */
+static bool others_leave(const IdletimeWork *work)
+{
+    IdletimeWork *other;
+
+    QTAILQ_FOREACH(other, &works, next) {
+        if (other->detaching && other->ops == work->ops &&
+            g_str_equal(other->id, work->id)) {
+            return true;
+        }
+    }
+    return false;
+}
 
 static void send_detached(const IdletimeWork *work)
 {
@@ -54,7 +69,9 @@ static void work_free(IdletimeWork *work)
     idletime_resource_leave(work->res);
     if (work->detaching) {
         trace_idletime_work_detached(idletime_work_kind(work), work->id);
-        send_detached(work);
+        if (!others_leave(work)) {
+            send_detached(work);
+        }
     }
     idletime_queue_destroy(&work->queue);
     g_free(work->id);
@@ -151,6 +168,34 @@ bool idletime_work_ask(IdletimeWork *work, int64_t since_ns, uint64_t bytes,
     return true;
 }
 
+IdletimeChunk *idletime_work_join(IdletimeChunk *chunk, IdletimeChunk *other)
+{
+    if (!other) {
+        return chunk;
+    }
+    other->also = chunk;
+    return other;
+}
+
+void idletime_work_note_hold(const IdletimeChunk *chunk, int64_t held_ns)
+{
+    for (; chunk; chunk = chunk->also) {
+        idletime_gate_note_hold(chunk->work->gate, held_ns);
+    }
+}
+
+void idletime_work_withdraw(IdletimeChunk *chunk)
+{
+    while (chunk) {
+        IdletimeChunk *also = chunk->also;
+
+        chunk->work->chunks--;
+        idletime_gate_withdraw(chunk->work->gate, &chunk->lease);
+        g_free(chunk);
+        chunk = also;
+    }
+}
+
 IdletimeChunk *idletime_work_expel(IdletimeWork *work)
 {
     IdletimeChunk *chunk = chunk_new(work);
@@ -197,10 +242,12 @@ IdletimeChunk *idletime_chunk_ref_slow(IdletimeChunk *chunk)
 
 void idletime_chunk_resize_slow(IdletimeChunk *chunk, uint64_t bytes)
 {
-    if (!chunk->over) {
-        idletime_stat_add(&chunk->work->gate->stats.bg_bytes,
-                          (int64_t)bytes - chunk->lease.bytes);
-        chunk->lease.bytes = MIN(bytes, UINT32_MAX);
+    for (; chunk; chunk = chunk->also) {
+        if (!chunk->over) {
+            idletime_stat_add(&chunk->work->gate->stats.bg_bytes,
+                              (int64_t)bytes - chunk->lease.bytes);
+            chunk->lease.bytes = MIN(bytes, UINT32_MAX);
+        }
     }
 }
 
@@ -214,15 +261,21 @@ static void chunk_done(IdletimeChunk *chunk, bool more)
 
 void idletime_chunk_unref_slow(IdletimeChunk *chunk)
 {
-    IdletimeWork *work = chunk->work;
+    IdletimeChunk *one;
 
     if (--chunk->refs) {
         return;
     }
-    work->chunks--;
-    chunk_done(chunk, qatomic_read(&work->gate->stats.held) != 0);
-    g_free(chunk);
-    pump(work);
+    for (one = chunk; one; one = one->also) {
+        one->work->chunks--;
+        chunk_done(one, qatomic_read(&one->work->gate->stats.held) != 0);
+    }
+    while (chunk) {
+        one = chunk;
+        chunk = one->also;
+        pump(one->work);
+        g_free(one);
+    }
 }
 
 /* ---- chunks of a thread without an event loop */

@@ -59,6 +59,7 @@ struct IdletimeWork {
     unsigned chunks;            /* in service */
 
     /* A job.  The same thread. */
+    IdletimeWork *also;         /* qatomic, BQL; it, on another resource */
     int64_t held_since_ns;      /* of what waits; 0: nothing does */
     bool waiting;               /* in idletime_job_wait() */
     QemuCoSleep *sleeper;       /* the same in idletime_job_sleep() */
@@ -114,6 +115,21 @@ bool idletime_work_is_here(const IdletimeWork *work);
  */
 bool idletime_work_ask(IdletimeWork *work, int64_t since_ns, uint64_t bytes,
                        IdletimeChunk **chunk);
+/**
+ * idletime_work_join: what @chunk permits, which may be NULL, is issued with
+ * what @other does: as one chunk, which is returned.  Context: as ask.
+ */
+IdletimeChunk *idletime_work_join(IdletimeChunk *chunk, IdletimeChunk *other);
+/**
+ * idletime_work_note_hold: @chunk, which may be NULL, had waited for
+ * @held_ns; for the books.  Context: as ask.
+ */
+void idletime_work_note_hold(const IdletimeChunk *chunk, int64_t held_ns);
+/**
+ * idletime_work_withdraw: what @chunk permits, which may be NULL, is not
+ * issued after all.  Right after asking.  Context: as ask.
+ */
+void idletime_work_withdraw(IdletimeChunk *chunk);
 /**
  * idletime_work_expel: a chunk that waited starts now, as foreground: work
  * leaves.  Context: as ask.

@@ -134,11 +134,21 @@ bool job_is_attached(TestJob *job)
     return found;
 }
 
-int64_t job_number(TestJob *job, const char *member)
+static int64_t number(TestJob *job, const char *resource, const char *member)
 {
     g_autofree char *path = g_strdup_printf("jobs.0.%s", member);
 
-    return machine_number(job->m, RESOURCE, path);
+    return machine_number(job->m, resource, path);
+}
+
+int64_t job_number(TestJob *job, const char *member)
+{
+    return number(job, RESOURCE, member);
+}
+
+int64_t job_number_other(TestJob *job, const char *member)
+{
+    return number(job, OTHER, member);
 }
 
 static void check_time(int64_t until, const char *what)
@@ -149,13 +159,24 @@ static void check_time(int64_t until, const char *what)
     g_usleep(POLL_US);
 }
 
-void job_await(TestJob *job, const char *member, int64_t value)
+static void await_number(TestJob *job, const char *resource,
+                         const char *member, int64_t value)
 {
     int64_t until = g_get_monotonic_time() + WAIT_US;
 
-    while (job_number(job, member) != value) {
+    while (number(job, resource, member) != value) {
         check_time(until, member);
     }
+}
+
+void job_await(TestJob *job, const char *member, int64_t value)
+{
+    await_number(job, RESOURCE, member, value);
+}
+
+void job_await_other(TestJob *job, const char *member, int64_t value)
+{
+    await_number(job, OTHER, member, value);
 }
 
 static char *status_of(TestJob *job)
@@ -193,6 +214,12 @@ void job_attach(TestJob *job)
                "{'job': 'job', 'resource': '" RESOURCE "'}");
 }
 
+void job_attach_other(TestJob *job)
+{
+    machine_ok(job->m, "idletime-attach",
+               "{'job': 'job', 'resource': '" OTHER "'}");
+}
+
 TestJob *job_new(const TestJobKind *kind, const char *options)
 {
     TestJob *job = g_new0(TestJob, 1);
@@ -200,7 +227,9 @@ TestJob *job_new(const TestJobKind *kind, const char *options)
     job->kind = kind;
     job->m = machine_new();
     machine_resource(job->m, RESOURCE, options);
+    machine_resource(job->m, OTHER, options);
     job->fg = machine_disk(job->m, "fg", "idletime=" RESOURCE);
+    job->other = machine_disk(job->m, "other-fg", "idletime=" OTHER);
     job->d = machine_disk(job->m, "d", "");
     disk_fill(job->d, 0, JOB_BYTES, 0x5a);
     machine_start(job->m);

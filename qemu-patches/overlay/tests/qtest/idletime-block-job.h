@@ -11,10 +11,14 @@
 /* That have data; the rest is a hole.  More than a mirror copies at first. */
 #define JOB_BYTES   (20 * MiB)
 
+/* A second resource, with the same options. */
+#define OTHER       "other"
+
 typedef struct TestJob {
     TestMachine *m;
     TestDisk *d;                    /* whose image it copies; no resource */
     TestDisk *fg;                   /* on RESOURCE */
+    TestDisk *other;                /* on OTHER */
     const struct TestJobKind *kind;
     char *target;                   /* image; NULL: that of d */
 } TestJob;
@@ -36,13 +40,18 @@ extern const unsigned job_kinds;
 TestJob *job_new(const TestJobKind *kind, const char *options);
 /** job_attach: the same afterwards. */
 void job_attach(TestJob *job);
+/** job_attach_other: to OTHER also. */
+void job_attach_other(TestJob *job);
 void job_free(TestJob *job);
 /** job_go: at full speed; it is slow before. */
 void job_go(TestJob *job);
-/** job_number: a member of query-idletime. */
+/** job_number: a member of query-idletime, on RESOURCE. */
 int64_t job_number(TestJob *job, const char *member);
+/** job_number_other: on OTHER. */
+int64_t job_number_other(TestJob *job, const char *member);
 /** job_await: wait for it, in real time. */
 void job_await(TestJob *job, const char *member, int64_t value);
+void job_await_other(TestJob *job, const char *member, int64_t value);
 bool job_is_attached(TestJob *job);
 /** job_await_status: of query-jobs, in real time; NULL: it is gone. */
 void job_await_status(TestJob *job, const char *status);
