@@ -140,6 +140,31 @@ def test_ctrl_c(there: There, monkeypatch: pytest.MonkeyPatch) -> None:
     assert domain.aborted and written(domain)[1] is None
 
 
+@pytest.mark.parametrize("hangs, says", [(False, "no such job"), (True, "libvirtd has not answered yet")])
+def test_when_libvirtd_tells_nothing(there: There, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+                                     hangs: bool, says: str) -> None:
+    """The migration goes on; who waits for it is told that nobody knows how far it is."""
+    domain, said = Moving(), threading.Event()
+    domain.go.clear()
+
+    def mute(*_: Any) -> Look:
+        if hangs:
+            said.wait()
+        raise libvirt.libvirtError("no such job")
+
+    def nothing(teller: Any, why: str) -> None:
+        spoken(teller, why)
+        said.set()
+        domain.go.set()
+
+    spoken = migrate._Teller.nothing
+    monkeypatch.setattr(migrate._Teller, "nothing", nothing)
+    monkeypatch.setattr(migrate, "LINE_SECONDS", 0.0)
+    monkeypatch.setattr(jobview, "look", mute)
+    assert run(domain, "--idle") == 0
+    assert f"vm: how far it is cannot be told: {says}\n" in capsys.readouterr().err
+
+
 def test_its_policy_decides_without_idle(there: There) -> None:
     domain = Moving(config=None)
     assert run(domain, "--auto-converge", "--unsafe") == 0 and domain.written == []

@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from typing import Any
 
@@ -31,7 +32,7 @@ from . import show
 
 LOOK_SECONDS = 1.0
 LINE_SECONDS = 10.0
-"""Between two lines where nobody sits at a terminal."""
+"""Between two lines where nobody sits at a terminal; and for how long nothing is known before that is said."""
 
 _MIB = 1 << 20
 
@@ -121,26 +122,67 @@ class _Migration(threading.Thread):
 
 def _follow(options: argparse.Namespace, connection: Any, domain: Any, thread: _Migration) -> None:
     """Say how far it is until it is over; --json says nothing in between."""
-    terminal, said, warned, before = sys.stderr.isatty(), 0.0, False, None
-    name, ask = domain.name(), domains.is_qemu(connection)
-    while thread.is_alive():
-        thread.join(LOOK_SECONDS)
-        with contextlib.suppress(HostError, libvirt.libvirtError):
-            now = jobview.look(connection, ask, options.run_dir, domain)
-            found = [one for one in jobview.build(before or now, now, time.time()) if one.type == "migration"]
-            before = now
-            if not found or not found[0].total or options.json:
-                continue  # it has not begun to send
-            if terminal:
-                print(f"\r\033[K{line(name, found[0])}", end="", file=sys.stderr, flush=True)
-            elif time.monotonic() - said >= LINE_SECONDS:
-                said = time.monotonic()
-                print(line(name, found[0]), file=sys.stderr, flush=True)
-            if found[0].diverges and not warned:
-                warned = True
-                print(("\r\033[K" if terminal else "") + diverging(name, options.if_diverging), file=sys.stderr, flush=True)
-    if terminal and not options.json:
-        print("\r\033[K", end="", file=sys.stderr, flush=True)
+    teller, ask = _Teller(domain.name(), options.if_diverging), domains.is_qemu(connection)
+    pool = ThreadPoolExecutor(1)  # libvirtd may let a look wait for a long time
+    look: Future[jobview.Look] | None = None
+    try:
+        while not options.json and thread.is_alive():
+            look = look or pool.submit(jobview.look, connection, ask, options.run_dir, domain)
+            wait([look], LOOK_SECONDS)
+            if not look.done():
+                teller.nothing("libvirtd has not answered yet")
+                continue
+            try:
+                teller.tell(look.result())
+            except (HostError, libvirt.libvirtError) as error:
+                teller.nothing(str(error))
+            look = None
+            thread.join(LOOK_SECONDS)
+        thread.join()
+        teller.end()
+    finally:
+        pool.shutdown(wait=False)
+
+
+class _Teller:
+    """Writes down how far it is, for people: over the last line at a terminal, else a line now and then."""
+
+    def __init__(self, name: str, go: str) -> None:
+        self._name, self._go = name, go
+        self._terminal = sys.stderr.isatty()
+        self._before: jobview.Look | None = None
+        self._said, self._known, self._warned = 0.0, time.monotonic(), False
+
+    def tell(self, now: jobview.Look) -> None:
+        """What a look has found."""
+        found = [one for one in jobview.build(self._before or now, now, time.time()) if one.type == "migration"]
+        self._before, self._known = now, time.monotonic()
+        if not found or not found[0].total:
+            return  # it has not begun to send
+        self._line(line(self._name, found[0]))
+        if found[0].diverges and not self._warned:
+            self._warned = True
+            self._note(diverging(self._name, self._go))
+
+    def nothing(self, why: str) -> None:
+        """A look has found nothing out."""
+        if time.monotonic() - self._known >= LINE_SECONDS:
+            self._line(f"{self._name}: how far it is cannot be told: {why}")
+
+    def end(self) -> None:
+        """Leave no line behind that is not true any more."""
+        if self._terminal:
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
+
+    def _line(self, text: str) -> None:
+        if self._terminal:
+            print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
+        elif time.monotonic() - self._said >= LINE_SECONDS:
+            self._said = time.monotonic()
+            print(text, file=sys.stderr, flush=True)
+
+    def _note(self, text: str) -> None:
+        print(("\r\033[K" if self._terminal else "") + text, file=sys.stderr, flush=True)
 
 
 # ---- as idle load, for this time
