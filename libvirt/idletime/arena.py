@@ -36,13 +36,14 @@ class ArenaError(Exception):
 
 @dataclass(frozen=True)
 class Foreground:
-    """A foreground participant. idle_us: since its last event; None while it is in service."""
+    """A foreground participant. idle_us: since its last event; None while it is in service. requests, bytes: begun by it."""
 
     label: str
     pid: int
     in_service: int
     idle_us: int | None
     requests: int
+    bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -232,12 +233,13 @@ def _alive(locks: int | None, index: int, count: int = 1) -> bool:
 
 
 def _read_foreground(path: str, now_ns: int) -> Iterator[Foreground]:
-    for descriptor, index, (in_service, pid, last_ns, started, _bytes, _head, _sum) in \
+    for descriptor, index, (in_service, pid, last_ns, started, size, _head, _sum) in \
             _lines(path, "foreground", _PAGE, _FOREGROUND):
         label = os.pread(descriptor, _LABEL, _PAGE + _SLOTS * _LINE + index * _PAGE)
         text = label.split(b"\0")[0].decode("utf-8", "replace")
         idle = None if in_service else max(0, now_ns - last_ns) // 1000
-        yield Foreground("".join(c if c.isprintable() else "?" for c in text), pid, in_service, idle, started)
+        yield Foreground("".join(c if c.isprintable() else "?" for c in text), pid, in_service, idle, started,
+                         size)
 
 
 def _read_background(path: str) -> Iterator[Background]:

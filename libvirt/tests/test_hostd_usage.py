@@ -77,6 +77,15 @@ def test_shares(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.unsure == {"disk sda": 0, "uplink eth0": 0} and set(found.vms) == {"b"}
 
 
+def test_network_storage(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel counts none of it; the board has the foreground's bytes, and libvirt those of both background VMs."""
+    monkeypatch.setattr(arena, "read", lambda path: arena.Arena((arena.Foreground("a", 1, 0, 5, 30, 1000),), ()))
+    far = Access("disk", "vda", "nbd", "/run/idletime/nbd")
+    one, two = (Vm(name, **{"block.1.rd.bytes": size}) for name, size in (("b", 200), ("c", 30)))
+    found = usage.look(Libvirt(one, two), {"b": (far,), "c": (far,)}, Look(str(root)))
+    assert found.moved == {"resource nbd": Moved(1230, {"b vda": 200, "c vda": 30})}
+
+
 def test_what_is_done_while_libvirt_is_asked(root: Path) -> None:
     """It may be the VM's own, and not be in libvirt's answer."""
     class Slow(Libvirt):

@@ -1,10 +1,12 @@
-"""A foreground VM beside a greedy background VM that is stopped as a whole, or held request by request (paper 004, Figure 6).
+"""A foreground VM beside a greedy background VM that is stopped as a whole (paper 004, Figure 6), limited to a rate (paper 003,
+5.1), or held request by request.
 
     python3 -m tests.bench.police [--seconds 40] [--output build/bench/police] [--qemu PATH]
 
 Two domains of a libvirtd of our own, with idletimed, on a disk that serves one request at a time in 5 ms: the foreground reads for
 25, 50 and 100 % of each 100 ms, the background without a pause. EII and IPD are `enforce='suspend'` with each rule; interval is
-20 ms, and the learned one with a budget of 3 %. Processors count for nothing, since guests under TCG use them for everything. As
+20 ms, and the learned one with a budget of 3 %. Rate windows have paper 003's shares of this disk: on above 10 %, off below 5 %,
+limit 5 %. Processors count for nothing, since guests under TCG use them for everything. As
 root. One JSON line a run; what is there is not run again. `python3 -m tests.report.police FILE` makes table and plot.
 """
 
@@ -33,18 +35,30 @@ from tests.testbed.requests import of_client
 
 INTENSITIES = (25, 50, 100)
 ALONE, NONE = "alone", "no control"
-EII, IPD, FIXED, AUTO = "EII", "IPD", "interval 20 ms", "interval, auto 3 %"
-DAEMON = "[suspend]\ncpu-percent = 0\nrule = \"{rule}\"\n"
+EII, IPD, RATE, FIXED, AUTO = "EII", "IPD", "rate windows", "interval 20 ms", "interval, auto 3 %"
+SERVICE_US = 5000
+MODEL = Model(service_us=SERVICE_US)
+DISK_KBYTES = 4096 * 1000 // SERVICE_US
+"""A second, of requests of 4096 bytes."""
+DAEMON = f"""
+[suspend]
+cpu-percent = 0
+rule = "{{rule}}"
+[rate]
+high-kbytes = {DISK_KBYTES // 10}
+low-kbytes = {DISK_KBYTES // 20}
+limit-kbytes = {DISK_KBYTES // 20}
+"""
 INNER = "<idletime:disk target='vda' resource='slow'/>"
 POLICIES = {
     NONE: policy("foreground", INNER),
     EII: policy("background", INNER).replace("class=", "enforce='suspend' class=", 1),
+    RATE: policy("background", INNER).replace("class=", "enforce='rate' class=", 1),
     FIXED: policy("background", "<idletime:interval us='20000'/>" + INNER),
     AUTO: policy("background", "<idletime:interval auto='yes' budget='3%'/>" + INNER),
 }
 POLICIES[IPD], POLICIES[ALONE] = POLICIES[EII], POLICIES[NONE]
-WAYS = (NONE, EII, IPD, FIXED, AUTO)
-MODEL = Model(service_us=5000)
+WAYS = (NONE, EII, IPD, RATE, FIXED, AUTO)
 ALONE_SECONDS, WARM_UP_SECONDS, MOST_SECONDS, IDLE_SECONDS = 10.0, 4.0, 600.0, 60.0
 
 

@@ -9,8 +9,8 @@ from typing import Any
 from tests.report import grid, kept
 
 ALONE = "alone"
-MARKERS = {"no control": ("#999", "x"), "EII": ("#E69F00", "s"), "IPD": ("#d50", "^"), "interval 20 ms": ("#2a7", "o"),
-           "interval, auto 3 %": ("#06c", "D")}
+MARKERS = {"no control": ("#999", "x"), "EII": ("#E69F00", "s"), "IPD": ("#d50", "^"), "rate windows": ("#a5d", "v"),
+           "interval 20 ms": ("#2a7", "o"), "interval, auto 3 %": ("#06c", "D")}
 COLUMNS = 110
 NOTE = "slower: what the foreground lost of its rate alone, percent; p99 as a multiple of alone; background: requests a second"
 

@@ -64,7 +64,8 @@ class Seen:
 class Usage:
     """One look. reading: None where the kernel says nothing. unsure: accesses of a device that the kernel counted while
     libvirt was asked: they may be of a background VM and not be among its own.
-    moved: bytes of each device of the host, and of each background device on it, by "VM name"."""
+    moved: bytes of each device of the host, and of each resource of which the kernel counts none; and of each background device
+    on it, by "VM name"."""
 
     vms: Mapping[str, Seen]
     reading: Reading | None
@@ -185,8 +186,12 @@ class _Shares:
         busy = access.kind == DISK and "block.count" not in stats
         if access.arena and (foreground := _foreground(access.arena)) is not None:
             key = f"resource {access.resource}"
-            self._rest[key] = foreground
+            self._rest[key] = foreground.requests
             self._note(key, uuid, count, busy)
+            if not any(_key(access.kind, name) in self._moved for name in access.host):  # network storage
+                own = self._moved[key].own if key in self._moved else {}
+                own[f"{uuid} {access.counted}"] = size
+                self._moved[key] = Moved(foreground.bytes + sum(own.values()), own)
         for name in access.host:
             if (key := _key(access.kind, name)) in self._whole:
                 self._note(key, uuid, max(count, size // self._largest(access.kind, name)), busy)
@@ -225,12 +230,21 @@ def _key(kind: str, name: str) -> str:
     return f"{'disk' if kind == DISK else 'uplink'} {name}"
 
 
-def _foreground(path: str) -> int | None:
-    """Requests of all foreground participants that are there now; a sum that falls is no use (facts.between)."""
+@dataclass(frozen=True)
+class _Foreground:
+    """Sums."""
+
+    requests: int
+    bytes: int
+
+
+def _foreground(path: str) -> _Foreground | None:
+    """All foreground participants that are there now; a sum that falls is no use (facts.between, windows.add)."""
     try:
-        return sum(one.requests for one in arena.read(path).foreground)
+        there = arena.read(path).foreground
     except arena.ArenaError:
         return None
+    return _Foreground(sum(one.requests for one in there), sum(one.bytes for one in there))
 
 
 _COUNTERS = ((DISK, "block", ("rd.reqs", "wr.reqs"), ("rd.bytes", "wr.bytes")), (INTERFACE, "net", ("tx.pkts",), ("tx.bytes",)))
