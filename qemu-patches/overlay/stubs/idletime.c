@@ -8,6 +8,7 @@
 #include "qapi/qapi-commands-idletime.h"
 #include "idletime/work/export.h"
 #include "idletime/work/job.h"
+#include "idletime/work/mark.h"
 
 IdletimeResourceInfoList *qmp_query_idletime(Error **errp)
 {
@@ -50,6 +51,11 @@ void coroutine_fn idletime_job_sleep(Job *job, QemuCoSleep *sleep)
 }
 
 int64_t idletime_job_limit_slow(Job *job, int64_t bytes)
+{
+    g_assert_not_reached();
+}
+
+void idletime_mark_follow_slow(IdletimeMark *mark, QIOChannel *ioc)
 {
     g_assert_not_reached();
 }

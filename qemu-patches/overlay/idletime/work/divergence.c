@@ -5,6 +5,7 @@
  */
 #include "qemu/osdep.h"
 #include "qapi/qapi-events-idletime.h"
+#include "migration/migration.h"
 #include "migration/migration-stats.h"
 #include "migration/misc.h"
 #include "qemu/main-loop.h"

@@ -5,10 +5,13 @@
  */
 #include "qemu/osdep.h"
 #include "qapi/error.h"
+#include "block/block_int.h"
 #include "block/blockjob_int.h"
+#include "block/nbd.h"
 #include "qemu/main-loop.h"
 #include "qemu/units.h"
 #include "idletime/work/job.h"
+#include "idletime/work/mark.h"
 #include "idletime/work/work.h"
 
 /* A cluster of most formats, and what a backup copies at least. */
@@ -50,6 +53,40 @@ static IdletimeWork *next_of(IdletimeWork *work)
     return qatomic_rcu_read(&work->also);
 }
 
+/* ---- the connection by which it sends what it writes */
+
+static void mark_below(BlockDriverState *bs, bool background)
+{
+    GLOBAL_STATE_CODE();
+    GRAPH_RDLOCK_GUARD_MAINLOOP();
+    for (; bs; bs = bdrv_primary_bs(bs)) {
+        IdletimeMark *mark = nbd_client_mark(bs);
+
+        if (mark) {
+            idletime_mark_want(mark, background);
+        }
+    }
+}
+
+/* Nobody else uses that; after a mirror it may be the VM's disk. */
+static void mark_target(Job *job, bool background)
+{
+    BlockJob *block_job = container_of(job, BlockJob, job);
+    JobType type = job_type(job);
+    GSList *node;
+
+    if (type != JOB_TYPE_MIRROR && type != JOB_TYPE_BACKUP) {
+        return;
+    }
+    for (node = block_job->nodes; node; node = node->next) {
+        BdrvChild *child = node->data;
+
+        if (g_str_equal(child->name, "target")) {
+            mark_below(child->bs, background);
+        }
+    }
+}
+
 /* Who walks there still finds what follows it. */
 static void job_left(IdletimeWork *work)
 {
@@ -61,6 +98,9 @@ static void job_left(IdletimeWork *work)
         link = &(*link)->also;
     }
     qatomic_set(link, work->also);
+    if (idletime_resource_is_uplink(work->res)) {
+        mark_target(job, false);
+    }
 }
 
 static const IdletimeWorkOps job_ops = {
@@ -202,6 +242,9 @@ void idletime_job_ended_slow(Job *job)
     GLOBAL_STATE_CODE();
     qatomic_set(&job->idletime, NULL);
     for (; work; work = work->also) {
+        if (idletime_resource_is_uplink(work->res)) {
+            mark_target(job, false);
+        }
         idletime_work_ended(work);
     }
 }
@@ -275,6 +318,9 @@ bool idletime_job_attach(const char *id, const char *resource, Error **errp)
         return false;
     }
     append(job, work);
+    if (idletime_resource_is_uplink(work->res)) {
+        mark_target(job, true);
+    }
     return true;
 }
 

@@ -10,20 +10,15 @@
  */
 #include "qemu/osdep.h"
 #include <netinet/in.h>
-#include <netinet/ip.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include "idletime/work/mark.h"
 #include "idletime/work/stream.h"
-#include "io/channel-socket.h"
-#include "io/channel-tls.h"
 #include "migration/multifd.h"
 #include "migration/qemu-file.h"
 #include "qemu/sockets.h"
 #include "qemu/timer.h"
 
-/* Lower effort, RFC 8622: DSCP 1, above the two bits of ECN. */
-#define CLASS_LOWER_EFFORT  (1 << 2)
-#define CLASS_DEFAULT       0
 /*
  * The kernel wakes who polls at an acknowledgement, not when it sends: look
  * again by oneself.
@@ -42,15 +37,13 @@ typedef struct Sockets {
 static void add(QIOChannel *ioc, bool busy, void *opaque)
 {
     Sockets *s = opaque;
+    int fd = idletime_mark_channel(ioc);
 
-    while (object_dynamic_cast(OBJECT(ioc), TYPE_QIO_CHANNEL_TLS)) {
-        ioc = QIO_CHANNEL_TLS(ioc)->master;
-    }
     s->busy |= busy;
-    if (!object_dynamic_cast(OBJECT(ioc), TYPE_QIO_CHANNEL_SOCKET)) {
+    if (fd < 0) {
         s->others = true;
     } else if (s->number < CHANNELS_MAX) {
-        s->fd[s->number++] = QIO_CHANNEL_SOCKET(ioc)->fd;
+        s->fd[s->number++] = fd;
     }
 }
 
@@ -66,10 +59,9 @@ static void sockets_of(QEMUFile *f, Sockets *s)
  * Where one of the options is unknown (a UNIX socket has none) the stream is
  * held all the same; its chunks end when they are written.
  */
-static void set(int fd, int class, int unsent)
+static void set(int fd, bool background, int unsent)
 {
-    setsockopt(fd, IPPROTO_IP, IP_TOS, &class, sizeof(class));
-    setsockopt(fd, IPPROTO_IPV6, IPV6_TCLASS, &class, sizeof(class));
+    idletime_mark_socket(fd, background);
     setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent, sizeof(unsent));
 }
 
@@ -82,7 +74,7 @@ bool idletime_stream_mark(QEMUFile *f)
         return false;
     }
     for (unsigned i = 0; i < s.number; i++) {
-        set(s.fd[i], CLASS_LOWER_EFFORT, 1);
+        set(s.fd[i], true, 1);
     }
     return true;
 }
@@ -93,7 +85,7 @@ void idletime_stream_unmark(QEMUFile *f)
 
     sockets_of(f, &s);
     for (unsigned i = 0; i < s.number; i++) {
-        set(s.fd[i], CLASS_DEFAULT, 0);     /* 0: the system's own */
+        set(s.fd[i], false, 0);     /* 0: the system's own */
     }
 }
 

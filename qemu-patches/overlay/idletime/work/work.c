@@ -163,6 +163,10 @@ bool idletime_work_ask(IdletimeWork *work, int64_t since_ns, uint64_t bytes,
         return false;
     }
     idletime_gate_rest(work->gate);
+    if (work->ops->kind == IDLETIME_WORK_JOB &&
+        idletime_resource_is_uplink(work->res)) {
+        lease.fg_idle = false;  /* its time is the disks', and tells nothing */
+    }
     *chunk = chunk_new(work);
     (*chunk)->lease = lease;
     return true;
@@ -323,12 +327,21 @@ bool idletime_chunk_renew(IdletimeChunk *chunk, uint64_t bytes,
 
 /* ---- life */
 
+/* A job reads and writes disks; what has an uplink already is one. */
+static IdletimeResourceKind kind_of(const IdletimeResource *res,
+                                    IdletimeWorkKind kind)
+{
+    bool sends = kind == IDLETIME_WORK_MIGRATION ||
+                 (kind == IDLETIME_WORK_JOB && res->users &&
+                  idletime_resource_is_uplink(res));
+
+    return sends ? IDLETIME_KIND_UPLINK : IDLETIME_KIND_DISK;
+}
+
 static IdletimeResource *find_resource(const char *resource,
                                        IdletimeWorkKind kind, const char *id,
                                        Error **errp)
 {
-    IdletimeResourceKind of = kind == IDLETIME_WORK_MIGRATION ?
-                              IDLETIME_KIND_UPLINK : IDLETIME_KIND_DISK;
     IdletimeResource *res = idletime_resource_find(resource, "resource", errp);
 
     if (res && replay_mode != REPLAY_MODE_NONE) {
@@ -336,7 +349,8 @@ static IdletimeResource *find_resource(const char *resource,
                    "or replayed: use no 'rr' in -icount", kind_name[kind], id);
         return NULL;
     }
-    return res && idletime_resource_join(res, of, errp) ? res : NULL;
+    return res && idletime_resource_join(res, kind_of(res, kind), errp) ?
+           res : NULL;
 }
 
 static void serve(void *opaque)
