@@ -83,10 +83,13 @@ def xml_of(domain: Any, inactive: bool = False) -> str:
 
 
 def backup_of(domain: Any) -> Element | None:
-    """The <domainbackup> that runs; None without one, and where libvirtd cannot say."""
+    """The <domainbackup> that runs; None without one, and where libvirtd knows none. Raises libvirtError."""
     try:
         return read(domain.backupGetXMLDesc())
-    except (libvirt.libvirtError, IdletimeError):
+    except libvirt.libvirtError as error:
+        if error.get_error_code() not in (libvirt.VIR_ERR_NO_DOMAIN_BACKUP, libvirt.VIR_ERR_NO_SUPPORT,
+                                          libvirt.VIR_ERR_OPERATION_INVALID):
+            raise
         return None
 
 

@@ -40,7 +40,8 @@ def carried_out(choice: Choice, plan: Plan) -> Plan:
     foreground it would hold itself back; jobs go on while it is stopped."""
     if choice.interval or not (choice.suspend or choice.rate):
         return plan
-    of_jobs = {disk.resource for disk in plan.jobs} | ({plan.migration.resource} if plan.migration else set())
+    of_jobs = {name for disk in plan.jobs for name in (disk.resource, *disk.also)}
+    of_jobs |= {plan.migration.resource} if plan.migration else set()
     return replace(plan, resources=tuple(one for one in plan.resources if one.id in of_jobs), devices=())
 
 

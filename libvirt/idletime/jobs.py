@@ -8,7 +8,8 @@ that. Pure.
     on another resource of ours                 idletime-detach; attached anew when it has left
     on a resource of ours, and not meant        idletime-detach
     on a resource of somebody else              nothing
-    a migration's copy of a disk                the same, until it has caught up (then the switchover waits for it)
+    a migration's copy of a disk                the same, and to the uplink of migrations, until it has caught up (then the
+                                                switchover waits for it)
     not running yet, or not any more            nothing
     urgent, so as to be done in time            idletime-detach (police/deadline.py)
 
@@ -187,8 +188,8 @@ def wanted(plan: Plan, there: Sequence[Running], urgent: Collection[str] = ()) -
     only = {disk.resource for disk in plan.jobs}
     found: list[JobPlan] = []
     problems: list[str] = []
-    if plan.migration is not None and OUTGOING not in urgent:
-        found.append(JobPlan(OUTGOING, plan.migration.resource, True, MIGRATION))
+    uplink = [plan.migration.resource] if plan.migration is not None and OUTGOING not in urgent else []
+    found += [JobPlan(OUTGOING, resource, True, MIGRATION) for resource in uplink]
     for one in there:
         if one.kind == MIGRATION or not one.holdable or one.id in urgent or (one.disk and one.disk not in disks):
             continue
@@ -198,6 +199,7 @@ def wanted(plan: Plan, there: Sequence[Running], urgent: Collection[str] = ()) -
         elif only:
             resources = [disks[one.disk].resource if one.disk else min(only)]
             resources += disks[one.disk].also if one.disk and one.kind == JOB else ()
+            resources += uplink if one.of_migration else []
             found += [JobPlan(one.id, resource, one.status in _ATTACHABLE, one.kind) for resource in resources]
     return found, problems
 
@@ -241,7 +243,7 @@ def steps(want: Sequence[JobPlan], have: Have) -> Steps:
         there.setdefault(is_.key, []).append(is_)
     for one in want:
         meant.setdefault(one.key, set()).add(one.resource)
-    commands, leaving = [], {key for key, on in there.items() if _leaves(on, meant.get(key, set()))}
+    commands, leaving = [], [key for key, on in there.items() if _leaves(on, meant.get(key, set()))]
     for one in want:
         may_join = all(each.resource.startswith(ID_PREFIX) and each.resource != one.resource for each in there.get(one.key, []))
         if one.attachable and one.key not in leaving and may_join:
@@ -253,5 +255,6 @@ def steps(want: Sequence[JobPlan], have: Have) -> Steps:
 
 
 def _leaves(on: Sequence[Attached], meant: Collection[str]) -> bool:
-    """Whether something leaves all that it is on: that is how it leaves one of them."""
-    return any(one.resource.startswith(ID_PREFIX) and (one.said["detaching"] or one.resource not in meant) for one in on)
+    """Whether something leaves all that it is on: that is how it leaves one of them. Not what somebody else has attached."""
+    return all(one.resource.startswith(ID_PREFIX) for one in on) and \
+        any(one.said["detaching"] or one.resource not in meant for one in on)

@@ -29,6 +29,12 @@ VDB = "<disk type='file'><source file='/b'/><target dev='vdb' bus='virtio'/><ali
 ONE, TWO = DiskJobs("vda", "idletime-sda"), DiskJobs("vdb", "idletime-sdb")
 
 
+def on_disks(domain: Domain) -> dict[str, str]:
+    """Without the uplink of this host, if it has one."""
+    return {id_: " ".join(name for name in names.split() if name.startswith("sd")) for id_, names in
+            domain.qemu.attached_jobs.items()}
+
+
 # ---- which, and where
 
 def wanted(disks: tuple[DiskJobs, ...], *there: dict[str, Any]) -> tuple[dict[str, str], list[str]]:
@@ -55,7 +61,7 @@ def test_a_migrations_copy_of_a_disk_is_held_until_it_has_caught_up(
     one.qemu.jobs = [running_job(id_, "mirror", status)]
     look(one)
     one.qemu.left()
-    assert one.qemu.attached_jobs == ({id_: "sda"} if attached else {})
+    assert on_disks(one) == ({id_: "sda"} if attached else {})
 
 
 def test_what_a_job_writes_is_held_too() -> None:
@@ -79,6 +85,17 @@ def test_what_a_job_writes_is_held_too() -> None:
     leaving = {**sdb, "jobs": [job(COPY, detaching=True)]}
     assert jobs.steps(want[:1], [sda, leaving]) == jobs.Steps(pending=True)
     assert jobs.steps(want, [{**sda, "id": "mine"}, empty[1]]).nothing, "somebody else has attached it"
+
+
+def test_a_migrations_copy_is_held_on_the_uplink_too() -> None:
+    """After migration, of which QEMU learns that it is one."""
+    plan = Plan(jobs=(DiskJobs("vda", "idletime-sda", "virtio-disk0"),), migration=Migration("idletime-up0"))
+    there = jobs.running([running_job("drive-virtio-disk0", "mirror", "running")], {"virtio-disk0": "vda"})
+    found, _ = jobs.wanted(plan, there)
+    assert [(one.kind, one.resource) for one in found] == [("migration", "idletime-up0"), ("job", "idletime-sda"),
+                                                           ("job", "idletime-up0")]
+    found, _ = jobs.wanted(plan, there, ["outgoing"])
+    assert [one.resource for one in found] == ["idletime-sda"], "of an uplink on which there is no migration QEMU makes a disk"
 
 
 MIRROR = """<mirror type='network' job='copy'><format type='raw'/><source protocol='nbd' name='b'>
@@ -255,7 +272,7 @@ def test_disks_on_two_resources(look: Look) -> None:  # noqa: F811
     own = policy("background", inner="<i:disk target='vdb' resource='sdb'/>" + JOBS)
     one = Domain(own, FakeQemu(there=["virtio-disk0", "virtio-disk1"]), more=VDB)
     one.qemu.jobs = [running_job(COPY, "mirror"), running_job(COMMIT, "commit"), running_job("drive-virtio-disk1", "mirror")]
-    assert look(one).problems == () and one.qemu.attached_jobs == {COPY: "sda", COMMIT: "sdb", "drive-virtio-disk1": "sdb"}
+    assert look(one).problems == () and on_disks(one) == {COPY: "sda", COMMIT: "sdb", "drive-virtio-disk1": "sdb"}
 
 
 # ---- exports

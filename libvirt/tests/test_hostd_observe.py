@@ -14,7 +14,7 @@ from dataclasses import replace
 import pytest
 
 from idletime import observed
-from idletime.facts import DeviceFacts, Plan, Resolution, ResourcePlan, Source
+from idletime.facts import DeviceFacts, DiskJobs, Plan, Resolution, ResourcePlan, Source
 from idletime.hostd import observers, watched
 from idletime.hostd.observe import Observer, arguments, decide
 from idletime.hostd.observers import Observers, mark
@@ -229,6 +229,17 @@ def test_part(tmp_path):
     (one,) = uses(net, Resolution("x", ("eth0",), ("network n", "br0", "default route", "eth0")))
     assert one.apart == "the host routes its packets"
     assert watched.part("vm", None, [disk], plan, None, FakeHost(tmp_path, None)).uses == ()
+
+    copied = replace(disk, copies=(Source("disk", "file", "/b"),))
+    job = {"id": "idletime-x", "devices": [], "jobs": [{"id": "copy"}]}
+    jobs = replace(plan, jobs=(DiskJobs("vda", "idletime-a", "d0", also=("idletime-x",)),))
+    (one,) = watched.part("vm", None, [copied], jobs, [job], FakeHost(tmp_path, Resolution("x", ("sda",)))).uses
+    assert one == Use("x", "/r/x", "disk", "background", True, ("/dev/sda",)), "it would wait for what it writes"
+    assert watched.part("vm", None, [disk], jobs, [job], FakeHost(tmp_path, Resolution("x", ("sda",)))).uses == ()
+    both = replace(plan, jobs=(DiskJobs("vda", "idletime-x", "d0"),))
+    have = [{**job, "devices": [{"device": "d0", "class": "foreground"}]}]
+    found = watched.part("vm", None, [disk], both, have, FakeHost(tmp_path, Resolution("x", ("sda",)))).uses
+    assert [one.class_ for one in found] == ["foreground", "background"], "an observer sees stock VMs for its jobs"
 
     sata = replace(disk, target="sdb", names=frozenset({"sdb", "s0"}), alias="s0")
     attached = [{"id": "idletime-x", "devices": [{"device": "d0", "class": "foreground"}]}]

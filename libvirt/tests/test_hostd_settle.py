@@ -76,7 +76,9 @@ class Domain:
         return self.xml
 
     def backupGetXMLDesc(self) -> str:
-        raise libvirt.libvirtError("no backup")
+        error = libvirt.libvirtError("no backup")
+        error.err = (libvirt.VIR_ERR_NO_DOMAIN_BACKUP, 0, "no backup", 0, "", None, None, 0, 0)
+        raise error
 
     def setMetadata(self, _kind: int, element: str | None, _key: str | None, uri: str, flags: int) -> None:
         assert flags == libvirt.VIR_DOMAIN_AFFECT_LIVE

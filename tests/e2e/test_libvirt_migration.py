@@ -79,6 +79,16 @@ for folder in class/net devices/virtual/net; do mount --bind /run/sys/$folder /s
 """What /sys says of the network is what the namespace has."""
 
 
+def own_uplink(host: Libvirtd) -> None:  # noqa: F811
+    """The default route of the namespace. May be called again."""
+    if host.call("ip", "link", "show", "type", "veth").stdout:
+        return
+    for words in (f"link add {UPLINK} type veth peer name down9", f"address add 192.0.2.1/24 dev {UPLINK}", f"link set {UPLINK} up",
+                  "link set down9 up", "route add default via 192.0.2.2"):
+        host.call("ip", *words.split())
+    host.call("sh", "-ec", OWN_NETWORK)
+
+
 def migrations(domain: Domain) -> list[str]:
     """Resources that its migration is attached to."""
     return [one["id"].removeprefix("idletime-") for one in domain.qmp("query-idletime") if one["migrations"]]
@@ -87,10 +97,7 @@ def migrations(domain: Domain) -> list[str]:
 def test_migration_is_idle_load(host: Libvirtd, idletimed: Idletimed, other: Libvirtd, domain: Make, shared_folder: Path) -> None:
     """Where its jobs are background: on the uplink of the default route, before it begins. The same by `migrate --idle`, for this
     time; a row of `jobs` while it runs."""
-    for words in (f"link add {UPLINK} type veth peer name down9", f"address add 192.0.2.1/24 dev {UPLINK}", f"link set {UPLINK} up",
-                  "link set down9 up", "route add default via 192.0.2.2"):
-        host.call("ip", *words.split())
-    host.call("sh", "-ec", OWN_NETWORK)
+    own_uplink(host)
     own = foreground("<idletime:job class='background'/>")
     moving = start(domain, "moving", own)
     wait_until(lambda: migrations(moving) == [UPLINK], "migration is attached")
@@ -134,7 +141,8 @@ COPY = "drive-virtio-disk1"
 
 
 def test_copies_of_disks_are_held(host: Libvirtd, idletimed: Idletimed, other: Libvirtd, domain: Make, shared_folder: Path) -> None:
-    """With the jobs: until they have caught up. Nothing is lost, and the VM runs there."""
+    """With the jobs, by disk and uplink: until they have caught up. Nothing is lost, and the VM runs there."""
+    own_uplink(host)
     here, there = shared_folder / "second.img", shared_folder / "copy.img"
     data = os.urandom(24 * MIB)
     here.write_bytes(data)
@@ -153,12 +161,12 @@ def test_copies_of_disks_are_held(host: Libvirtd, idletimed: Idletimed, other: L
     flags = (libvirt.VIR_MIGRATE_LIVE | libvirt.VIR_MIGRATE_NON_SHARED_DISK | libvirt.VIR_MIGRATE_UNSAFE
              | libvirt.VIR_MIGRATE_PERSIST_DEST | libvirt.VIR_MIGRATE_UNDEFINE_SOURCE)
 
-    def held() -> list[str]:
-        return [job["id"] for one in moving.qmp("query-idletime") for job in one["jobs"]]
+    def held() -> set[str]:
+        return {one["id"] for one in moving.qmp("query-idletime") for job in one["jobs"] if job["id"] == COPY}
 
     with ThreadPoolExecutor(1) as pool:
         moved = pool.submit(moving.dom.migrate3, other.connection, parameters, flags)
-        wait_until(lambda: COPY in held(), "the copy is attached")
+        wait_until(lambda: held() == {"idletime-slow", f"idletime-{UPLINK}"}, "the copy is attached")
         moving.dom.migrateSetMaxSpeed(10_000)
         moved.result(60)
     arrived = Domain(other, "copied", moving.policy, moving.devices)

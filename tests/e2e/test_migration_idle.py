@@ -1,4 +1,4 @@
-"""A VM migrates over the uplink by which others send: held, it costs them nothing, and it is done; with its memory, guest and all."""
+"""A VM migrates, or its disk is copied, over the uplink by which others send: held, it costs them nothing, and it is done."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from tests.framework import accel
 from tests.framework.idletimed import wait_until
 from tests.framework.qemu import Boot, Machine
 from tests.testbed import observer
+from tests.testbed.copier import Copier
 from tests.testbed.link import SINK_ADDRESS, UPLINK, Link
 from tests.testbed.mover import Mover
 from tests.testbed.namespace import NamespaceError
@@ -58,8 +59,8 @@ def moved(mover: Mover) -> None:
     assert mover.target.guest.run(SUM).text == before
 
 
-def kept(machine: Machine, link: Link, mover: Mover, attached: bool) -> float:
-    """Of what a UDP foreground in bursts gets alone, the share that it gets while the VM migrates."""
+def kept(machine: Machine, link: Link, work: Mover | Copier, attached: bool, done: str = "completed") -> float:
+    """Of what a UDP foreground in bursts gets alone, the share that it gets while the VM migrates, or its disk is copied."""
     burst_bytes = BURST_MBIT * 1000 // 8 * QUANTUM_MS * INTENSITY // 100
     seconds = ALONE_SECONDS + LIMIT_SECONDS
     with Sink(link, "sink", protocol="udp", port=PORT, seconds=seconds + 30) as sink:
@@ -67,13 +68,13 @@ def kept(machine: Machine, link: Link, mover: Mover, attached: bool) -> float:
                                      quantum_bytes=burst_bytes, pace_mbit=BURST_MBIT, seconds=seconds)
         load.wait(ALONE_SECONDS)
         begin = time.monotonic_ns()
-        mover.begin(attached)
-        status = mover.wait(LIMIT_SECONDS)
+        work.begin(attached)
+        status = work.wait(LIMIT_SECONDS)
         end = time.monotonic_ns()
         load.stop()
         load.result()
         report = sink.report()
-    assert status["status"] == "completed", status
+    assert status["status"] == done, status
     alone = goodput_mbit(report, Window(begin - int((ALONE_SECONDS - 1) * 1e9), begin))
     return goodput_mbit(report, Window(begin, end)) / alone
 
@@ -121,3 +122,37 @@ def test_it_does_not_wait_for_itself(boot: Boot, tmp_path: Path) -> None:
         assert seen["state"] == "seen", seen
         # The control is in the packets: the switchover and what is before it are the host's, and foreground.
         assert 0 < seen["foreground"]["requests"] < 3000 and waited(mover.held()) < 0.02, (seen, mover.held())
+
+
+def test_a_copy_of_a_disk(boot: Boot, tmp_path: Path) -> None:
+    """By NBD over the uplink. Control experiment: as it comes, the same copy takes some of it."""
+    arena = tmp_path / "arena"
+    with Link() as link, foreground(boot, link, arena) as machine:
+        shares = []
+        for attached in (False, True):
+            with Copier(boot, link, arena, tmp_path, auto="on") as copier:
+                shares.append(kept(machine, link, copier, attached, "ready"))
+                if attached:
+                    held = copier.held()
+                assert copier.equal()
+        uncontrolled, ours = shares
+        assert ours > 0.9 and ours > uncontrolled + 0.03, shares
+        assert held["waits"]["interval"] > 0 and held["background"]["bytes"] >= 32 << 20, (held, shares)
+
+
+@pytest.mark.skipif(observer.missing() is not None, reason=str(observer.missing()))
+def test_a_copy_does_not_wait_for_itself(boot: Boot, tmp_path: Path) -> None:
+    """Its connection is marked while it is attached."""
+    arena = tmp_path / "arena"
+    arena.mkdir()
+    with ExitStack() as stack:
+        link = stack.enter_context(Link())
+        copier = stack.enter_context(Copier(boot, link, arena, tmp_path, auto="on"))
+        stack.enter_context(observer.Observer(arena, "--uplink", UPLINK, start=link.host.start))
+        copier.begin()
+        assert copier.wait(LIMIT_SECONDS)["status"] == "ready"
+        seen = copier.source.qmp.execute("query-idletime")[0]["observer"]
+        assert seen["state"] == "seen" and seen["foreground"]["requests"] < 300, seen
+        held = copier.held()
+        # For its last chunk each one waits; for a foreground hardly one.
+        assert held["waits"]["foreground"] + held["waits"]["interval"] < held["background"]["requests"] / 10, held

@@ -190,6 +190,32 @@ static void test_collision(void)
     free(w.fg);
 }
 
+/* What other resources served as well tells a time until another does. */
+static void test_mixed(void)
+{
+    IdletimeServed served = { .bytes = 4096, .fg_idle = true, .mixed = true };
+    IdletimeLearner *l = g_new0(IdletimeLearner, 1);
+    uint64_t known;
+
+    idletime_learner_init(l, 0);
+    for (int i = 0; i < 40; i++) {
+        idletime_learner_done(l, &served, 50 * MS);
+    }
+    g_assert_true(idletime_service_known(&l->services));
+    served.mixed = false;
+    for (int i = 0; i < 400; i++) {
+        idletime_learner_done(l, &served, 5 * MS);
+    }
+    known = idletime_service_any(&l->services);
+    g_assert_cmpuint(known, <, 6 * MS);
+    served.mixed = true;
+    for (int i = 0; i < 40; i++) {
+        idletime_learner_done(l, &served, 50 * MS);
+    }
+    g_assert_cmpuint(idletime_service_any(&l->services), ==, known);
+    g_free(l);
+}
+
 /* Beside seven: on one server all seven wait for a service time. */
 static void test_probe(void)
 {
@@ -238,11 +264,6 @@ static void test_several_servers(void)
     g_assert_true(a.beside);
     g_assert_cmpint(a.interval_ns, ==, 0);
     g_assert_cmpuint(a.max_inflight, ==, 2);
-    g_assert_cmpint(a.closed_until_ns, ==, INT64_MIN);
-    /* One that was withdrawn is nobody's start. */
-    idletime_learner_started(&w.l, SEC - MS);
-    idletime_learner_withdrawn(&w.l);
-    a = idletime_learner_admit(&w.l, &goal, &q);
     g_assert_cmpint(a.closed_until_ns, ==, INT64_MIN);
     /* One started a ms ago: 1.5 ms more. */
     idletime_learner_started(&w.l, SEC - MS);
@@ -464,6 +485,7 @@ int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
     g_test_add_func("/learner/change", test_change);
+    g_test_add_func("/learner/mixed", test_mixed);
     g_test_add_func("/learner/clocks", test_clocks);
     g_test_add_func("/learner/safe-start", test_safe_start);
     g_test_add_func("/learner/turnaround", test_turnaround);

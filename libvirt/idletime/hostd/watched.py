@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..facts import DISK, DeviceFacts, Plan, Resolution
+from ..plan import ID_PREFIX
+from ..policy.model import Class
 from ..resolve import Host, block, net
 from ..resolve.tree import Tree
 
@@ -70,9 +72,27 @@ def part(name: str, pid: int | None, devices: Iterable[DeviceFacts], plan: Plan,
     uses = tuple(_use(tree, there[one["device"]], one, *paths[resource["id"]], host)
                  for resource in query or () for one in resource["devices"]
                  if resource["id"] in paths and one["device"] in there)
+    uses += tuple(_jobs(tree, there, plan, query or (), paths, host))
     seen = {one["device"] for resource in query or () for one in resource["devices"] if one.get("seen", True)}
     rest = [one for one in devices if one.kind == DISK and one.alias not in seen] if uses else []
     return Part(name, cgroup, bool(cgroup) and is_told(tree, cgroup), uses, tuple(_others(tree, rest, host)))
+
+
+def _jobs(tree: Tree, devices: Mapping[str, DeviceFacts], plan: Plan, query: Sequence[Mapping[str, Any]],
+          paths: Mapping[str, tuple[str, str]], host: Host) -> Iterator[Use]:
+    """Disks that block jobs and exports read or write: they are background there, whatever the VM's class is, and seen as the
+    host's own they would wait for themselves."""
+    busy = {resource["id"] for resource in query if resource.get("jobs") or resource.get("exports")}
+    for one in plan.jobs:
+        device = devices.get(one.alias)
+        if device is None:
+            continue
+        for source, names in ((device.source, {one.resource}), *((copy, set(one.also)) for copy in device.copies)):
+            found = host.resolve(source)
+            own = one.resource if source is device.source else ID_PREFIX + (found.name or "")
+            if own in names & busy & paths.keys():
+                yield Use(*paths[own], DISK, Class.BACKGROUND.value, True, disks(tree, paths[own][0], source.name, found),
+                          apart=written_by_kernel(tree, found))
 
 
 def _others(tree: Tree, disks_: Iterable[DeviceFacts], host: Host) -> Iterator[Other]:

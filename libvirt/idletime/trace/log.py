@@ -13,7 +13,6 @@ _BARE = re.compile(r"(idletime|virtio_blk|virtio_scsi)_\w+ .*")
 FORMATS: Mapping[str, str] = {
     "idletime_gate_started": "participant {label} bytes {bytes} held_ns {held_ns} promoted {promoted}",
     "idletime_gate_done": "participant {label} service_ns {service_ns} collision {collision}",
-    "idletime_gate_withdrawn": "participant {label}",
     "idletime_gate_claim": "participant {label} board {board} slot {slot}",
     "idletime_resource_set": "resource {resource} property {property} value {value}",
     "idletime_resource_lost": "resource {resource} path {path}",

@@ -145,6 +145,7 @@ void idletime_gate_learn_done(IdletimeGate *gate, const IdletimeLease *lease,
         .bytes = lease->bytes,
         .beside = lease->beside,
         .fg_idle = lease->fg_idle,
+        .mixed = lease->mixed,
         .since_ns = lease->since_ns,
     };
     int64_t begin_ns = idletime_now_ns();

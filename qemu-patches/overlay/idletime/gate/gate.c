@@ -113,16 +113,22 @@ static IdletimeVerdict shadow(IdletimeGate *gate, IdletimeVerdict verdict,
         idletime_stat_add(&gate->stats.waits[verdict.kind], 1);
     }
     lease->grant.value = 0;
-    idletime_core_started(&gate->res->core);
-    if (gate->res->learner) {
-        idletime_learner_started(gate->res->learner, idletime_now_ns());
-    }
     return (IdletimeVerdict) { .kind = IDLETIME_START };
+}
+
+/* res->lock held */
+static void note_issued(IdletimeResource *res)
+{
+    idletime_core_started(&res->core);
+    if (res->learner) {
+        idletime_learner_started(res->learner, idletime_now_ns());
+    }
 }
 
 /* One look and one decision; a token in @lease if it may start. */
 static IdletimeVerdict ask_once(IdletimeGate *gate, IdletimeRule *rule,
-                                int64_t held_since_ns, IdletimeLease *lease)
+                                int64_t held_since_ns, IdletimeLease *lease,
+                                bool issue)
 {
     IdletimeResource *res = gate->res;
     IdletimeVerdict verdict;
@@ -148,6 +154,9 @@ static IdletimeVerdict ask_once(IdletimeGate *gate, IdletimeRule *rule,
         gate->yielded_to = -1;
     }
     if (idletime_resource_get(res, IDLETIME_SHADOW)) {
+        if (issue) {
+            note_issued(res);
+        }
         return shadow(gate, verdict, lease);
     }
     if (verdict.kind == IDLETIME_WAIT_TURN &&
@@ -168,29 +177,21 @@ static IdletimeVerdict ask_once(IdletimeGate *gate, IdletimeRule *rule,
         verdict.again_ns = now_ns + IDLETIME_LOOK_INFLIGHT_NS;
         return verdict;
     }
-    idletime_core_started(&res->core);
-    if (res->learner) {
-        idletime_learner_started(res->learner, now_ns);
+    if (issue) {
+        note_issued(res);
     }
     return verdict;
-}
-
-/* n: 1, or -1 of one that was not issued. */
-static void count_lease(IdletimeGate *gate, const IdletimeLease *lease, int n)
-{
-    idletime_stat_add(&gate->stats.bg_requests, n);
-    idletime_stat_add(&gate->stats.bg_bytes, n * (int64_t)lease->bytes);
-    idletime_stat_add(&gate->stats.in_service, n);
-    if (lease->promoted) {
-        idletime_stat_add(
-            &gate->stats.promotions[IDLETIME_PROMOTION_DEADLINE], n);
-    }
 }
 
 static void note_started(IdletimeGate *gate, const IdletimeLease *lease,
                          int64_t held_since_ns)
 {
-    count_lease(gate, lease, 1);
+    idletime_stat_add(&gate->stats.bg_requests, 1);
+    idletime_stat_add(&gate->stats.bg_bytes, lease->bytes);
+    idletime_stat_add(&gate->stats.in_service, 1);
+    if (lease->promoted) {
+        idletime_gate_note_promotion(gate, IDLETIME_PROMOTION_DEADLINE);
+    }
     idletime_bg_started(&gate->scan);
     trace_idletime_gate_started(gate->label, lease->bytes,
                                 lease->since_ns - held_since_ns,
@@ -207,8 +208,8 @@ static void announce(IdletimeGate *gate, int64_t interval_ns, int64_t due_ns)
     gate->waiting = true;
 }
 
-bool idletime_gate_ask(IdletimeGate *gate, int64_t held_since_ns,
-                       uint64_t bytes, IdletimeLease *lease)
+static bool ask(IdletimeGate *gate, int64_t held_since_ns, uint64_t bytes,
+                IdletimeLease *lease, bool issue)
 {
     IdletimeRule rule = rule_of(gate);
     int64_t due_ns = idletime_core_due_ns(&rule, held_since_ns);
@@ -218,11 +219,12 @@ bool idletime_gate_ask(IdletimeGate *gate, int64_t held_since_ns,
     idletime_gate_code(gate);
     idletime_guard_thread();
     lease->bytes = MIN(bytes, UINT32_MAX);
+    lease->mixed = false;
     announce(gate, idletime_resource_get(gate->res, IDLETIME_AUTO) ?
                    MIN(gate->interval_ns, rule.interval_ns) :
                    rule.interval_ns, due_ns);
     do {
-        verdict = ask_once(gate, &rule, held_since_ns, lease);
+        verdict = ask_once(gate, &rule, held_since_ns, lease, issue);
         idletime_stat_add(&gate->stats.waits[verdict.kind], 1);
     } while (verdict.kind == IDLETIME_WAIT_TURN &&
              verdict.again_ns == lease->since_ns && ++tries < ASK_TRIES);
@@ -240,8 +242,33 @@ bool idletime_gate_ask(IdletimeGate *gate, int64_t held_since_ns,
         return false;
     }
     lease->promoted = verdict.kind == IDLETIME_PROMOTE;
-    note_started(gate, lease, held_since_ns);
+    if (issue) {
+        note_started(gate, lease, held_since_ns);
+    }
     return true;
+}
+
+bool idletime_gate_ask(IdletimeGate *gate, int64_t held_since_ns,
+                       uint64_t bytes, IdletimeLease *lease)
+{
+    return ask(gate, held_since_ns, bytes, lease, true);
+}
+
+bool idletime_gate_reserve(IdletimeGate *gate, int64_t held_since_ns,
+                           uint64_t bytes, IdletimeLease *lease)
+{
+    return ask(gate, held_since_ns, bytes, lease, false);
+}
+
+void idletime_gate_issue(IdletimeGate *gate, const IdletimeLease *lease,
+                         int64_t held_since_ns)
+{
+    idletime_gate_code(gate);
+    idletime_guard_thread();
+    WITH_QEMU_LOCK_GUARD(&gate->res->lock) {
+        note_issued(gate->res);
+    }
+    note_started(gate, lease, held_since_ns);
 }
 
 /* ---- completion */
@@ -306,7 +333,7 @@ void idletime_gate_done(IdletimeGate *gate, const IdletimeLease *lease,
         note_collision(gate, before, lease, &view, done_ns);
         if (res->learner) {
             idletime_gate_learn_done(gate, lease, &view, done_ns, now_ns);
-        } else if (idletime_resource_is_uplink(res) &&
+        } else if (idletime_resource_is_uplink(res) && !lease->mixed &&
                    was_alone(lease, &view, rule.interval_ns)) {
             idletime_resource_served(res, lease->bytes, lease->beside + 1,
                                      done_ns - lease->since_ns);
@@ -317,30 +344,40 @@ void idletime_gate_done(IdletimeGate *gate, const IdletimeLease *lease,
     }
 }
 
-void idletime_gate_withdraw(IdletimeGate *gate, const IdletimeLease *lease)
+/* Who is first now may start. */
+static void look_and_wake(IdletimeGate *gate)
 {
-    IdletimeResource *res = gate->res;
     IdletimeRule rule = rule_of(gate);
     IdletimeView view;
     int64_t now_ns;
 
+    WITH_QEMU_LOCK_GUARD(&gate->res->lock) {
+        now_ns = idletime_now_ns();
+        view = look(gate, &rule, now_ns);
+    }
+    if (!view.blind) {
+        wake_next(gate, &view, now_ns);
+    }
+}
+
+void idletime_gate_withdraw(IdletimeGate *gate, const IdletimeLease *lease)
+{
     idletime_gate_code(gate);
     idletime_guard_thread();
-    count_lease(gate, lease, -1);
     if (lease->grant.value) {
         idletime_token_give(&gate->scan, lease->grant);
     }
-    WITH_QEMU_LOCK_GUARD(&res->lock) {
-        now_ns = idletime_now_ns();
-        view = look(gate, &rule, now_ns);
-        idletime_core_done(&res->core, &rule, &view, now_ns, false);
-        if (res->learner) {
-            idletime_learner_withdrawn(res->learner);
-        }
-    }
-    trace_idletime_gate_withdrawn(gate->label);
-    if (!view.blind) {
-        wake_next(gate, &view, now_ns);
+    look_and_wake(gate);
+}
+
+void idletime_gate_pass(IdletimeGate *gate)
+{
+    bool waited = gate->waiting;
+
+    idletime_gate_rest(gate);
+    if (waited) {
+        idletime_guard_thread();
+        look_and_wake(gate);
     }
 }
 

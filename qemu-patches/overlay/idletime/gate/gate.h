@@ -117,6 +117,7 @@ typedef struct IdletimeLease {
     uint32_t beside;            /* in service when it started, both classes */
     bool fg_idle;               /* no foreground among these */
     bool promoted;              /* at its deadline */
+    bool mixed;                 /* other resources served it as well */
 } IdletimeLease;
 
 /**
@@ -201,11 +202,18 @@ void idletime_gate_done(IdletimeGate *gate, const IdletimeLease *lease,
                         bool more);
 
 /**
- * idletime_gate_withdraw: what it was asked for is not issued after all, and
- * is on no book.  Right after the answer.  Context: @gate's ctx.
+ * idletime_gate_reserve: the same of one that needs several gates.  It is on
+ * no book until idletime_gate_issue(), or given back by _withdraw(): right
+ * after the others' answers.
  */
+bool idletime_gate_reserve(IdletimeGate *gate, int64_t held_since_ns,
+                           uint64_t bytes, IdletimeLease *lease);
+void idletime_gate_issue(IdletimeGate *gate, const IdletimeLease *lease,
+                         int64_t held_since_ns);
 void idletime_gate_withdraw(IdletimeGate *gate, const IdletimeLease *lease);
 
+/** idletime_gate_pass: it waits elsewhere; others' turn.  Context: the same. */
+void idletime_gate_pass(IdletimeGate *gate);
 /** idletime_gate_rest: nothing is to be asked for.  Context: @gate's ctx. */
 void idletime_gate_rest(IdletimeGate *gate);
 

@@ -117,7 +117,7 @@ void idletime_learner_init(IdletimeLearner *l, int64_t since_ns)
     idletime_channels_init(&l->channels);
     idletime_spare_init(&l->spare);
     l->gap_ns = MAX(since_ns, 0);
-    l->start_ns = l->started_before_ns = INT64_MIN;
+    l->start_ns = INT64_MIN;
     l->done_ns = INT64_MIN;
     l->arrival_ns = INT64_MAX;
 }
@@ -380,16 +380,9 @@ void idletime_learner_look(IdletimeLearner *l, const IdletimeGoal *goal,
 
 void idletime_learner_started(IdletimeLearner *l, int64_t now_ns)
 {
-    l->started_before_ns = l->start_ns;
     l->start_ns = now_ns;
     l->arrival_ns = INT64_MAX;
     l->own_started++;
-}
-
-void idletime_learner_withdrawn(IdletimeLearner *l)
-{
-    l->start_ns = l->started_before_ns;
-    l->own_started -= l->own_started > 0;
 }
 
 /*
@@ -414,6 +407,10 @@ static void note_collision(IdletimeLearner *l, int64_t end_ns)
     l->collision.open = true;
 }
 
+/*
+ * The time of a mixed one is others', too: it teaches no channels, and what a
+ * request takes only until something better is known.
+ */
 void idletime_learner_done(IdletimeLearner *l, const IdletimeServed *served,
                            int64_t now_ns)
 {
@@ -422,12 +419,17 @@ void idletime_learner_done(IdletimeLearner *l, const IdletimeServed *served,
     bool parallel;
 
     l->done_ns = now_ns;
-    idletime_channels_note(&l->channels, served->beside + 1, took_ns);
+    if (!served->mixed) {
+        idletime_channels_note(&l->channels, served->beside + 1, took_ns);
+    }
     parallel = idletime_channels_limit(&l->channels) > 1;
     if (!served->fg_idle && !parallel) {
         return;
     }
-    idletime_service_note(&l->services, served->bytes, took_ns);
+    if (!served->mixed || !l->served_alone) {
+        idletime_service_note(&l->services, served->bytes, took_ns);
+        l->served_alone |= !served->mixed;
+    }
     if (!parallel && idletime_service_known(&l->services) &&
         l->arrival_ns < end_ns && l->arrival_ns > served->since_ns) {
         note_collision(l, end_ns);

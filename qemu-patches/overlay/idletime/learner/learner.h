@@ -69,6 +69,7 @@ typedef struct IdletimeLearner {
     int64_t busy_ns;            /* of the gaps, at the last look */
 
     IdletimeServiceTimes services;
+    bool served_alone;          /* they are of requests that were not mixed */
 
     IdletimeWindows windows;
     IdletimeCycle cycle;
@@ -89,7 +90,6 @@ typedef struct IdletimeLearner {
     IdletimeChannels channels;
     IdletimeSpare spare;
     int64_t start_ns;           /* own last start */
-    int64_t started_before_ns;  /* the one before it */
     int64_t done_ns;            /* own last completion, not yet asked after */
     int64_t arrival_ns;         /* first foreground arrival after it */
 } IdletimeLearner;
@@ -134,14 +134,13 @@ int64_t idletime_learner_again(const IdletimeLearner *l, int64_t again_ns,
 
 /** idletime_learner_started: an own request was issued. */
 void idletime_learner_started(IdletimeLearner *l, int64_t now_ns);
-/** idletime_learner_withdrawn: the last one was not, after all. */
-void idletime_learner_withdrawn(IdletimeLearner *l);
 
 /* An own request that has completed. */
 typedef struct IdletimeServed {
     uint32_t bytes;
     uint32_t beside;            /* others in service when it started */
     bool fg_idle;               /* no foreground among these */
+    bool mixed;                 /* other resources served it as well */
     int64_t since_ns;
 } IdletimeServed;
 

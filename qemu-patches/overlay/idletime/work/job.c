@@ -153,8 +153,24 @@ void coroutine_fn idletime_job_wait(Job *job)
     end_wait(job);
 }
 
+/* A gate's pump has found meanwhile that nobody waits; or all have left. */
+static bool is_forgotten(Job *job)
+{
+    IdletimeWork *work = first_of(job);
+    bool found = !work;
+
+    for (; work; work = next_of(work)) {
+        found |= !work->held_since_ns;
+    }
+    return found;
+}
+
+/* From the refusal to here the coroutine may have waited for a lock. */
 void coroutine_fn idletime_job_sleep(Job *job, QemuCoSleep *sleep)
 {
+    if (is_forgotten(job)) {
+        return;
+    }
     begin_wait(job, sleep);
     qemu_co_sleep(sleep);
     end_wait(job);
@@ -178,7 +194,7 @@ static void wait_for(Job *job, IdletimeWork *refuser, int64_t since_ns)
 
     for (work = first_of(job); work; work = next_of(work)) {
         if (work != refuser) {
-            idletime_work_rest(work);
+            idletime_work_pass(work);
         }
         work->held_since_ns = since_ns;
     }
@@ -193,19 +209,17 @@ bool coroutine_fn idletime_job_ask_slow(Job *job, uint64_t bytes,
                                         IdletimeChunk **chunk)
 {
     int64_t since_ns = held_since(job);
-    IdletimeChunk *own;
     IdletimeWork *work;
 
     for (work = first_of(job); work; work = next_of(work)) {
-        if (!idletime_work_ask(work, since_ns, bytes, &own)) {
+        if (!idletime_work_reserve(work, since_ns, bytes, chunk)) {
             idletime_work_withdraw(*chunk);
             *chunk = NULL;
             wait_for(job, work, since_ns);
             return false;
         }
-        *chunk = idletime_work_join(*chunk, own);
     }
-    idletime_work_note_hold(*chunk, idletime_now_ns() - since_ns);
+    idletime_work_issue(*chunk, since_ns);
     for (work = first_of(job); work; work = next_of(work)) {
         idletime_work_rest(work);
     }
@@ -218,7 +232,8 @@ int64_t idletime_job_limit_slow(Job *job, int64_t bytes)
     int64_t limit;
 
     for (work = first_of(job); work; work = next_of(work)) {
-        limit = idletime_resource_get(work->res, IDLETIME_MAX_REQUEST_BYTES);
+        limit = idletime_resource_is_uplink(work->res) ? CHUNK_ALIGN :
+                idletime_resource_get(work->res, IDLETIME_MAX_REQUEST_BYTES);
         bytes = MIN(bytes, QEMU_ALIGN_UP(limit, CHUNK_ALIGN));
     }
     return bytes;
@@ -292,11 +307,13 @@ static void append(Job *job, IdletimeWork *work)
     qatomic_store_release(link, work);
 }
 
-static IdletimeWork *on_resource(Job *job, const char *resource)
+/* What keeps it from being attached to @resource. */
+static IdletimeWork *in_the_way(Job *job, const char *resource)
 {
     IdletimeWork *work = job->idletime;
 
-    while (work && !g_str_equal(idletime_resource_id(work->res), resource)) {
+    while (work && !work->detaching &&
+           !g_str_equal(idletime_resource_id(work->res), resource)) {
         work = work->also;
     }
     return work;
@@ -309,7 +326,7 @@ bool idletime_job_attach(const char *id, const char *resource, Error **errp)
 
     GLOBAL_STATE_CODE();
     if (!job || !check_running(job, errp) ||
-        !idletime_work_check_none(on_resource(job, resource), errp)) {
+        !idletime_work_check_none(in_the_way(job, resource), errp)) {
         return false;
     }
     work = idletime_work_new(resource, id, job->aio_context, job, &job_ops,

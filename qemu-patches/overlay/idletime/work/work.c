@@ -35,7 +35,7 @@ const char *idletime_work_kind(const IdletimeWork *work)
 
 /* ---- leaving */
 
-/* Of one that has several, the last one says it. */
+/* Of a job on several, the last one says it. */
 static bool others_leave(const IdletimeWork *work)
 {
     IdletimeWork *other;
@@ -127,6 +127,15 @@ bool idletime_work_is_here(const IdletimeWork *work)
     return qatomic_load_acquire(&work->ctx) == qemu_get_current_aio_context();
 }
 
+void idletime_work_pass(IdletimeWork *work)
+{
+    IO_CODE();
+    idletime_work_held(work, 0);
+    if (idletime_work_is_here(work)) {
+        idletime_gate_pass(work->gate);
+    }
+}
+
 void idletime_work_rest(IdletimeWork *work)
 {
     IO_CODE();
@@ -147,8 +156,11 @@ static IdletimeChunk *chunk_new(IdletimeWork *work)
     return chunk;
 }
 
-bool idletime_work_ask(IdletimeWork *work, int64_t since_ns, uint64_t bytes,
-                       IdletimeChunk **chunk)
+typedef bool Asking(IdletimeGate *gate, int64_t held_since_ns, uint64_t bytes,
+                    IdletimeLease *lease);
+
+static bool ask(IdletimeWork *work, int64_t since_ns, uint64_t bytes,
+                IdletimeChunk **chunk, Asking *asking)
 {
     IdletimeLease lease;
 
@@ -159,32 +171,47 @@ bool idletime_work_ask(IdletimeWork *work, int64_t since_ns, uint64_t bytes,
     }
     /* serve() kicks the gate when it has followed. */
     if (!idletime_work_is_here(work) ||
-        !idletime_gate_ask(work->gate, since_ns, bytes, &lease)) {
+        !asking(work->gate, since_ns, bytes, &lease)) {
         return false;
     }
     idletime_gate_rest(work->gate);
-    if (work->ops->kind == IDLETIME_WORK_JOB &&
-        idletime_resource_is_uplink(work->res)) {
-        lease.fg_idle = false;  /* its time is the disks', and tells nothing */
-    }
     *chunk = chunk_new(work);
     (*chunk)->lease = lease;
     return true;
 }
 
-IdletimeChunk *idletime_work_join(IdletimeChunk *chunk, IdletimeChunk *other)
+bool idletime_work_ask(IdletimeWork *work, int64_t since_ns, uint64_t bytes,
+                       IdletimeChunk **chunk)
 {
-    if (!other) {
-        return chunk;
-    }
-    other->also = chunk;
-    return other;
+    return ask(work, since_ns, bytes, chunk, idletime_gate_ask);
 }
 
-void idletime_work_note_hold(const IdletimeChunk *chunk, int64_t held_ns)
+bool idletime_work_reserve(IdletimeWork *work, int64_t since_ns,
+                           uint64_t bytes, IdletimeChunk **chunk)
 {
+    IdletimeChunk *own;
+
+    if (!ask(work, since_ns, bytes, &own, idletime_gate_reserve)) {
+        return false;
+    }
+    if (own) {
+        own->also = *chunk;
+        *chunk = own;
+    }
+    return true;
+}
+
+/* A copy over an uplink takes the time of its disks, too. */
+void idletime_work_issue(IdletimeChunk *chunk, int64_t since_ns)
+{
+    bool several = chunk && chunk->also;
+
     for (; chunk; chunk = chunk->also) {
-        idletime_gate_note_hold(chunk->work->gate, held_ns);
+        IdletimeGate *gate = chunk->work->gate;
+
+        chunk->lease.mixed = several || idletime_resource_is_uplink(gate->res);
+        idletime_gate_issue(gate, &chunk->lease, since_ns);
+        idletime_gate_note_hold(gate, chunk->lease.since_ns - since_ns);
     }
 }
 

@@ -116,19 +116,15 @@ bool idletime_work_is_here(const IdletimeWork *work);
 bool idletime_work_ask(IdletimeWork *work, int64_t since_ns, uint64_t bytes,
                        IdletimeChunk **chunk);
 /**
- * idletime_work_join: what @chunk permits, which may be NULL, is issued with
- * what @other does: as one chunk, which is returned.  Context: as ask.
+ * idletime_work_reserve: the same of a job, which asks all of its works.  What
+ * is permitted is put before @chunk, which is what the others have permitted,
+ * or NULL; it is issued, or withdrawn, right after.
  */
-IdletimeChunk *idletime_work_join(IdletimeChunk *chunk, IdletimeChunk *other);
-/**
- * idletime_work_note_hold: @chunk, which may be NULL, had waited for
- * @held_ns; for the books.  Context: as ask.
- */
-void idletime_work_note_hold(const IdletimeChunk *chunk, int64_t held_ns);
-/**
- * idletime_work_withdraw: what @chunk permits, which may be NULL, is not
- * issued after all.  Right after asking.  Context: as ask.
- */
+bool idletime_work_reserve(IdletimeWork *work, int64_t since_ns,
+                           uint64_t bytes, IdletimeChunk **chunk);
+/** idletime_work_issue: @chunk, which may be NULL, starts.  Context: as ask. */
+void idletime_work_issue(IdletimeChunk *chunk, int64_t since_ns);
+/** idletime_work_withdraw: @chunk, which may be NULL, does not.  Likewise. */
 void idletime_work_withdraw(IdletimeChunk *chunk);
 /**
  * idletime_work_expel: a chunk that waited starts now, as foreground: work
@@ -137,6 +133,8 @@ void idletime_work_withdraw(IdletimeChunk *chunk);
 IdletimeChunk *idletime_work_expel(IdletimeWork *work);
 /** idletime_work_held: @n wait now; for the books.  Any thread. */
 void idletime_work_held(IdletimeWork *work, unsigned n);
+/** idletime_work_pass: its job waits for another work.  Context: as ask. */
+void idletime_work_pass(IdletimeWork *work);
 /** idletime_work_rest: nothing waits any more.  Context: as ask. */
 void idletime_work_rest(IdletimeWork *work);
 
