@@ -64,7 +64,7 @@ def draw(found: dict[str, dict[int, Point]], about: dict[str, Any], target: Path
         kept.label(axis, f"foreground busy for {intensity} %", "foreground loses, % of its rate alone")
     axes[0].set_ylabel("background, requests/s", fontsize=8)
     axes[-1].legend(fontsize=7, frameon=False)
-    kept.save(figure, "Up and to the left is better: a whole VM that is stopped, and requests that are held", _conditions(about), target)
+    kept.save(figure, "Up and to the left is better: a whole VM that is stopped or limited, and requests that are held", _conditions(about), target)
 
 
 def report(path: Path) -> None:
