@@ -238,8 +238,7 @@ def _read_foreground(path: str, now_ns: int) -> Iterator[Foreground]:
         label = os.pread(descriptor, _LABEL, _PAGE + _SLOTS * _LINE + index * _PAGE)
         text = label.split(b"\0")[0].decode("utf-8", "replace")
         idle = None if in_service else max(0, now_ns - last_ns) // 1000
-        yield Foreground("".join(c if c.isprintable() else "?" for c in text), pid, in_service, idle, started,
-                         size)
+        yield Foreground("".join(c if c.isprintable() else "?" for c in text), pid, in_service, idle, started, size)
 
 
 def _read_background(path: str) -> Iterator[Background]:

@@ -35,6 +35,8 @@ LINE_SECONDS = 10.0
 """Between two lines where nobody sits at a terminal; and for how long nothing is known before that is said."""
 
 _MIB = 1 << 20
+_CLEAR = "\r\033[K"
+"""To the beginning of a terminal's line, which is empty then."""
 
 
 def line(name: str, one: JobStatus) -> str:
@@ -162,7 +164,7 @@ class _Teller:
         self._line(line(self._name, found[0]))
         if found[0].diverges and not self._warned:
             self._warned = True
-            self._note(diverging(self._name, self._go))
+            self._print(diverging(self._name, self._go))
 
     def nothing(self, why: str) -> None:
         """A look has found nothing out."""
@@ -171,18 +173,17 @@ class _Teller:
 
     def end(self) -> None:
         """Leave no line behind that is not true any more."""
-        if self._terminal:
-            print("\r\033[K", end="", file=sys.stderr, flush=True)
+        self._print("", end="")
 
     def _line(self, text: str) -> None:
         if self._terminal:
-            print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
+            self._print(text, end="")
         elif time.monotonic() - self._said >= LINE_SECONDS:
             self._said = time.monotonic()
-            print(text, file=sys.stderr, flush=True)
+            self._print(text)
 
-    def _note(self, text: str) -> None:
-        print(("\r\033[K" if self._terminal else "") + text, file=sys.stderr, flush=True)
+    def _print(self, text: str, end: str = "\n") -> None:
+        print((_CLEAR if self._terminal else "") + text, end=end, file=sys.stderr, flush=True)
 
 
 # ---- as idle load, for this time
