@@ -18,10 +18,10 @@ MODEL = "ctrl=user model=linear rbps=100000000 rseqiops=200 rrandiops=200 wbps=1
 """io.cost.model of the disk of 5 ms: 200 requests a second whatever they are."""
 
 
-def prepare(guest: Guest) -> None:
+def prepare(guest: Guest, controllers: str = "+io") -> None:
     """Mount the hierarchy and make both cgroups."""
     guest.run(
-        f"mkdir -p {CGROUPS}; mount -t cgroup2 none {CGROUPS}; echo +io >{CGROUPS}/cgroup.subtree_control;"
+        f"mkdir -p {CGROUPS}; mount -t cgroup2 none {CGROUPS}; echo {controllers} >{CGROUPS}/cgroup.subtree_control;"
         f"mkdir {CGROUPS}/foreground {CGROUPS}/background;"
         f"printf '#!/bin/sh\\necho $$ >{CGROUPS}/$1/cgroup.procs; shift; exec \"$@\"\\n' >{ENTER}; chmod +x {ENTER}"
     )
