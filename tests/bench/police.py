@@ -1,64 +1,63 @@
 """A foreground VM beside a greedy background VM that is stopped as a whole (paper 004, Figure 6), limited to a rate (paper 003,
 5.1), or held request by request.
 
-    python3 -m tests.bench.police [--seconds 40] [--output build/bench/police] [--qemu PATH]
+    python3 -m tests.bench.police [--resource disk] [--seconds 40] [--output build/bench/police] [--qemu PATH]
 
-Two domains of a libvirtd of our own, with idletimed, on a disk that serves one request at a time in 5 ms: the foreground reads for
-25, 50 and 100 % of each 100 ms, the background without a pause. EII and IPD are `enforce='suspend'` with each rule; interval is
-20 ms, and the learned one with a budget of 3 %. Rate windows have paper 003's shares of this disk: on above 10 %, off below 5 %,
-limit 5 %. Processors count for nothing, since guests under TCG use them for everything. As
-root. One JSON line a run; what is there is not run again. `python3 -m tests.report.police FILE` makes table and plot.
+Two domains of a libvirtd of our own, with idletimed. disk: it serves one request at a time in 5 ms; the foreground reads for
+25, 50 and 100 % of each 100 ms, the background without a pause. uplink (004, Table 1 and Figure 10): of 100 Mbit/s, by which both
+send TCP in the same way. EII and IPD are `enforce='suspend'` with each rule; the interval is 20 ms on the disk and 5 ms on the
+uplink, and the learned one with a budget of 3 %. Rate windows have paper 003's shares: on above 10 %, off below 5 %, limit 5 %.
+Processors count for nothing, since guests under TCG use them for everything. As root. One JSON line a run; what is there is not
+run again. `python3 -m tests.report.police FILE` makes table and plot.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
 import time
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
-from typing import Any
 from pathlib import Path
+from typing import Any
 
 import libvirt
 
 from tests.bench import pair
+from tests.bench.net.pair import PORTS, SETTLE_SECONDS, quantum_bytes
+from tests.bench.net.plan import LINK
 from tests.bench.resume import ResultsFile, work_off
 from tests.framework import accel, host, paths, run_folder
 from tests.framework.domain import Domain, disk_xml, policy
+from tests.framework.guest import Load
 from tests.framework.idletimed import Idletimed, virt_idletime, wait_until
 from tests.framework.interrupt import exit_status
 from tests.framework.libvirtd import CONFIG, Libvirtd, quiet_libvirt
+from tests.framework.process import Process
+from tests.framework.qemu import Boot
 from tests.report import police as report
 from tests.testbed.disk import Disk, Model
+from tests.testbed.link import BRIDGE, FAR, PREFIX, SINK_ADDRESS, UPLINK, Tap
+from tests.testbed.namespace import Namespace
+from tests.testbed.nic import configure
 from tests.testbed.requests import of_client
+from tests.testbed.sink import Sink, Window, goodput_mbit
 
 INTENSITIES = (25, 50, 100)
 ALONE, NONE = "alone", "no control"
-EII, IPD, RATE, FIXED, AUTO = "EII", "IPD", "rate windows", "interval 20 ms", "interval, auto 3 %"
-SERVICE_US = 5000
-MODEL = Model(service_us=SERVICE_US)
-DISK_KBYTES = 4096 * 1000 // SERVICE_US
-"""A second, of requests of 4096 bytes."""
-DAEMON = f"""
+EII, IPD, RATE, FIXED, AUTO = "EII", "IPD", "rate windows", "fixed interval", "interval, auto 3 %"
+WAYS = (NONE, EII, IPD, RATE, FIXED, AUTO)
+MODEL = Model(service_us=5000)
+DAEMON = """
 [suspend]
 cpu-percent = 0
-rule = "{{rule}}"
+rule = "{rule}"
 [rate]
-high-kbytes = {DISK_KBYTES // 10}
-low-kbytes = {DISK_KBYTES // 20}
-limit-kbytes = {DISK_KBYTES // 20}
+high-kbytes = {high}
+low-kbytes = {low}
+limit-kbytes = {low}
 """
-INNER = "<idletime:disk target='vda' resource='slow'/>"
-POLICIES = {
-    NONE: policy("foreground", INNER),
-    EII: policy("background", INNER).replace("class=", "enforce='suspend' class=", 1),
-    RATE: policy("background", INNER).replace("class=", "enforce='rate' class=", 1),
-    FIXED: policy("background", "<idletime:interval us='20000'/>" + INNER),
-    AUTO: policy("background", "<idletime:interval auto='yes' budget='3%'/>" + INNER),
-}
-POLICIES[IPD], POLICIES[ALONE] = POLICIES[EII], POLICIES[NONE]
-WAYS = (NONE, EII, IPD, RATE, FIXED, AUTO)
 ALONE_SECONDS, WARM_UP_SECONDS, MOST_SECONDS, IDLE_SECONDS = 10.0, 4.0, 600.0, 60.0
 
 
@@ -81,34 +80,88 @@ class Cell:
 
 
 class Rig:
-    """A host with both domains."""
+    """A host with both domains, whose one disk is what they contend for."""
+
+    inner = "<idletime:disk target='vda' resource='slow'/>"
+    interval_us = 20000
+    kbytes = 4096 * 1000 // 5000
+    """What the resource does in a second, of requests of 4096 bytes."""
 
     def __init__(self, stack: ExitStack, qemu: str | None) -> None:
-        boot = accel.prepare(qemu)
+        boot = self._boot(qemu)
         self.facts = host.facts(boot)
-        self.disk = stack.enter_context(Disk(MODEL))
-        self.host = stack.enter_context(Libvirtd(boot, "police", hook=True))
+        self.host = self._prepare(stack, boot)
         self._stack, self._rule, self._daemon = stack, "", ExitStack()
         stack.push(self._daemon)
-        self.foreground, self.background = (self._domain(name, its) for name, its in (
-            ("fg", policy("foreground", INNER)), ("bg", POLICIES[NONE])))
+        self.foreground, self.background = (self._domain(name, number) for number, name in enumerate(("fg", "bg")))
 
-    def _domain(self, name: str, its_policy: str) -> Domain:
-        domain = Domain(self.host, name, its_policy, [disk_xml(self.disk, name)])
+    # ---- of the resource
+
+    @staticmethod
+    def _boot(qemu: str | None) -> Boot:
+        return accel.prepare(qemu)
+
+    def _prepare(self, stack: ExitStack, boot: Boot) -> Libvirtd:
+        self._disk = stack.enter_context(Disk(MODEL))
+        return stack.enter_context(Libvirtd(boot, "police", hook=True))
+
+    def _device(self, name: str, number: int) -> str:
+        return disk_xml(self._disk, name)
+
+    def _started(self, domain: Domain, number: int) -> None:
+        """The guest has booted."""
+
+    def parameters(self) -> dict[str, Any]:
+        """Of the resource, for reports."""
+        return {"disk": self._disk.parameters()}
+
+    def _greedy(self) -> Load:
+        assert self.background.guest
+        return self.background.guest.load(**pair.COMMON_LOAD, intensity=100, outstanding=1, seconds=MOST_SECONDS)
+
+    def _measure(self, intensity: int, seconds: float) -> dict[str, Any]:
+        """What the foreground did, and how much of it a second."""
+        assert self.foreground.guest
+        mark = self._disk.mark()
+        result = self.foreground.guest.load(**{**pair.FOREGROUND_LOAD, "intensity": intensity}, quantum_ms=pair.QUANTUM_MS,
+                                            outstanding=1, seconds=seconds).result()
+        self._served = len(of_client(self._disk.read(mark), "bg")) / result["seconds"]
+        return {"foreground": result, "foreground_rate": result["operations_per_second"]}
+
+    def _over(self, load: Load) -> float:
+        """End the background's load: what it did a second meanwhile."""
+        load.stop()
+        load.result()
+        return self._served
+
+    # ---- of all
+
+    def _domain(self, name: str, number: int) -> Domain:
+        domain = Domain(self.host, name, policy("foreground", self.inner), [self._device(name, number)])
         domain.define()
         domain.start().booted()
         self._stack.callback(domain.detach)
+        self._started(domain, number)
         return domain
+
+    def _policy(self, way: str) -> str:
+        if way in (ALONE, NONE):
+            return policy("foreground", self.inner)
+        enforce = {EII: "suspend", IPD: "suspend", RATE: "rate"}.get(way)
+        if enforce:
+            return policy("background", self.inner).replace("class=", f"enforce='{enforce}' class=", 1)
+        interval = f"us='{self.interval_us}'" if way == FIXED else "auto='yes' budget='3%'"
+        return policy("background", f"<idletime:interval {interval}/>{self.inner}")
 
     def _control(self, way: str) -> None:
         rule = IPD.lower() if way == IPD else EII.lower()
         if rule != self._rule:
             self._rule = rule
             self._daemon.close()
-            (self.host.run / CONFIG).write_text(DAEMON.format(rule=rule))
+            (self.host.run / CONFIG).write_text(DAEMON.format(rule=rule, high=self.kbytes // 10, low=self.kbytes // 20))
             self._daemon.enter_context(Idletimed(self.host))
         file = self.host.run / "policy.xml"
-        file.write_text(POLICIES[way])
+        file.write_text(self._policy(way))
         virt_idletime(self.host, "mark", "bg", "--policy", "/run/policy.xml")
 
     def _runs(self) -> bool:
@@ -116,28 +169,95 @@ class Rig:
 
     def run(self, cell: Cell, seconds: float) -> dict[str, Any]:
         """What both did while the foreground worked."""
-        assert self.foreground.guest and self.background.guest
         self._control(cell.way)
         wait_until(self._runs, "the background VM runs", IDLE_SECONDS)
-        load = None
-        if cell.way != ALONE:
-            load = self.background.guest.load(**pair.COMMON_LOAD, intensity=100, outstanding=1, seconds=MOST_SECONDS)
-            time.sleep(WARM_UP_SECONDS)  # it is seen to be alone
-        mark = self.disk.mark()
-        result = self.foreground.guest.load(
-            **{**pair.FOREGROUND_LOAD, "intensity": cell.foreground}, quantum_ms=pair.QUANTUM_MS, outstanding=1,
-            seconds=ALONE_SECONDS if cell.way == ALONE else seconds).result()
-        served = of_client(self.disk.read(mark), "bg")
-        if load is not None:
-            wait_until(self._runs, "the background VM runs", IDLE_SECONDS)
-            load.stop()
-            load.result()
-        return {"foreground": result, "background": len(served) / result["seconds"]}
+        if cell.way == ALONE:
+            return self._measure(cell.foreground, ALONE_SECONDS)
+        load = self._greedy()
+        time.sleep(WARM_UP_SECONDS)  # it is seen to be alone
+        result = self._measure(cell.foreground, seconds)
+        wait_until(self._runs, "the background VM runs", IDLE_SECONDS)
+        return {**result, "background": self._over(load)}
+
+
+class UplinkRig(Rig):
+    """The same with an uplink that both send by: a bridge in libvirtd's network, and a sink behind a token bucket."""
+
+    inner = "<idletime:interface resource='uplink'/>"
+    interval_us = 5000
+    kbytes = LINK.rate_mbit * 1000 // 8
+
+    @staticmethod
+    def _boot(qemu: str | None) -> Boot:
+        return accel.prepare(qemu, network=True)
+
+    def _prepare(self, stack: ExitStack, boot: Boot) -> Libvirtd:
+        self.folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="idletime-")))
+        # In this order: the interface's far end goes with the host's, and the namespace with it.
+        self._sink = stack.enter_context(Namespace())
+        result = stack.enter_context(Libvirtd(boot, "police", hook=True))
+        result.call("mount", "-t", "sysfs", "sysfs", "/sys")  # of this network
+        self._sink.command("ip", "link", "add", UPLINK, "type", "veth", "peer", "name", FAR)
+        self._sink.command("ip", "link", "set", UPLINK, "netns", str(result.init_pid))
+        bucket = ["root", "tbf", "rate", f"{LINK.rate_mbit}mbit", "burst", str(LINK.burst_bytes), "limit", str(LINK.queue_bytes)]
+        for line in (f"link add {BRIDGE} type bridge", f"link set {BRIDGE} up", f"link set {UPLINK} master {BRIDGE} up"):
+            result.call("ip", *line.split())
+        result.call("tc", "qdisc", "add", "dev", UPLINK, *bucket)
+        self._sink.command("tc", "qdisc", "add", "dev", FAR, *bucket)
+        self._sink.command("ip", "address", "add", f"{SINK_ADDRESS}/{PREFIX}", "dev", FAR)
+        self._sink.command("ip", "link", "set", FAR, "up")
+        return result
+
+    def start(self, argv: list[str], log: Path) -> Process:
+        """Start a process at the sink."""
+        return self._sink.start(argv, log)
+
+    def _device(self, name: str, number: int) -> str:
+        return (f"<interface type='bridge'><mac address='{self._tap(number).mac}'/><source bridge='{BRIDGE}'/><model type='virtio'/>"
+                "<driver name='qemu'/></interface>")
+
+    @staticmethod
+    def _tap(number: int) -> Tap:
+        return Tap(("fg", "bg")[number], number, [])
+
+    def _started(self, domain: Domain, number: int) -> None:
+        assert domain.guest
+        configure(domain.guest, self._tap(number))
+
+    def parameters(self) -> dict[str, Any]:
+        return {"link": LINK.parameters()}
+
+    def _sends(self, domain: Domain, role: str, intensity: int, seconds: float) -> Load:
+        assert domain.guest
+        return domain.guest.netload("send", host=SINK_ADDRESS, port=PORTS[role], protocol="tcp", intensity=intensity,
+                                    quantum_ms=pair.QUANTUM_MS, quantum_bytes=quantum_bytes(LINK.rate_mbit, intensity), seconds=seconds)
+
+    def _greedy(self) -> Load:
+        self._other = Sink(self, "sink", protocol="tcp", port=PORTS["background"], seconds=MOST_SECONDS).__enter__()
+        return self._sends(self.background, "background", 100, MOST_SECONDS)
+
+    def _measure(self, intensity: int, seconds: float) -> dict[str, Any]:
+        with Sink(self, "sink", protocol="tcp", port=PORTS["foreground"], seconds=MOST_SECONDS) as sink:
+            load = self._sends(self.foreground, "foreground", intensity, SETTLE_SECONDS + seconds)
+            begin = time.monotonic_ns() + int(SETTLE_SECONDS * 1e9)
+            result = load.result()
+            self._window = Window(begin, begin + int(seconds * 1e9))
+            return {"foreground": result, "foreground_rate": goodput_mbit(sink.report(), self._window)}
+
+    def _over(self, load: Load) -> float:
+        load.stop()
+        load.result()
+        with self._other as sink:
+            return goodput_mbit(sink.report(), self._window)
+
+
+RIGS = {"disk": Rig, "uplink": UplinkRig}
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python3 -m tests.bench.police", description="A background VM that is stopped, or held.")
     parser.add_argument("--output", type=Path, default=paths.BUILD / "bench" / "police", help="folder of the results")
+    parser.add_argument("--resource", choices=RIGS, default="disk", help="what they contend for (disk)")
     parser.add_argument("--seconds", type=float, default=40, help="of a run")
     parser.add_argument("--qemu", metavar="PATH", help="the patched QEMU (the staged one)")
     return parser.parse_args()
@@ -146,15 +266,16 @@ def _arguments() -> argparse.Namespace:
 def main() -> int:
     """Exit status: see `tests.framework.interrupt`."""
     arguments = _arguments()
-    results = ResultsFile(arguments.output / "police.jsonl")
+    of = "" if arguments.resource == "disk" else f"-{arguments.resource}"
+    results = ResultsFile(arguments.output / f"police{of}.jsonl")
 
     def work() -> None:
         run_folder.guard()
         cells = [Cell(way, intensity) for way in (ALONE, *WAYS) for intensity in INTENSITIES]
         if missing := results.missing(cells):
             with ExitStack() as stack:
-                rig = Rig(stack, arguments.qemu)
-                results.write("conditions", seconds=arguments.seconds, disk=rig.disk.parameters(), **rig.facts)
+                rig = RIGS[arguments.resource](stack, arguments.qemu)
+                results.write("conditions", seconds=arguments.seconds, **rig.parameters(), **rig.facts)
                 work_off(missing, lambda cell: 12 if cell.way == ALONE else arguments.seconds + 8,
                          lambda cell: results.write("run", key=cell.key, cell=asdict(cell), **rig.run(cell, arguments.seconds)))
         report.report(results.path)

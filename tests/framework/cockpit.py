@@ -59,7 +59,7 @@ class Cockpit:
         packages = host.folder / PACKAGES.relative_to("/")
         if not packages.exists():
             shutil.copytree(DIST, packages / "cockpit" / "idletime")
-        target = str(host._init_pid)
+        target = str(host.init_pid)
         as_user = ["setpriv", f"--reuid={user}", "--regid=nogroup", "--clear-groups"] if user else []
         session = [] if user is None else ["--local-session=cockpit-bridge"]
         self.process = Process(

@@ -57,27 +57,31 @@ def _file(name: str, data: bytes) -> Entry:
     return Entry(name, stat.S_IFREG | 0o755, data)
 
 
-def _with_libraries(name: str) -> list[Entry]:
-    """A program of this system and the libraries that it is linked with, at their paths."""
-    path = shutil.which(name)
-    if not path:
-        raise FileNotFoundError(f"{name} is missing: install the packages of `make deps`")
-    text = subprocess.run(["ldd", path], check=True, capture_output=True, text=True).stdout
+def _with_libraries(path: Path) -> list[Entry]:
+    """A program and the libraries of this system that it is linked with, at their paths."""
+    text = subprocess.run(["ldd", str(path)], check=True, capture_output=True, text=True).stdout
     libraries = re.findall(r"(/\S+) \(0x", text)
-    return [_file(f"bin/{name}", Path(path).read_bytes())] + [
+    return [_file(f"bin/{path.name}", path.read_bytes())] + [
         _file(library.lstrip("/"), Path(library).read_bytes()) for library in libraries
     ]
 
 
-def _network_entries() -> list[Entry]:
+def _installed(name: str) -> Path:
+    path = shutil.which(name)
+    if not path:
+        raise FileNotFoundError(f"{name} is missing: install the packages of `make deps`")
+    return Path(path)
+
+
+def _network_entries(linked: Sequence[Path]) -> list[Entry]:
     found = {"bin/netload": _file("bin/netload", paths.find_tool("netload", "loadgen").read_bytes())}
-    for name in NETWORK_PROGRAMS:
-        found |= {entry.name: entry for entry in _with_libraries(name)}
+    for path in (*map(_installed, NETWORK_PROGRAMS), *linked):
+        found |= {entry.name: entry for entry in _with_libraries(path)}
     folders = {str(parent) for name in found for parent in Path(name).parents} - {".", *FOLDERS}
     return [*(Entry(folder, stat.S_IFDIR | 0o755) for folder in sorted(folders)), *found.values()]
 
 
-def _entries(kernel: Kernel, extra_modules: list[str], programs: Sequence[Path], network: bool) -> list[Entry]:
+def _entries(kernel: Kernel, extra_modules: list[str], programs: Sequence[Path], network: bool, linked: Sequence[Path]) -> list[Entry]:
     wanted = MODULES + (NETWORK_MODULES if network else []) + extra_modules
     loaded = modules.resolve(kernel.modules, wanted)
     order = "".join(f"{name}\n" for name, _ in loaded).encode()
@@ -88,7 +92,7 @@ def _entries(kernel: Kernel, extra_modules: list[str], programs: Sequence[Path],
         Entry("bin/sh", stat.S_IFLNK | 0o777, b"busybox"),
         _file("bin/idleload", paths.find_tool("idleload", "loadgen").read_bytes()),
         _file("bin/idleverify", paths.find_tool("idleverify", "loadgen").read_bytes()),
-        *(_network_entries() if network else []),
+        *(_network_entries(linked) if network else []),
         *(_file(f"lib/modules/{name}.ko", data) for name, data in loaded),
         *(_file(f"bin/{program.name}", program.read_bytes()) for program in programs),
         _file("etc/modules", order),
@@ -97,16 +101,18 @@ def _entries(kernel: Kernel, extra_modules: list[str], programs: Sequence[Path],
 
 
 def get_initramfs(
-    kernel: Kernel, extra_modules: list[str] | None = None, programs: Sequence[Path] = (), network: bool = False
+    kernel: Kernel, extra_modules: list[str] | None = None, programs: Sequence[Path] = (), network: bool = False,
+    linked: Sequence[Path] = (),
 ) -> Path:
     """The path of the archive; its name holds the hash of its content, so a stale one is never used.
 
     `programs` are static ones that go into the guest's /bin. `network`: with
-    the driver of virtio-net and what a test of the network runs.
+    the driver of virtio-net and what a test of the network runs, and `linked`,
+    programs with the libraries of this system.
     """
     if not BUSYBOX.exists():
         raise FileNotFoundError(f"{BUSYBOX} is missing; install busybox-static (`make deps`)")
-    data = pack(_entries(kernel, extra_modules or [], programs, network))
+    data = pack(_entries(kernel, extra_modules or [], programs, network, linked))
     path = paths.GUEST / f"initramfs-{hashlib.sha256(data).hexdigest()[:16]}.cpio"
     if not path.exists():
         partial = path.with_suffix(f".{os.getpid()}")

@@ -129,7 +129,7 @@ class Libvirtd:
     """idletimed.toml, for hook and daemon."""
     folder: Path = field(init=False)
     connection: Any = field(init=False, default=None)
-    _init_pid: int = field(init=False, default=0)
+    init_pid: int = field(init=False, default=0)
 
     def start(self) -> Libvirtd:
         """Start; returns when libvirtd answers. On an error nothing is left."""
@@ -189,7 +189,7 @@ class Libvirtd:
 
     def inside_argv(self, argv: Sequence[str]) -> list[str]:
         """The command line that runs `argv` in the namespaces."""
-        target = str(self._init_pid)
+        target = str(self.init_pid)
         return ["nsenter", "--target", target, "--mount", "--pid", "--net", "--uts", "--ipc", "--wd=/", "--", *argv]
 
     def call(self, *argv: str, check: bool = True, timeout_seconds: float = 60, **more: Any) -> Any:
@@ -271,16 +271,16 @@ class Libvirtd:
                 raise self._namespaces.error("no namespaces; this needs root")
             time.sleep(POLL_SECONDS)
         pid = self._namespaces.pid
-        self._init_pid = int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
+        self.init_pid = int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
 
     def _end_namespaces(self) -> None:
         """The first process of a PID namespace takes all others along; --kill-child ends it with unshare."""
         self._namespaces.kill()
         self._namespaces.stop()
         end = time.monotonic() + START_SECONDS
-        while self._init_pid and Path(f"/proc/{self._init_pid}").exists():
+        while self.init_pid and Path(f"/proc/{self.init_pid}").exists():
             if time.monotonic() > end:
-                raise LibvirtdError(f"pid {self._init_pid}: the namespaces of {self.name} do not end")
+                raise LibvirtdError(f"pid {self.init_pid}: the namespaces of {self.name} do not end")
             time.sleep(POLL_SECONDS)
 
     def _guest_folder(self) -> Path:

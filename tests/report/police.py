@@ -10,9 +10,9 @@ from tests.report import grid, kept
 
 ALONE = "alone"
 MARKERS = {"no control": ("#999", "x"), "EII": ("#E69F00", "s"), "IPD": ("#d50", "^"), "rate windows": ("#a5d", "v"),
-           "interval 20 ms": ("#2a7", "o"), "interval, auto 3 %": ("#06c", "D")}
+           "fixed interval": ("#2a7", "o"), "interval, auto 3 %": ("#06c", "D")}
 COLUMNS = 110
-NOTE = "slower: what the foreground lost of its rate alone, percent; p99 as a multiple of alone; background: requests a second"
+NOTE = "slower: what the foreground lost of its rate alone, percent; p99 as a multiple of alone; background: {unit}"
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Point:
     """One run."""
 
     lost: float
-    p99: float
+    p99: float | None
     background: float
 
 
@@ -31,25 +31,31 @@ def points(path: Path) -> tuple[dict[str, dict[int, Point]], dict[str, Any]]:
     found: dict[str, dict[int, Point]] = {}
     for (way, intensity), run in runs.items():
         if way != ALONE:
-            here, alone = run["foreground"], runs[ALONE, intensity]["foreground"]
+            alone = runs[ALONE, intensity]
+            p99, own = (each["foreground"].get("p99_us") for each in (run, alone))
             found.setdefault(way, {})[intensity] = Point(
-                100 - 100 * here["operations_per_second"] / alone["operations_per_second"], here["p99_us"] / alone["p99_us"],
-                run["background"])
+                100 - 100 * run["foreground_rate"] / alone["foreground_rate"], p99 / own if p99 and own else None, run["background"])
     return found, about
 
 
 def text(found: dict[str, dict[int, Point]], about: dict[str, Any]) -> str:
     """The table."""
-    rows = grid.table(("background", "foreground busy", "slower %", "p99", "background/s"))
+    rows = grid.table(("background", "foreground busy", "slower %", "p99", "background"))
     for way, row in found.items():
         for intensity, one in sorted(row.items()):
-            rows.add_row(way, f"{intensity} %", f"{one.lost:.1f}", f"x{one.p99:.1f}", f"{one.background:.1f}")
-    return grid.text(rows, [NOTE, _conditions(about)], COLUMNS)
+            rows.add_row(way, f"{intensity} %", f"{one.lost:.1f}", f"x{one.p99:.1f}" if one.p99 else "", f"{one.background:.1f}")
+    return grid.text(rows, [NOTE.format(unit=_unit(about)), _conditions(about)], COLUMNS)
+
+
+def _unit(about: dict[str, Any]) -> str:
+    return "requests a second" if "disk" in about else "Mbit/s"
 
 
 def _conditions(about: dict[str, Any]) -> str:
-    return (f"Disk: {about['disk'].get('service_us')} us a request; foreground busy for so many percent of each 100 ms; background without a pause, "
-            f"one outstanding. Runs of {about['seconds']:g} s. {kept.built(about)}")
+    of = (f"Disk: {about['disk'].get('service_us')} us a request; interval 20 ms, one request outstanding" if "disk" in about else
+          f"Uplink: {about['link']['rate_mbit']} Mbit/s, TCP; interval 5 ms")
+    return (f"{of}; foreground busy for so many percent of each 100 ms; background without a pause. "
+            f"Runs of {about['seconds']:g} s. {kept.built(about)}")
 
 
 def draw(found: dict[str, dict[int, Point]], about: dict[str, Any], target: Path) -> None:
@@ -62,7 +68,7 @@ def draw(found: dict[str, dict[int, Point]], about: dict[str, Any], target: Path
             axis.plot(row[intensity].lost, row[intensity].background, marker, color=colour, markersize=8, label=way)
         axis.axvline(0, color="#ddd", linewidth=1, zorder=0)
         kept.label(axis, f"foreground busy for {intensity} %", "foreground loses, % of its rate alone")
-    axes[0].set_ylabel("background, requests/s", fontsize=8)
+    axes[0].set_ylabel(f"background, {_unit(about)}", fontsize=8)
     axes[-1].legend(fontsize=7, frameon=False)
     kept.save(figure, "Up and to the left is better: a whole VM that is stopped or limited, and requests that are held", _conditions(about), target)
 

@@ -30,7 +30,7 @@ class ObservedPair(Pair):
     def _observe(self, stack: ExitStack, folder: Path) -> None:
         assert self.arena, "without our patches there is nobody to tell"
         listed = folder / "background-interfaces"
-        listed.write_text(self._taps[ROLES.index("background")].device + "\n")
+        listed.write_text(self.taps[ROLES.index("background")].device + "\n")
         if self.of_host:
             self.link.give_host_address()
         self.observer = stack.enter_context(observer.Observer(

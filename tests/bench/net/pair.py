@@ -50,6 +50,11 @@ def tcp_counters(snmp: bytes) -> dict[str, int]:
     return dict(zip(names.split(), map(int, values.split())))
 
 
+def quantum_bytes(rate_mbit: int, intensity: int) -> int:
+    """What an uplink can send in the busy part of a quantum; the socket buffers would hold more. 0: no bound."""
+    return 0 if intensity == 100 else rate_mbit * 1000 // 8 * QUANTUM_MS * intensity // 100
+
+
 class Pair:
     """A context manager: enter boots both guests, leave removes all of it.
 
@@ -69,9 +74,9 @@ class Pair:
             self.arena = folder / "arena" if self.patched else None
             self.link = self._background_link = stack.enter_context(Link(self._model))
             self.other_link = stack.enter_context(Link(self._model))
-            self._processors = stack.enter_context(Processors())
+            self.processors = stack.enter_context(Processors())
             self.machines = {role: stack.enter_context(self._machine(role)) for role in ROLES}
-            for tap, machine in zip(self._taps, self.machines.values()):
+            for tap, machine in zip(self.taps, self.machines.values()):
                 self.link.release(tap)
                 configure(machine.guest, tap)
             self._observe(stack, folder)
@@ -79,14 +84,14 @@ class Pair:
             self._stack = stack.pop_all()
         return self
 
-    _taps: list[Any]
+    taps: list[Any]
 
     def __exit__(self, kind: type | None, value: BaseException | None, trace: TracebackType | None) -> None:
         self._stack.close()
 
     def _machine(self, role: str) -> Machine:
         tap = self.link.add_tap(role[:2] + "0")
-        self._taps = [*getattr(self, "_taps", []), tap]
+        self.taps = [*getattr(self, "taps", []), tap]
         options = self.options if role == "background" else {}
         arena = self.arena if self._has_slot(role) else None
         # What an operator would state: the clock needs it where the host does not tell when a packet has left.
@@ -113,7 +118,7 @@ class Pair:
     def _place(self, link: Link) -> None:
         """The background's packets take this link."""
         if self._background_link is not link:
-            link.take(self._taps[ROLES.index("background")], self._background_link)
+            link.take(self.taps[ROLES.index("background")], self._background_link)
             self._background_link = link
 
     def control(self, case: Case) -> None:
@@ -145,7 +150,7 @@ class Pair:
                 for role, load in active.items() if load != "ask"
             }
             self._share_processors(case, sinks)
-            passage = stack.enter_context(Passage(self.link, self._taps[0], ANSWER_PORT)) if case.foreground == "ask" else None
+            passage = stack.enter_context(Passage(self.link, self.taps[0], ANSWER_PORT)) if case.foreground == "ask" else None
             window, running, queue = self._run(case, active, seconds)
             reports = {role: load.result() for role, load in running.items()}
             counted = {role: sink.report() for role, sink in sinks.items()}
@@ -171,7 +176,7 @@ class Pair:
         pids["foreground"].append(self._answerer.process.pid)
         for role, sink in sinks.items():
             pids[role].append(sink.process.pid)
-        self._processors.assign(case.processors, **pids)
+        self.processors.assign(case.processors, **pids)
 
     def _run(self, case: Case, active: dict[str, str], seconds: float) -> tuple[Window, dict[str, Load], Any]:
         """Start the loads, background first, and wait for their end."""
@@ -199,8 +204,8 @@ class Pair:
         return self.machines[role].guest.netload
 
     def quantum_bytes(self, intensity: int) -> int:
-        """What the uplink can send in the busy part of a quantum; the socket buffers would hold more. 0: no bound."""
-        return 0 if intensity == 100 else self._model.rate_mbit * 1000 // 8 * QUANTUM_MS * intensity // 100
+        """Of this uplink: see quantum_bytes()."""
+        return quantum_bytes(self._model.rate_mbit, intensity)
 
     def counters(self) -> Any:
         """The background's query-idletime, or None without our patches."""
