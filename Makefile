@@ -269,6 +269,11 @@ machine: ## Run the machine tests (qtest, virtual time) against the built QEMU.
 	@$(heading) 'Machine tests in virtual time'
 	IDLETIME_AGAIN=1 tests/machine/run
 
+.PHONY: machine-long
+machine-long: ## Run the machine tests of virtio-scsi that take a minute each and are virtio-blk's too (3 minutes).
+	@$(heading) 'Machine tests of virtio-scsi that CI leaves out'
+	IDLETIME_AGAIN=1 tests/machine/run --long
+
 .PHONY: e2e
 e2e: prometheus ## Run the end-to-end tests with real guests, JOBS files of them at a time.
 	@$(heading) 'End-to-end tests with real guests'
