@@ -1,10 +1,12 @@
 """Block jobs and a reader of an NBD export beside a foreground VM on one disk: held by us, at a fixed speed, and as they come.
 
-    python3 -m tests.bench.jobs [--repeats 3] [--seconds 12] [--jobs backup mirror] [--output build/bench/jobs] [--qemu PATH]
+    python3 -m tests.bench.jobs [--repeats 3] [--seconds 12] [--jobs backup mirror] [--held] [--output build/bench/jobs] [--qemu PATH]
 
 The foreground has the demo's bursts. The disk needs 5 ms and a transfer for each request, so that a large one takes longer. What
-a job did is what the disk served of it. A greedy background VM, which reads 128 KiB at a time, is measured beside it. One JSON
-line a run; what is there is not run again. `python3 -m tests.report.jobs FILE` makes table and plot.
+a job did is what the disk served of it. A greedy background VM, which reads 128 KiB at a time, is measured beside it.
+--held: what the learned interval costs, to the percent: nothing else is run, each time right after the foreground alone, and what
+the foreground keeps is of that. One JSON line a run; what is there is not run again. `python3 -m tests.report.jobs FILE` makes table
+and plot.
 """
 
 from __future__ import annotations
@@ -58,7 +60,7 @@ END_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Cell:
-    """One run. `job` "": the foreground alone; `way`: STOCK, of CONTROLS, or a speed in MB/s."""
+    """One run. `job` "": the foreground alone, before the job that `way` names, if it does; `way`: STOCK, of CONTROLS, or a speed in MB/s."""
 
     job: str
     way: str
@@ -90,6 +92,11 @@ def plan(names: list[str], repeats: int) -> list[Cell]:
             cells += [Cell(name, way, repeat) for way in (ways if repeat % 2 == 0 else ways[::-1])]
         cells += [Cell(VM, way, repeat) for way in CONTROLS]
     return cells
+
+
+def held(names: list[str], repeats: int) -> list[Cell]:
+    """The learned interval, and the foreground alone before each run."""
+    return [cell for repeat in range(repeats) for name in (*names, VM) for cell in (Cell("", name, repeat), Cell(name, AUTO, repeat))]
 
 
 class Rig:
@@ -197,6 +204,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=12, help="of a run")
     parser.add_argument("--jobs", nargs="+", choices=JOBS, default=list(JOBS))
+    parser.add_argument("--held", action="store_true", help="only the learned interval, each time after the foreground alone")
     parser.add_argument("--limit-seconds", type=float, default=float("inf"), help="begin no run that would end later")
     parser.add_argument("--qemu", metavar="PATH", help="the patched QEMU (the staged one)")
     return parser.parse_args()
@@ -205,11 +213,11 @@ def _arguments() -> argparse.Namespace:
 def main() -> int:
     """Exit status: see `tests.framework.interrupt`."""
     arguments = _arguments()
-    results = ResultsFile(arguments.output / "jobs.jsonl")
+    results = ResultsFile(arguments.output / ("jobs-held.jsonl" if arguments.held else "jobs.jsonl"))
 
     def work() -> None:
         run_folder.guard()
-        if cells := results.missing(plan(arguments.jobs, arguments.repeats)):
+        if cells := results.missing((held if arguments.held else plan)(arguments.jobs, arguments.repeats)):
             with ExitStack() as stack:
                 rig = Rig(stack, arguments.qemu)
                 results.write("conditions", seconds=arguments.seconds, disk=rig.disk.parameters(), **rig.facts)

@@ -34,15 +34,18 @@ Points = dict[str, dict[str, Point]]
 def points(path: Path) -> tuple[Points, dict[str, Any]]:
     """And the conditions of the last runs."""
     lines, about = kept.lines(path)
+    alone = {(line["cell"]["way"], line["cell"]["repeat"]): line["foreground"]["operations_per_second"]
+             for line in lines if not line["cell"]["job"]}
+    usual = median(alone.values())
     rates: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
     for line in lines:
         cell = line["cell"]
-        rates[cell["job"], cell["way"]].append((line["foreground"]["operations_per_second"], line.get("bytes_per_second", 0) / 1e6))
-    alone = median(rate for rate, _ in rates["", ""])
+        if cell["job"]:
+            share = line["foreground"]["operations_per_second"] / alone.get((cell["job"], cell["repeat"]), usual)
+            rates[cell["job"], cell["way"]].append((share, line["bytes_per_second"] / 1e6))
     found: Points = defaultdict(dict)
     for (job, way), runs in rates.items():
-        if job:
-            found[job][way] = Point(100 * median(rate for rate, _ in runs) / alone, median(done for _, done in runs), len(runs))
+        found[job][way] = Point(100 * median(share for share, _ in runs), median(done for _, done in runs), len(runs))
     return found, about
 
 
@@ -64,9 +67,10 @@ def text(found: Points, about: dict[str, Any]) -> str:
         for way in sorted(ways, key=lambda way: (way in OURS, way != STOCK, float(way.split()[0]) if way.endswith("MB/s") else 0)):
             point, greedy = ways[way], found.get(VM, {}).get(way)
             ours = way in OURS and job != VM
+            beside = at_equal_foreground(ways, point.kept_percent) if ours and STOCK in ways else None
             rows.add_row(TITLES.get(job, "greedy VM, 128 KiB"), way, f"{point.kept_percent:.1f}", f"{point.mb_per_second:.1f}",
                          f"{100 * point.mb_per_second / greedy.mb_per_second:.0f}" if ours and greedy and greedy.mb_per_second else "",
-                         f"{at_equal_foreground(ways, point.kept_percent):.1f}" if ours else "", str(point.runs))
+                         "" if beside is None else f"{beside:.1f}", str(point.runs))
     return grid.text(rows, [NOTE, _conditions(about)], COLUMNS)
 
 
@@ -98,7 +102,8 @@ def report(path: Path) -> None:
     """Table on the terminal and beside the results, and the plot."""
     found, about = points(path)
     kept.publish(path, text(found, about))
-    draw(found, about, path.with_suffix(".png"))
+    if any(STOCK in ways for ways in found.values()):
+        draw(found, about, path.with_suffix(".png"))
 
 
 if __name__ == "__main__":
