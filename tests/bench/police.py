@@ -1,14 +1,15 @@
 """A foreground VM beside a greedy background VM that is stopped as a whole (paper 004, Figure 6), limited to a rate (paper 003,
 5.1), or held request by request.
 
-    python3 -m tests.bench.police [--resource disk] [--seconds 40] [--output build/bench/police] [--qemu PATH]
+    python3 -m tests.bench.police [--resource disk] [--seconds 40] [--over-time] [--output build/bench/police] [--qemu PATH]
 
 Two domains of a libvirtd of our own, with idletimed. disk: it serves one request at a time in 5 ms; the foreground reads for
 25, 50 and 100 % of each 100 ms, the background without a pause. uplink (004, Table 1 and Figure 10): of 100 Mbit/s, by which both
 send TCP in the same way. EII and IPD are `enforce='suspend'` with each rule; the interval is 20 ms on the disk and 5 ms on the
 uplink, and the learned one with a budget of 3 %. Rate windows have paper 003's shares of the disk: on above 10 %, off below 5 %,
 limit 5 %; on an uplink libvirt needs the kernel's act_police for them, which is not everywhere, so there are none.
-Processors count for nothing, since guests under TCG use them for everything. As root. One JSON line a run; what is there is not
+Processors count for nothing, since guests under TCG use them for everything. --over-time is 003's Figure 8: on the disk the
+background reads for a minute, and the foreground for the middle third of it without a pause; what both do each second. As root. One JSON line a run; what is there is not
 run again. `python3 -m tests.report.police FILE` makes table and plot.
 """
 
@@ -24,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import libvirt
+import numpy as np
 
 from tests.bench import pair
 from tests.bench.net.pair import PORTS, SETTLE_SECONDS, quantum_bytes
@@ -59,6 +61,9 @@ high-kbytes = {high}
 low-kbytes = {low}
 limit-kbytes = {low}
 """
+THIRD_SECONDS = 20.0
+"""Of Figure 8."""
+TRACED = (NONE, RATE, EII, AUTO)
 ALONE_SECONDS, WARM_UP_SECONDS, MOST_SECONDS, IDLE_SECONDS = 10.0, 4.0, 600.0, 60.0
 
 
@@ -93,7 +98,7 @@ class Rig:
         boot = self._boot(qemu)
         self.facts = host.facts(boot)
         self.host = self._prepare(stack, boot)
-        self._stack, self._rule, self._daemon = stack, "", ExitStack()
+        self._stack, self._rule, self._daemon, self._served = stack, "", ExitStack(), 0.0
         stack.push(self._daemon)
         self.foreground, self.background = (self._domain(name, number) for number, name in enumerate(("fg", "bg")))
 
@@ -131,7 +136,7 @@ class Rig:
         return {"foreground": result, "foreground_rate": result["operations_per_second"]}
 
     def _over(self, load: Load) -> float:
-        """End the background's load: what it did a second meanwhile."""
+        """End the background's load: what it did a second while the foreground was measured."""
         load.stop()
         load.result()
         return self._served
@@ -180,6 +185,22 @@ class Rig:
         result = self._measure(cell.foreground, seconds)
         wait_until(self._runs, "the background VM runs", IDLE_SECONDS)
         return {**result, "background": self._over(load)}
+
+
+    def over_time(self, cell: Cell) -> dict[str, Any]:
+        """Requests of both in each second, while the foreground comes and goes."""
+        assert self.foreground.guest
+        self._control(cell.way)
+        wait_until(self._runs, "the background VM runs", IDLE_SECONDS)
+        load, mark, begin = self._greedy(), self._disk.mark(), time.monotonic_ns()
+        time.sleep(THIRD_SECONDS)
+        self.foreground.guest.load(**pair.COMMON_LOAD, intensity=100, outstanding=1, seconds=THIRD_SECONDS).result()
+        time.sleep(THIRD_SECONDS)
+        requests = self._disk.read(mark)
+        wait_until(self._runs, "the background VM runs", IDLE_SECONDS)
+        self._over(load)
+        edges = begin + np.arange(int(3 * THIRD_SECONDS) + 1) * 1_000_000_000
+        return {name: np.histogram(of_client(requests, name)["finish_ns"], edges)[0].tolist() for name in ("fg", "bg")}
 
 
 class UplinkRig(Rig):
@@ -265,6 +286,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--output", type=Path, default=paths.BUILD / "bench" / "police", help="folder of the results")
     parser.add_argument("--resource", choices=RIGS, default="disk", help="what they contend for (disk)")
     parser.add_argument("--seconds", type=float, default=40, help="of a run")
+    parser.add_argument("--over-time", action="store_true", help="what both do each second, while the foreground comes and goes")
     parser.add_argument("--qemu", metavar="PATH", help="the patched QEMU (the staged one)")
     return parser.parse_args()
 
@@ -272,20 +294,27 @@ def _arguments() -> argparse.Namespace:
 def main() -> int:
     """Exit status: see `tests.framework.interrupt`."""
     arguments = _arguments()
-    of = "" if arguments.resource == "disk" else f"-{arguments.resource}"
+    if arguments.over_time and arguments.resource != "disk":
+        raise SystemExit("error: --over-time is about the disk")
+    of = "-over-time" if arguments.over_time else "" if arguments.resource == "disk" else f"-{arguments.resource}"
     results = ResultsFile(arguments.output / f"police{of}.jsonl")
 
     def work() -> None:
         run_folder.guard()
         kind = RIGS[arguments.resource]
-        cells = [Cell(way, intensity) for way in (ALONE, *kind.ways) for intensity in INTENSITIES]
+        cells = [Cell(way, 100) for way in TRACED] if arguments.over_time else [
+            Cell(way, intensity) for way in (ALONE, *kind.ways) for intensity in INTENSITIES]
         if missing := results.missing(cells):
             with ExitStack() as stack:
                 rig = kind(stack, arguments.qemu)
                 results.write("conditions", seconds=arguments.seconds, **rig.parameters(), **rig.facts)
-                work_off(missing, lambda cell: 12 if cell.way == ALONE else arguments.seconds + 8,
-                         lambda cell: results.write("run", key=cell.key, cell=asdict(cell), **rig.run(cell, arguments.seconds)))
-        report.report(results.path)
+                if arguments.over_time:
+                    work_off(missing, lambda _: 3 * THIRD_SECONDS + 8,
+                             lambda cell: results.write("run", key=cell.key, cell=asdict(cell), **rig.over_time(cell)))
+                else:
+                    work_off(missing, lambda cell: 12 if cell.way == ALONE else arguments.seconds + 8,
+                             lambda cell: results.write("run", key=cell.key, cell=asdict(cell), **rig.run(cell, arguments.seconds)))
+        (report.over_time if arguments.over_time else report.report)(results.path)
 
     return exit_status(work, lambda: f"the finished runs are in {results.path}; the same command goes on")
 

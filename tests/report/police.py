@@ -80,5 +80,18 @@ def report(path: Path) -> None:
     draw(found, about, path.with_suffix(".png"))
 
 
+def over_time(path: Path) -> None:
+    """The plot of what both did each second, a panel a way."""
+    runs, about = kept.lines(path)
+    figure, axes = kept.panels(len(runs))
+    for axis, run in zip(axes, runs):
+        for name, title, colour in (("fg", "foreground", "#06c"), ("bg", "background", "#E69F00")):
+            axis.step(range(len(run[name])), run[name], color=colour, linewidth=1.2, label=title)
+        kept.label(axis, run["cell"]["way"], "seconds")
+    axes[0].set_ylabel("requests/s", fontsize=8)
+    axes[-1].legend(fontsize=7, frameon=False)
+    kept.save(figure, "The foreground comes for 20 s, and what the background does meanwhile", _conditions(about), path.with_suffix(".png"))
+
+
 if __name__ == "__main__":
     kept.command("police", "A background VM that is stopped, or held.", report)
