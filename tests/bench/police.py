@@ -7,8 +7,9 @@ Two domains of a libvirtd of our own, with idletimed. disk: it serves one reques
 25, 50 and 100 % of each 100 ms, the background without a pause. uplink (004, Table 1 and Figure 10): of 100 Mbit/s, by which both
 send TCP in the same way. EII and IPD are `enforce='suspend'` with each rule; the interval is 20 ms on the disk and 5 ms on the
 uplink, and the learned one with a budget of 3 %. Rate windows have paper 003's shares of the disk: on above 10 %, off below 5 %,
-limit 5 %; on an uplink libvirt needs the kernel's act_police for them, which is not everywhere, so there are none.
-Processors count for nothing, since guests under TCG use them for everything. --over-time is 003's Figure 8: on the disk the
+limit 5 %; on an uplink libvirt needs the kernel's act_police for them, which is not everywhere, so there are none. Processors count
+for nothing there, since guests under TCG use them for everything. processors (004, Figure 7): one foreground VM that computes, and
+two background VMs that never rest, on all of this host's; there is no holding of these, so only what stops VMs is tried. --over-time is 003's Figure 8: on the disk the
 background reads for a minute, and the foreground for the middle third of it without a pause; what both do each second. As root. One JSON line a run; what is there is not
 run again. `python3 -m tests.report.police FILE` makes table and plot.
 """
@@ -16,11 +17,12 @@ run again. `python3 -m tests.report.police FILE` makes table and plot.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
 import time
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +33,7 @@ from tests.bench import pair
 from tests.bench.net.pair import PORTS, SETTLE_SECONDS, quantum_bytes
 from tests.bench.net.plan import LINK
 from tests.bench.resume import ResultsFile, work_off
-from tests.framework import accel, host, paths, run_folder
+from tests.framework import accel, host, initramfs, kernel, paths, run_folder
 from tests.framework.domain import Domain, disk_xml, policy
 from tests.framework.guest import Load
 from tests.framework.idletimed import Idletimed, virt_idletime, wait_until
@@ -54,7 +56,7 @@ WAYS = (NONE, EII, IPD, RATE, FIXED, AUTO)
 MODEL = Model(service_us=5000)
 DAEMON = """
 [suspend]
-cpu-percent = 0
+{ignored}-percent = 0
 rule = "{rule}"
 [rate]
 high-kbytes = {high}
@@ -86,9 +88,11 @@ class Cell:
 
 
 class Rig:
-    """A host with both domains, whose one disk is what they contend for."""
+    """A host with a foreground and a background domain, whose one disk is what they contend for."""
 
+    names = ("fg", "bg")
     ways = WAYS
+    ignored = "cpu"
     inner = "<idletime:disk target='vda' resource='slow'/>"
     interval_us = 20000
     kbytes = 4096 * 1000 // 5000
@@ -100,7 +104,8 @@ class Rig:
         self.host = self._prepare(stack, boot)
         self._stack, self._rule, self._daemon, self._served = stack, "", ExitStack(), 0.0
         stack.push(self._daemon)
-        self.foreground, self.background = (self._domain(name, number) for number, name in enumerate(("fg", "bg")))
+        self.foreground, *self.backgrounds = (self._domain(name, number) for number, name in enumerate(self.names))
+        self.background = self.backgrounds[0]
 
     # ---- of the resource
 
@@ -112,8 +117,8 @@ class Rig:
         self._disk = stack.enter_context(Disk(MODEL))
         return stack.enter_context(Libvirtd(boot, "police", hook=True))
 
-    def _device(self, name: str, number: int) -> str:
-        return disk_xml(self._disk, name)
+    def _devices(self, name: str, number: int) -> list[str]:
+        return [disk_xml(self._disk, name)]
 
     def _started(self, domain: Domain, number: int) -> None:
         """The guest has booted."""
@@ -144,7 +149,7 @@ class Rig:
     # ---- of all
 
     def _domain(self, name: str, number: int) -> Domain:
-        domain = Domain(self.host, name, policy("foreground", self.inner), [self._device(name, number)])
+        domain = Domain(self.host, name, policy("foreground", self.inner), self._devices(name, number))
         domain.define()
         domain.start().booted()
         self._stack.callback(domain.detach)
@@ -165,25 +170,27 @@ class Rig:
         if rule != self._rule:
             self._rule = rule
             self._daemon.close()
-            (self.host.run / CONFIG).write_text(DAEMON.format(rule=rule, high=self.kbytes // 10, low=self.kbytes // 20))
+            (self.host.run / CONFIG).write_text(DAEMON.format(
+                rule=rule, ignored=self.ignored, high=self.kbytes // 10, low=self.kbytes // 20))
             self._daemon.enter_context(Idletimed(self.host))
         file = self.host.run / "policy.xml"
         file.write_text(self._policy(way))
-        virt_idletime(self.host, "mark", "bg", "--policy", "/run/policy.xml")
+        for domain in self.backgrounds:
+            virt_idletime(self.host, "mark", domain.name, "--policy", "/run/policy.xml")
 
     def _runs(self) -> bool:
-        return bool(self.background.dom.state()[0] == libvirt.VIR_DOMAIN_RUNNING)
+        return all(domain.dom.state()[0] == libvirt.VIR_DOMAIN_RUNNING for domain in self.backgrounds)
 
     def run(self, cell: Cell, seconds: float) -> dict[str, Any]:
         """What both did while the foreground worked."""
         self._control(cell.way)
-        wait_until(self._runs, "the background VM runs", IDLE_SECONDS)
+        wait_until(self._runs, "all background VMs run", IDLE_SECONDS)
         if cell.way == ALONE:
             return self._measure(cell.foreground, ALONE_SECONDS)
         load = self._greedy()
         time.sleep(WARM_UP_SECONDS)  # it is seen to be alone
         result = self._measure(cell.foreground, seconds)
-        wait_until(self._runs, "the background VM runs", IDLE_SECONDS)
+        wait_until(self._runs, "all background VMs run", IDLE_SECONDS)
         return {**result, "background": self._over(load)}
 
 
@@ -191,13 +198,13 @@ class Rig:
         """Requests of both in each second, while the foreground comes and goes."""
         assert self.foreground.guest
         self._control(cell.way)
-        wait_until(self._runs, "the background VM runs", IDLE_SECONDS)
+        wait_until(self._runs, "all background VMs run", IDLE_SECONDS)
         load, mark, begin = self._greedy(), self._disk.mark(), time.monotonic_ns()
         time.sleep(THIRD_SECONDS)
         self.foreground.guest.load(**pair.COMMON_LOAD, intensity=100, outstanding=1, seconds=THIRD_SECONDS).result()
         time.sleep(THIRD_SECONDS)
         requests = self._disk.read(mark)
-        wait_until(self._runs, "the background VM runs", IDLE_SECONDS)
+        wait_until(self._runs, "all background VMs run", IDLE_SECONDS)
         self._over(load)
         edges = begin + np.arange(int(3 * THIRD_SECONDS) + 1) * 1_000_000_000
         return {name: np.histogram(of_client(requests, name)["finish_ns"], edges)[0].tolist() for name in ("fg", "bg")}
@@ -237,13 +244,13 @@ class UplinkRig(Rig):
         """Start a process at the sink."""
         return self._sink.start(argv, log)
 
-    def _device(self, name: str, number: int) -> str:
-        return (f"<interface type='bridge'><mac address='{self._tap(number).mac}'/><source bridge='{BRIDGE}'/><model type='virtio'/>"
-                "<driver name='qemu'/></interface>")
+    def _devices(self, name: str, number: int) -> list[str]:
+        return [f"<interface type='bridge'><mac address='{self._tap(number).mac}'/><source bridge='{BRIDGE}'/><model type='virtio'/>"
+                "<driver name='qemu'/></interface>"]
 
     @staticmethod
     def _tap(number: int) -> Tap:
-        return Tap(("fg", "bg")[number], number, [])
+        return Tap(Rig.names[number], number, [])
 
     def _started(self, domain: Domain, number: int) -> None:
         assert domain.guest
@@ -278,7 +285,55 @@ class UplinkRig(Rig):
             return goodput_mbit(self._takes.report(), self._window)
 
 
-RIGS = {"disk": Rig, "uplink": UplinkRig}
+class ProcessorsRig(Rig):
+    """The same with this host's processors."""
+
+    names = ("fg", "bg", "bg2")
+    ways = (NONE, EII, IPD)
+    inner = ""
+    ignored = "device"
+
+    @staticmethod
+    def _boot(qemu: str | None) -> Boot:
+        system = initramfs.get_initramfs(kernel.get_kernel(), programs=[paths.find_tool("cpuload", "loadgen")])
+        return replace(accel.prepare(qemu), initramfs=system)
+
+    def _prepare(self, stack: ExitStack, boot: Boot) -> Libvirtd:
+        return stack.enter_context(Libvirtd(boot, "police", hook=True))
+
+    def _devices(self, name: str, number: int) -> list[str]:
+        return []
+
+    def parameters(self) -> dict[str, Any]:
+        return {"processors": len(os.sched_getaffinity(0))}
+
+    @staticmethod
+    def _computes(domain: Domain, intensity: int, seconds: float) -> Load:
+        assert domain.guest
+        return Load(domain.guest, "cpuload", {"intensity": intensity, "quantum_ms": pair.QUANTUM_MS, "seconds": seconds})
+
+    def _greedy(self) -> Load:
+        *self._others, last = (self._computes(domain, 100, MOST_SECONDS) for domain in self.backgrounds)
+        return last
+
+    def _used(self) -> float:
+        """Processor seconds of all background VMs so far."""
+        return sum(domain.dom.info()[4] / 1e9 for domain in self.backgrounds)
+
+    def _measure(self, intensity: int, seconds: float) -> dict[str, Any]:
+        before, begin = self._used(), time.monotonic()
+        result = self._computes(self.foreground, intensity, seconds).result()
+        self._served = (self._used() - before) / (time.monotonic() - begin)
+        return {"foreground": result, "foreground_rate": result["operations_per_second"]}
+
+    def _over(self, load: Load) -> float:
+        for each in self._others:
+            each.stop()
+            each.result()
+        return super()._over(load)
+
+
+RIGS = {"disk": Rig, "uplink": UplinkRig, "processors": ProcessorsRig}
 
 
 def _arguments() -> argparse.Namespace:

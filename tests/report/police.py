@@ -48,12 +48,13 @@ def text(found: dict[str, dict[int, Point]], about: dict[str, Any]) -> str:
 
 
 def _unit(about: dict[str, Any]) -> str:
-    return "requests a second" if "disk" in about else "Mbit/s"
+    return "requests a second" if "disk" in about else "Mbit/s" if "link" in about else "processors"
 
 
 def _conditions(about: dict[str, Any]) -> str:
     of = (f"Disk: {about['disk'].get('service_us')} us a request; interval 20 ms, one request outstanding" if "disk" in about else
-          f"Uplink: {about['link']['rate_mbit']} Mbit/s, TCP; interval 5 ms")
+          f"Uplink: {about['link']['rate_mbit']} Mbit/s, TCP; interval 5 ms" if "link" in about else
+          f"{about['processors']} processors of the host, two background VMs")
     return (f"{of}; foreground busy for so many percent of each 100 ms; background without a pause. "
             f"Runs of {about['seconds']:g} s. {kept.built(about)}")
 
