@@ -323,6 +323,13 @@ def test_places(tmp_path):
     assert places(parts, Resources(), "/r", tree) == (Place("pool", "/r/pool", "disk"),)
 
 
+def test_a_place_that_is_named_by_path_has_its_device(tmp_path):
+    """A resource with a disk's name, which a VM is on by match.path or match.source: the kernel's counters, as before the VM came."""
+    words = Resources((Resource("sda", {}, {"path": "/srv/*"}, None, ""),))
+    parts = [Part("a", uses=(Use("sda", "/r/sda", "disk", "foreground", True, ()),))]
+    assert places(parts, words, "/r", host(tmp_path)) == (Place("sda", "/r/sda", "disk", "/dev/sda"),)
+
+
 # ---- all of it
 
 def test_a_host_without_background_has_a_gauge(tmp_path, capsys):

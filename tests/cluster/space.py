@@ -9,7 +9,7 @@ import subprocess
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Sequence
+from typing import Callable, Sequence
 
 from tests.cluster.place import ClusterError, run
 from tests.framework.process import tail
@@ -64,9 +64,9 @@ class Space:
             os.close(handle)
 
 
-def _child_of(parent: subprocess.Popen[bytes]) -> int | None:
+def _child_of(parent: int) -> int | None:
     try:
-        children = Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split()
+        children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
     except OSError:
         return None
     return int(children[0]) if children else None
@@ -76,22 +76,33 @@ def _inodes(pid: int) -> dict[str, int]:
     return {kind: os.stat(f"/proc/{pid}/ns/{kind}").st_ino for kind in KINDS}
 
 
+COMMAND = ["unshare", "--mount", "--net", "--pid", "--uts", "--ipc", "--fork", "--kill-child"]
+"""Words before those of a process 1 of new namespaces; it dies with this parent of it."""
+
+
 def start(name: str, argv: Sequence[str | Path], log: Path) -> Space:
     """Start `argv` as process 1 of new namespaces.
 
     It outlives us; only Space.end() and the machine's end stop it.
     """
-    command = ["unshare", "--mount", "--net", "--pid", "--uts", "--ipc", "--fork", "--kill-child"]
     with log.open("ab") as output:
         parent = subprocess.Popen(
-            [*command, *map(str, argv)], stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+            [*COMMAND, *map(str, argv)], stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
         )
+    try:
+        return of_parent(name, parent.pid, lambda: parent.poll() is None, log)
+    except ClusterError:
+        parent.kill()
+        parent.wait()
+        raise
+
+
+def of_parent(name: str, parent: int, runs: Callable[[], bool], log: Path) -> Space:
+    """The namespaces whose process 1 is the child of a COMMAND with this pid, as soon as there is one."""
     end = time.monotonic() + START_SECONDS
     # unshare forks when it is in its new namespaces: its child is born in them.
     while not (pid := _child_of(parent)):
-        if parent.poll() is not None or time.monotonic() > end:
-            parent.kill()
-            parent.wait()
+        if not runs() or time.monotonic() > end:
             raise ClusterError(f"{name}: no process 1 in new namespaces; its log {log} ends:\n{tail(log)}")
         time.sleep(POLL_SECONDS)
     return Space(name, pid, _start_time(pid) or 0, _inodes(pid))

@@ -38,8 +38,11 @@ def places(parts: Iterable[Part], said: Resources, run_dir: str, tree: Tree) -> 
         devices.setdefault(use.resource, set()).update(use.host)
     for one in said.all:
         found = _device(tree, one.name)
-        if found is not None and one.name not in kinds:
-            kinds[one.name] = found[0], os.path.join(run_dir, one.name)
+        if found is None:
+            continue
+        kinds.setdefault(one.name, (found[0], os.path.join(run_dir, one.name)))
+        # What a VM uses by match.path or match.source has no device of its own: the name says it, as where no VM is.
+        if not devices.get(one.name):
             devices[one.name] = {found[1]}
     rates = {one.name: one.settings.get("rate-bps") for one in said.all}
     made = []

@@ -1,0 +1,106 @@
+"""A space of the lab, and the services in it: started by name, ended by recorded pid."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Callable, Mapping, Sequence
+
+from tests.cluster import space as spaces
+from tests.cluster.place import ClusterError, run
+from tests.cluster.space import KINDS, Space
+from tests.framework import paths
+from tests.framework.process import Process, tail
+from tests.openstack.tree import ENVIRONMENT
+
+HERE = Path(__file__).parent
+SOURCE = "/srv/idletime"
+"""This repository, seen from inside."""
+END_SECONDS = 30.0
+
+
+@dataclass
+class Host:
+    """The controller or a hypervisor. folder: its layer; lower: what that is above."""
+
+    name: str
+    folder: Path
+    lower: Sequence[Path]
+    loop: str = ""
+    space: Space = field(init=False)
+    services: dict[str, Process] = field(init=False, default_factory=dict)
+
+    def write(self, path: str, text: str, mode: int = 0o644) -> None:
+        """A file in its layer, before it starts: write("etc/hosts", ...)."""
+        file = self.folder / "upper" / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+        file.chmod(mode)
+
+    def start(self, guest: Path) -> None:
+        """Its namespaces, without a service."""
+        for name in ("upper", "work"):
+            (self.folder / name).mkdir(parents=True, exist_ok=True)
+        ready = self.folder / "upper/var/lib/space-ready"
+        ready.unlink(missing_ok=True)
+        log = self.folder / "log"
+        lower = ":".join(map(str, self.lower))
+        words = [HERE / "space-init.sh", self.folder, lower, self.name, paths.ROOT, paths.BUILD / "stage", guest]
+        # As our child: it ends with us, however we end.
+        self._parent = Process([*spaces.COMMAND, *map(str, words), *([self.loop] if self.loop else [])], log)
+        self.space = spaces.of_parent(self.name, self._parent.pid, self._parent.running, log)
+        spaces.await_ready(self.space, ready, log)
+
+    def end(self) -> None:
+        """All that runs there is gone, and nsenter with it."""
+        self.space.end()
+        for service in (*self.services.values(), self._parent):
+            service.stop()
+
+    def argv(self, *argv: str | Path, environment: Mapping[str, str] = {}) -> list[str]:
+        """The words that run something inside."""
+        return [*self.space.inside(*KINDS), *ENVIRONMENT, *(f"{key}={value}" for key, value in environment.items()), *map(str, argv)]
+
+    def call(self, *argv: str | Path, seconds: float = 120, environment: Mapping[str, str] = {}) -> str:
+        """Run a command inside to its end; what it printed."""
+        return run(self.argv(*argv, environment=environment), seconds)
+
+    def sh(self, script: str, seconds: float = 120, environment: Mapping[str, str] = {}) -> str:
+        """The same with a shell script."""
+        return self.call("sh", "-ec", script, seconds=seconds, environment=environment)
+
+    def log_of(self, service: str) -> Path:
+        """What it has said."""
+        return self.folder / f"{service}.log"
+
+    def serve(self, name: str, *argv: str, environment: Mapping[str, str] = {}) -> None:
+        """Start a service; one that ran has to have ended."""
+        words = self.argv("sh", "-c", f'echo $$ >/run/pids/{name}; exec "$@"', "sh", *argv, environment=environment)
+        self.services[name] = Process(words, self.log_of(name))
+
+    def stop(self, name: str, signal: str = "TERM") -> None:
+        """End a service; returns when it is gone."""
+        self.sh(f"kill -{signal} $(cat /run/pids/{name})")
+        self.services[name].wait(END_SECONDS)
+        self.services.pop(name).stop()
+
+    def said(self, name: str) -> str:
+        """For errors."""
+        return f"--- {name} of {self.name}:\n{tail(self.log_of(name), 4000)}"
+
+    def answers(self, what: str, *argv: str, seconds: float = 90) -> None:
+        """Wait until a command succeeds inside."""
+        def works() -> bool:
+            return subprocess.run(self.argv(*argv), capture_output=True, timeout=60).returncode == 0
+        until(works, f"{self.name}: {what} answers", seconds, lambda: self.said(what) if self.log_of(what).exists() else "")
+
+
+def until(condition: Callable[[], object], what: str, seconds: float, said: Callable[[], str] = lambda: "") -> None:
+    """Return when a condition holds."""
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            raise ClusterError(f"not within {seconds:.0f} s: {what}\n{said()}")
+        time.sleep(0.2)
