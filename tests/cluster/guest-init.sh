@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 # Init of a guest of the test cluster: puts the load that its kernel command line names on its disk, for ever.
 #
-#   idletime.load=intensity=30,seconds=2   options of idleload, as name=value
+#   idletime.load=intensity=30,seconds=2         options of idleload, as name=value
+#   idletime.verify=span-bytes=4194304,seconds=2 of idleverify, in its place: it reads back what it wrote
 #
-# Each run's report is one line on the console, a JSON object. Without the option the guest is idle.
+# Each run's report is one line on the console, a JSON object; wrong data are a line of words. Without an option the guest is idle.
 
 export PATH=/bin
 /bin/busybox --install -s /bin
@@ -16,7 +17,7 @@ while read -r module; do
 done </etc/modules
 
 options() {
-    tr ' ' '\n' </proc/cmdline | sed -n 's/^idletime\.load=//p' | tr ',' '\n' | sed 's/^/--/'
+    tr ' ' '\n' </proc/cmdline | sed -n "s/^idletime\.$1=//p" | tr ',' '\n' | sed 's/^/--/'
 }
 
 # The disk arrives some time after its driver; nothing announces it.
@@ -25,7 +26,11 @@ for _ in $(seq 500); do
     usleep 10000
 done
 echo '{"guest": "ready"}'
-load=$(options)
+load=$(options load) verify=$(options verify)
+while [ -n "$verify" ]; do
+    # shellcheck disable=SC2086  # options are words
+    idleverify device --device /dev/vda $verify || sleep 1
+done
 while [ -n "$load" ]; do
     # shellcheck disable=SC2086  # options are words
     idleload --device /dev/vda --pattern random --operation read --block-bytes 4096 $load || sleep 1

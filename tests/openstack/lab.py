@@ -39,9 +39,11 @@ IMAGE_BYTES = 16 * MIB
 SERVICE_US = 5000
 LOADS = {
     "idle": "",
-    "greedy": "operation=write,span-bytes=8388608,seconds=2",
+    "greedy": " idletime.load=operation=write,span-bytes=8388608,seconds=2",
     # Several at a time, or an emulated guest would not fill the disk.
-    "busy": "operation=write,span-bytes=8388608,outstanding=4,seconds=2",
+    "busy": " idletime.load=operation=write,span-bytes=8388608,outstanding=4,seconds=2",
+    # Reads back what it wrote.
+    "checks": " idletime.verify=span-bytes=4194304,seconds=3",
 }
 """Images by name: what the guest does from its boot on."""
 
@@ -121,7 +123,7 @@ class Lab:
         os.truncate(blank, IMAGE_BYTES)
         self.images = {}
         for name, load in LOADS.items():
-            line = f"console=ttyS0 quiet panic=1 no_timer_check mitigations=off{f' idletime.load={load}' if load else ''}"
+            line = f"console=ttyS0 quiet panic=1 no_timer_check mitigations=off{load}"
             self.images[name] = image.create_image(
                 name=name, filename=str(blank), disk_format="raw", container_format="bare", kernel_id=kernel.id, ramdisk_id=initrd.id,
                 os_command_line=line, hw_video_model="none").id
@@ -228,11 +230,13 @@ class Lab:
         classes = [device["class"] for each in self.qemu(server)["resources"] for device in each["devices"]]
         return classes[0] if classes else ""
 
-    def console(self, server: Any) -> list[dict[str, Any]]:
-        """The reports of its load so far, each of 2 s."""
-        file = f"/srv/instances/{server.id}/console.log"
-        lines = self.host_of(server).sh(f"cat {file}").splitlines()
-        return [json.loads(line) for line in lines if line.startswith("{") and '"operations_per_second"' in line]
+    def console(self, server: Any) -> str:
+        """What its guest has said on the host where it is."""
+        return self.host_of(server).sh(f"cat /srv/instances/{server.id}/console.log || true")
+
+    def reports(self, server: Any) -> list[dict[str, Any]]:
+        """Of its load so far, each of 2 s."""
+        return [json.loads(line) for line in self.console(server).splitlines() if line.startswith("{") and '"guest"' not in line]
 
     def providers(self) -> dict[str, dict[str, Any]]:
         """Ours in Placement, by name: inventories."""

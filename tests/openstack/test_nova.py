@@ -81,7 +81,7 @@ def test_foreground_load_evicts(lab: Lab) -> None:
     """A foreground server begins to work where a background server is: that goes where a disk is idle, and is held there."""
     all_idle(lab)
     server = lab.boot("bg", "bg.small", "greedy", "hv1")
-    come(lambda: lab.class_of(server) == "background" and len(lab.console(server)) > 1, "it works", lab)
+    come(lambda: lab.class_of(server) == "background" and len(lab.reports(server)) > 1, "it works", lab)
     lab.boot("busy", "m1.small", "busy", "hv1")
     come(lambda: lab.server(server.id).compute_host != "hv1" and not lab.server(server.id).task_state, "it is elsewhere", lab)
     assert lab.server(server.id).status == "ACTIVE"
@@ -90,12 +90,28 @@ def test_foreground_load_evicts(lab: Lab) -> None:
 
 
 def test_nowhere_to_go(lab: Lab) -> None:
-    """All hosts are busy: it is paused, and goes on when one of them is idle again."""
+    """All hosts are busy: it is paused, and goes on when one of them is idle again. What it has written is what it reads."""
     all_idle(lab)
-    server = lab.boot("bg", "bg.small", "greedy", "hv1")
-    come(lambda: lab.class_of(server) == "background", "it is background", lab)
+    server = lab.boot("bg", "bg.small", "checks", "hv1")
+    come(lambda: lab.class_of(server) == "background" and lab.reports(server), "it is background, and works", lab)
     busy = [lab.boot(f"busy-{one.name}", "m1.small", "busy", one.name) for one in lab.hypervisors]
     come(lambda: lab.server(server.id).status == "PAUSED", "it is paused", lab)
     for one in busy:
         lab.cloud.compute.delete_server(one.id, force=True)
     come(lambda: lab.server(server.id).status == "ACTIVE", "it goes on", lab)
+    before = len(lab.reports(server))
+    come(lambda: len(lab.reports(server)) > before + 1, "it works", lab)
+    assert "idleverify:" not in lab.console(server)
+
+
+def test_a_wrong_rule(lab: Lab) -> None:
+    """A server boots, and the reason why it is not background is told."""
+    one = hypervisor(lab, "hv1")
+    one.sh("echo 'class = backgroud' >/etc/idletime/rules.d/99-wrong.toml")
+    try:
+        server = lab.boot("bg", "bg.small", "idle", "hv1")
+        assert server.status == "ACTIVE"
+        come(lambda: "99-wrong.toml" in one.log_of("idletimed").read_text(), "idletimed says which file", lab)
+    finally:
+        one.sh("rm /etc/idletime/rules.d/99-wrong.toml")
+    come(lambda: lab.class_of(server) == "background", "it is background without that", lab)
