@@ -14,7 +14,7 @@ PANELS = (("background first", "nice"), ("background first", "give-back"), (PLAT
 COLOURS = {"foreground": "#06c", "background": "#E69F00"}
 COLUMNS = 110
 NOTE = ("seconds to the end of the foreground's job, its waiting for memory before it starts included; slower: than alone; > : it was "
-        "stopped there, and slower is by how far it was; background: the part of its job that was done when it ended or was stopped")
+        "stopped there, and slower is by how far it was; background: the part of its job that was done when the foreground's had ended")
 
 
 def _seconds(run: dict[str, Any], touches: int) -> tuple[float, bool]:
@@ -32,7 +32,7 @@ def text(runs: list[dict[str, Any]], about: dict[str, Any]) -> str:
         if run["cell"]["order"] != PLATEAUS:
             found.setdefault((run["cell"]["order"], run["cell"]["way"]), []).append(run)
     alone = median(_seconds(run, touches)[0] for run in found["alone", ALONE])
-    rows = grid.table(("order and control", "foreground, s", "slower %", "waited, s", "background, s", "its job done %"))
+    rows = grid.table(("order and control", "foreground, s", "slower %", "waited, s", "background done %"))
     for (order, way), some in found.items():
         seconds = median(_seconds(run, touches)[0] for run in some)
         done = all(_seconds(run, touches)[1] for run in some)
@@ -41,7 +41,6 @@ def text(runs: list[dict[str, Any]], about: dict[str, Any]) -> str:
             order if way == ALONE else f"{order}, {way}", f"{seconds:.1f}" if done else f"> {about['limit_seconds']:.0f}",
             "" if way == ALONE else f"{100 * seconds / alone - 100:.1f}" if done else f"{100 * seconds / alone - 100:.0f}",
             f"{median(run['jobs']['waited_seconds'] for run in some):.1f}" if way == "give-back" else "",
-            f"{median(job['seconds'] for job in other):.1f}" if other else "",
             f"{100 * median(job['touches'] for job in other) / touches:.0f}" if other else "")
     return grid.text(rows, [NOTE, _conditions(about)], COLUMNS)
 

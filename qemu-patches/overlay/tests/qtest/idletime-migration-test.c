@@ -263,6 +263,67 @@ static void test_multifd(void)
     teardown(&s);
 }
 
+/* What they send is less than what it is made of, and that is counted. */
+static void test_compressed(void)
+{
+    Setup s = setup(LONG);
+    TestMachine *both[] = { s.src, s.dst };
+
+    for (int i = 0; i < ARRAY_SIZE(both); i++) {
+        set_capability(both[i], "multifd");
+        machine_ok(both[i], "migrate-set-parameters",
+                   "{'multifd-compression': 'zlib'}");
+    }
+    attach(s.src);
+    hold(&s);
+    machine_step_us(s.src, LONG_US - 1);
+    g_assert_cmpint(pages_sent(&s), ==, 0);
+    machine_step_us(s.src, 1);
+    assert_moved(&s);
+    g_assert_cmpint(number(&s, "background.requests"), >, 0);
+    await(&s, "in-service", 0);
+    teardown(&s);
+}
+
+#ifdef CONFIG_GNUTLS
+static void encrypt(TestMachine *m, const char *endpoint, const char *folder)
+{
+    machine_ok(m, "object-add",
+               "{'qom-type': 'tls-creds-psk', 'id': 'tls0', 'endpoint': %s,"
+               " 'dir': %s}", endpoint, folder);
+    machine_ok(m, "migrate-set-parameters", "{'tls-creds': 'tls0'}");
+}
+
+static void tls(bool multifd)
+{
+    Setup s = setup(LONG);
+    g_autofree char *keys = g_strdup_printf("%s/keys.psk", s.src->dir);
+
+    g_assert_true(g_file_set_contents(
+        keys, "qemu:00112233445566778899aabbccddeeff\n", -1, NULL));
+    encrypt(s.src, "client", s.src->dir);
+    encrypt(s.dst, "server", s.src->dir);
+    if (multifd) {
+        set_capability(s.src, "multifd");
+        set_capability(s.dst, "multifd");
+    }
+    attach(s.src);
+    held_then_moved(&s);
+    unlink(keys);
+    teardown(&s);
+}
+
+static void test_tls(void)
+{
+    tls(false);
+}
+
+static void test_tls_multifd(void)
+{
+    tls(true);
+}
+#endif
+
 /* Attached while it runs: what it sends from then on is held. */
 static void test_attach_late(void)
 {
@@ -514,6 +575,11 @@ int main(int argc, char **argv)
     qtest_add_func("idletime/migration/held", test_held);
     qtest_add_func("idletime/migration/deadline", test_deadline);
     qtest_add_func("idletime/migration/multifd", test_multifd);
+    qtest_add_func("idletime/migration/compressed", test_compressed);
+#ifdef CONFIG_GNUTLS
+    qtest_add_func("idletime/migration/tls", test_tls);
+    qtest_add_func("idletime/migration/tls-multifd", test_tls_multifd);
+#endif
     qtest_add_func("idletime/migration/attach-late", test_attach_late);
     qtest_add_func("idletime/migration/nothing-runs", test_nothing_runs);
     qtest_add_func("idletime/migration/diverges", test_diverges);
