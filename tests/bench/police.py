@@ -4,8 +4,8 @@
     python3 -m tests.bench.police [--resource disk] [--seconds 40] [--over-time] [--output build/bench/police] [--qemu PATH]
 
 Two domains of a libvirtd of our own, with idletimed. disk: it serves one request at a time in 5 ms; the foreground reads for
-25, 50 and 100 % of each 100 ms, the background without a pause. uplink (004, Table 1 and Figure 10): of 100 Mbit/s, by which both
-send TCP in the same way. EII and IPD are `enforce='suspend'` with each rule; the interval is 20 ms on the disk and 5 ms on the
+25, 50 and 100 % of each 100 ms, the background without a pause. uplink (004, Table 1 and Figure 10): of 50 Mbit/s, which an emulated
+guest fills, by which both send TCP in the same way. EII and IPD are `enforce='suspend'` with each rule; the interval is 20 ms on the disk and 5 ms on the
 uplink, and the learned one with a budget of 3 %. Rate windows have paper 003's shares of the disk: on above 10 %, off below 5 %,
 limit 5 %; on an uplink libvirt needs the kernel's act_police for them, which is not everywhere, so there are none. Processors count
 for nothing there, since guests under TCG use them for everything. processors (004, Figure 7): one foreground VM that computes, and
@@ -31,7 +31,7 @@ import numpy as np
 
 from tests.bench import pair
 from tests.bench.net.pair import PORTS, SETTLE_SECONDS, quantum_bytes
-from tests.bench.net.plan import LINK
+from tests.bench.net.plan import LINK as USUAL_LINK, at_rate
 from tests.bench.resume import ResultsFile, work_off
 from tests.framework import accel, host, initramfs, kernel, paths, run_folder
 from tests.framework.domain import Domain, disk_xml, policy
@@ -54,6 +54,7 @@ ALONE, NONE = "alone", "no control"
 EII, IPD, RATE, FIXED, AUTO = "EII", "IPD", "rate windows", "fixed interval", "interval, auto 3 %"
 WAYS = (NONE, EII, IPD, RATE, FIXED, AUTO)
 MODEL = Model(service_us=5000)
+LINK = at_rate(USUAL_LINK, 50)
 DAEMON = """
 [suspend]
 {ignored}-percent = 0
