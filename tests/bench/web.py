@@ -12,7 +12,7 @@ WebSTONE's; the background twenty that ask again at once. What keeps it back:
 
 Response times are multiples of the fastest of a page of that size on that link. A second series migrates a VM beside the clients:
 as it comes, at a fixed rate of a tenth, and held. One JSON line a run; what is there is not run again. As root.
-`python3 -m tests.report.web FILE` makes table and plot.
+`python3 -m tests.report.web FILE` makes table and plots.
 """
 
 from __future__ import annotations

@@ -45,9 +45,9 @@ def command(name: str, description: str, report: Callable[[Path], None]) -> None
     report(parser.parse_args().results)
 
 
-def panels(number: int, shared: bool = True) -> tuple[Figure, Any]:
-    """A figure with that many side by side, which share what is upwards, or not; an array of axes."""
-    figure, axes = pyplot.subplots(1, number, figsize=(3.4 * number, 3.6), squeeze=False, sharey=shared)
+def panels(number: int) -> tuple[Figure, Any]:
+    """A figure with that many side by side, which share what is upwards; an array of axes."""
+    figure, axes = pyplot.subplots(1, number, figsize=(3.4 * number, 3.6), squeeze=False, sharey=True)
     return figure, axes[0]
 
 

@@ -69,10 +69,9 @@ def _conditions(about: dict[str, Any]) -> str:
 
 
 def draw(runs: Runs, about: dict[str, Any], target: Path) -> None:
-    """A panel for each uplink and number of clients, then one for each migration."""
-    pages = sorted({(rate, kind) for rate, kind, _ in runs if kind in KINDS}, key=lambda one: (one[0], -len(one[1]), one[1] == "heavy"))
-    moves = [way for _, kind, way in runs if kind == MIGRATION]
-    figure, axes = kept.panels(len(pages) + len(moves), shared=False)
+    """A panel for each uplink and number of clients."""
+    pages = sorted({(rate, kind) for rate, kind, _ in runs if kind in KINDS}, key=lambda one: (one[0], one[1] == "heavy"))
+    figure, axes = kept.panels(len(pages))
     for axis, (rate, kind) in zip(axes, pages):
         fastest = _fastest(runs, rate)
         ways = [way for its_rate, its_kind, way in runs if (its_rate, its_kind) == (rate, kind)]
@@ -83,10 +82,19 @@ def draw(runs: Runs, about: dict[str, Any], target: Path) -> None:
         axis.set_xticks(range(len(ways)), ways, rotation=60)
         kept.label(axis, f"{rate} Mbit/s, {kind}", "")
     axes[0].set_ylabel("response time, multiples of the fastest", fontsize=8)
-    for axis, way in zip(axes[len(pages):], moves):
-        _traffic(axis, next(run for (_, kind, its), run in runs.items() if kind == MIGRATION and its == way))
+    kept.save(figure, "Held, the background leaves a web server its response times", _conditions(about), target)
+
+
+def draw_migrations(runs: Runs, about: dict[str, Any], target: Path) -> None:
+    """Who sends how much, over time; a panel for each migration."""
+    moves = {way: run for (_, kind, way), run in runs.items() if kind == MIGRATION}
+    figure, axes = kept.panels(len(moves))
+    for axis, (way, run) in zip(axes, moves.items()):
+        _traffic(axis, run)
         kept.label(axis, f"migration, {way}", "seconds")
-    kept.save(figure, "A web server answers as if it were alone", _conditions(about), target)
+    axes[0].set_ylabel("Mbit/s", fontsize=8)
+    axes[-1].legend(fontsize=7, frameon=False)
+    kept.save(figure, "What a migration beside a web server sends", _conditions(about), target)
 
 
 def _traffic(axis: Any, run: dict[str, Any]) -> None:
@@ -96,8 +104,6 @@ def _traffic(axis: Any, run: dict[str, Any]) -> None:
     mine, all_ = (np.diff(one) * 8 / 1e6 / seconds for one in (own, whole))
     axis.plot(times[1:] - times[0], all_ - mine, color="#E69F00", linewidth=1.2, label="migration")
     axis.plot(times[1:] - times[0], mine, color="#06c", linewidth=1.2, label="web server")
-    axis.set_ylabel("Mbit/s", fontsize=8)
-    axis.legend(fontsize=6, frameon=False)
 
 
 def report(path: Path) -> None:
@@ -105,6 +111,8 @@ def report(path: Path) -> None:
     runs, about = _runs(path)
     kept.publish(path, text(runs, about))
     draw(runs, about, path.with_suffix(".png"))
+    if any(kind == MIGRATION for _, kind, _ in runs):
+        draw_migrations(runs, about, path.with_name(f"{path.stem}-migration.png"))
 
 
 if __name__ == "__main__":
