@@ -20,6 +20,7 @@ import openstack
 from tests.cluster import guest as guests
 from tests.cluster.place import run
 from tests.cluster.space import connect
+from tests.framework import paths
 from tests.openstack import configuration as conf
 from tests.openstack.services import SOURCE, Host, until
 from tests.openstack.tree import CACHE, get_tree
@@ -46,10 +47,6 @@ LOADS = {
     "checks": " idletime.verify=span-bytes=4194304,seconds=3",
 }
 """Images by name: what the guest does from its boot on."""
-
-
-def _number(hypervisor: Host) -> int:
-    return int(hypervisor.name[2:])
 
 
 class Lab:
@@ -144,11 +141,10 @@ class Lab:
         device = Path(loop.device).name
         one = Host(f"hv{number}", RUN / f"hv{number}", [tree], device.removeprefix("loop"))
         address = f"10.99.0.1{number}"
-        engine = paths_engine()
         for path, text in {
             "etc/hosts": _hosts(self._count), "etc/nova/nova.conf": conf.nova(False, one.name, address),
             "etc/idletime/openstack.conf": conf.agent(one.name), "etc/idletime/idletimed.toml": conf.IDLETIMED,
-            "etc/idletime/rules.d/50-openstack.toml": (engine / "etc/50-openstack.toml").read_text(),
+            "etc/idletime/rules.d/50-openstack.toml": (paths.ROOT / "engine/etc/50-openstack.toml").read_text(),
             "etc/idletime/resources.d/disk.toml": f'[{device}]\nauto = true\nmatch.path = "/srv/instances/*"\n',
             "etc/libvirt/libvirtd.conf": conf.LIBVIRTD.format(address=address, uuid=f"00000000-0000-4000-8000-00000000000{number}"),
             "etc/libvirt/qemu.conf": conf.QEMU,
@@ -218,17 +214,13 @@ class Lab:
         name = self.server(server.id).compute_host
         return next(one for one in self.hypervisors if one.name == name)
 
-    def qemu(self, server: Any) -> dict[str, Any]:
-        """What query-idletime says of its disk: of the device, and of its resource."""
+    def class_of(self, server: Any) -> str:
+        """Of its disk, as QEMU says; "" where it is not known to a resource."""
         one = self.server(server.id)
         text = self.host_of(server).call("virsh", "-c", "qemu:///system", "qemu-monitor-command", one.instance_name,
                                          '{"execute": "query-idletime"}')
-        return {"resources": json.loads(text)["return"]}
-
-    def class_of(self, server: Any) -> str:
-        """Of its disk, in QEMU; "" where it is not known to a resource."""
-        classes = [device["class"] for each in self.qemu(server)["resources"] for device in each["devices"]]
-        return classes[0] if classes else ""
+        classes = [device["class"] for each in json.loads(text)["return"] for device in each["devices"]]
+        return str(classes[0]) if classes else ""
 
     def console(self, server: Any) -> str:
         """What its guest has said on the host where it is."""
@@ -252,11 +244,6 @@ class Lab:
             if name.startswith(f"{hypervisor}:") and (one := inventory.get("CUSTOM_IDLETIME_DISK_PERCENT")):
                 return int(one["total"] - one["reserved"])
         return -1
-
-
-def paths_engine() -> Path:
-    """The room of OpenStack's agent."""
-    return Path(__file__).parents[2] / "engine"
 
 
 def _keep_logs() -> None:
