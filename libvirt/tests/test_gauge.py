@@ -324,7 +324,7 @@ def test_places(tmp_path):
 
 
 def test_a_place_that_is_named_by_path_has_its_device(tmp_path):
-    """A resource with a disk's name, which a VM is on by match.path or match.source: the kernel's counters, as before the VM came."""
+    """A resource with a disk's name, on which a VM is by match.path: the kernel's counters, as before the VM came."""
     words = Resources((Resource("sda", {}, {"path": "/srv/*"}, None, ""),))
     parts = [Part("a", uses=(Use("sda", "/r/sda", "disk", "foreground", True, ()),))]
     assert places(parts, words, "/r", host(tmp_path)) == (Place("sda", "/r/sda", "disk", "/dev/sda"),)
