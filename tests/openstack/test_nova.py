@@ -106,6 +106,7 @@ def test_nowhere_to_go(lab: Lab) -> None:
 
 def test_a_wrong_rule(lab: Lab) -> None:
     """A server boots, and the reason why it is not background is told."""
+    all_idle(lab)
     one = hypervisor(lab, "hv1")
     one.sh("echo 'class = backgroud' >/etc/idletime/rules.d/99-wrong.toml")
     try:
