@@ -23,7 +23,7 @@ import re
 import sys
 import time
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Callable
 
@@ -32,7 +32,7 @@ from tests.bench.resume import ResultsFile, work_off
 from tests.framework import accel, host, initramfs, kernel, paths
 from tests.framework.guest import Load
 from tests.framework.interrupt import exit_status
-from tests.framework.qemu import Boot, Machine
+from tests.framework.qemu import Machine
 from tests.report import memory as report
 from tests.testbed.disk import Disk, Model
 
@@ -107,9 +107,8 @@ class Rig:
     """The guest that plays the host."""
 
     def __init__(self, stack: ExitStack, qemu: str | None) -> None:
-        boot: Boot = accel.prepare(qemu)
         program = paths.find_tool("memload", "loadgen")
-        boot = Boot(boot.qemu, boot.kernel, initramfs.get_initramfs(kernel.get_kernel(), programs=[program]), boot.accel)
+        boot = replace(accel.prepare(qemu), initramfs=initramfs.get_initramfs(kernel.get_kernel(), programs=[program]))
         self.facts = host.facts(boot)
         self.disk = stack.enter_context(Disk(Model(service_us=5000)))
         options = [*self.disk.options("swap", "swap"), "-device", "virtio-blk-pci,drive=swap"]

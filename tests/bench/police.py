@@ -4,14 +4,15 @@
     python3 -m tests.bench.police [--resource disk] [--seconds 40] [--over-time] [--output build/bench/police] [--qemu PATH]
 
 Two domains of a libvirtd of our own, with idletimed. disk: it serves one request at a time in 5 ms; the foreground reads for
-25, 50 and 100 % of each 100 ms, the background without a pause. uplink (004, Table 1 and Figure 10): of 50 Mbit/s, which an emulated
-guest fills, by which both send TCP in the same way. EII and IPD are `enforce='suspend'` with each rule; the interval is 20 ms on the disk and 5 ms on the
-uplink, and the learned one with a budget of 3 %. Rate windows have paper 003's shares of the disk: on above 10 %, off below 5 %,
-limit 5 %; on an uplink libvirt needs the kernel's act_police for them, which is not everywhere, so there are none. Processors count
-for nothing there, since guests under TCG use them for everything. processors (004, Figure 7): one foreground VM that computes, and
-two background VMs that never rest, on all of this host's; there is no holding of these, so only what stops VMs is tried. --over-time is 003's Figure 8: on the disk the
-background reads for a minute, and the foreground for the middle third of it without a pause; what both do each second. As root. One JSON line a run; what is there is not
-run again. `python3 -m tests.report.police FILE` makes table and plot.
+25, 50 and 100 % of each 100 ms, the background without a pause. uplink (004, Table 1 and Figure 10): of 50 Mbit/s, which an
+emulated guest fills, by which both send TCP in the same way. EII and IPD are `enforce='suspend'` with each rule; the interval
+is 20 ms on the disk and 5 ms on the uplink, and the learned one with a budget of 3 %. Rate windows have paper 003's shares of
+the disk: on above 10 %, off below 5 %, limit 5 %; on an uplink libvirt needs the kernel's act_police for them, which is not
+everywhere, so there are none. Processors count for nothing there, since guests under TCG use them for everything. processors
+(004, Figure 7): one foreground VM that computes, and two background VMs that never rest, on all of this host's; there is no
+holding of these, so only what stops VMs is tried. --over-time is 003's Figure 8: on the disk the background reads for a
+minute, and the foreground for the middle third of it without a pause; what both do each second. As root. One JSON line a run;
+what is there is not run again. `python3 -m tests.report.police FILE` makes table and plot.
 """
 
 from __future__ import annotations
@@ -193,7 +194,6 @@ class Rig:
         result = self._measure(cell.foreground, seconds)
         wait_until(self._runs, "all background VMs run", IDLE_SECONDS)
         return {**result, "background": self._over(load)}
-
 
     def over_time(self, cell: Cell) -> dict[str, Any]:
         """Requests of both in each second, while the foreground comes and goes."""

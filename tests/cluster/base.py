@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 from pathlib import Path
+from typing import Callable
 
 from tests.cluster import apt
 from tests.cluster.place import CACHE, run
@@ -41,6 +42,18 @@ def _finish(tree: Path) -> None:
     (tree / "etc/machine-id").write_text("")
 
 
+def bootstrap(tree: Path, source: apt.Source, finish: Callable[[Path], None], *options: str) -> Path:
+    """Have debootstrap make a tree; it is there when it is finished, and not before."""
+    partial = tree.with_name(tree.name + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    argv = ["debootstrap", "--variant=minbase", *options, source.suite, partial, source.uri]
+    run(argv, DEBOOTSTRAP_SECONDS, env=apt.environment())
+    finish(partial)
+    partial.rename(tree)
+    return tree
+
+
 def get_base() -> Path:
     """The base tree; debootstrap makes it the first time (a minute, 330 MB)."""
     source = apt.main_source()
@@ -48,11 +61,4 @@ def get_base() -> Path:
     if tree.exists():
         return tree
     print(f"Making the nodes' file system with debootstrap ({source.suite}; a minute) ...", flush=True)
-    partial = tree.with_name(tree.name + ".partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    argv = ["debootstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", source.suite, partial, source.uri]
-    run(argv, DEBOOTSTRAP_SECONDS, env=apt.environment())
-    _finish(partial)
-    partial.rename(tree)
-    return tree
+    return bootstrap(tree, source, _finish, f"--include={','.join(PACKAGES)}")

@@ -18,7 +18,7 @@ from typing import Any
 import openstack
 
 from tests.cluster import guest as guests
-from tests.cluster.place import run
+from tests.cluster.place import need_root, run
 from tests.cluster.space import connect
 from tests.framework import paths
 from tests.openstack import configuration as conf
@@ -65,6 +65,7 @@ class Lab:
         self._stack.close()
 
     def _make(self, stack: ExitStack) -> None:
+        need_root()
         tree, self._guest = get_tree(), guests.get_images()
         shutil.rmtree(RUN, ignore_errors=True)
         stack.callback(_keep_logs)

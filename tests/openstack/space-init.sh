@@ -32,7 +32,6 @@ mount --bind "$guest" "$root/srv/guest"
 if [ -n "$loop" ]; then
     device "loop$loop" b 7 "$loop"
     mount "$root/dev/loop$loop" "$root/srv/instances"
-    chown 64060 "$root/srv/instances" 2>/dev/null || true
 fi
 hostname "$name"
 

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 from tests.cluster import apt
+from tests.cluster.base import bootstrap
 from tests.cluster.place import run
 from tests.framework import paths
 
@@ -24,7 +25,7 @@ PACKAGES = [
     "curl", "iproute2", "procps", "ca-certificates", "tini", "e2fsprogs",
 ]
 MINUTES = 900.0
-"""debootstrap and apt take two; the rest is for slow mirrors."""
+"""apt takes two; the rest is for slow mirrors."""
 
 ENVIRONMENT = ["env", "-i", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LC_ALL=C.UTF-8",
                "DEBIAN_FRONTEND=noninteractive"]
@@ -55,20 +56,18 @@ def get_tree() -> Path:
     if tree.exists():
         return tree
     print(f"Making OpenStack's file system ({source.suite}; three minutes) ...", flush=True)
-    partial = tree.with_name(tree.name + ".partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    run(["debootstrap", "--variant=minbase", source.suite, partial, source.uri], MINUTES, env=apt.environment())
+    return bootstrap(tree, source, _install)
+
+
+def _install(tree: Path) -> None:
     for name, text in FILES.items():
-        (partial / name).parent.mkdir(parents=True, exist_ok=True)
-        (partial / name).write_text(text)
-        (partial / name).chmod(0o755)
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        (tree / name).write_text(text)
+        (tree / name).chmod(0o755)
     for certificate in Path("/usr/local/share/ca-certificates").rglob("*.crt"):
-        shutil.copy(certificate, partial / "usr/local/share/ca-certificates")
+        shutil.copy(certificate, tree / "usr/local/share/ca-certificates")
     for file in Path("/etc/apt/apt.conf.d").iterdir():
-        shutil.copy(file, partial / "etc/apt/apt.conf.d")
+        shutil.copy(file, tree / "etc/apt/apt.conf.d")
     script = INSTALL.replace("$PACKAGES", " ".join(PACKAGES))
-    run(["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", script, "install", partial, *ENVIRONMENT], MINUTES,
-        env={**apt.environment()})
-    partial.rename(tree)
-    return tree
+    run(["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", script, "install", tree, *ENVIRONMENT], MINUTES,
+        env=apt.environment())
