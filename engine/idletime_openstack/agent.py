@@ -18,7 +18,7 @@ from pathlib import Path
 from . import gauge, settings
 from .gauge import Gauge, Resource
 from .placement import Conflict, Placement, PlacementError
-from .providers import RENEW_SECONDS, Present, SetInventory, Step, prefix, steps, wanted
+from .providers import KINDS, RENEW_SECONDS, Present, SetInventory, Step, prefix, steps, wanted
 from .saying import Saying
 
 log = logging.getLogger("idletime-openstack")
@@ -86,11 +86,12 @@ class Agent:
 
 
 def unknown(host: str, there: Sequence[Present], found: Gauge) -> tuple[Resource, ...]:
-    """Without a gauge the providers stay, and nothing is free in them. A gauge without resources has none. Pure."""
+    """Without a gauge the providers stay, and nothing is free in them; what was empty stays so. A gauge without resources has
+    none. Pure."""
     if not found.problem:
         return ()
     return tuple(Resource(one.name.removeprefix(prefix(host)), "disk" if "CUSTOM_IDLETIME_DISK" in one.traits else "interface",
-                          False, None) for one in there)
+                          False, None) for one in there if KINDS.keys() & one.traits)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -13,7 +13,7 @@ from urllib.parse import quote, urlencode
 from keystoneauth1 import adapter
 from keystoneauth1 import exceptions as ka
 
-from .providers import CLASSES, GAUGE, KINDS, Make, Present, Remove, SetInventory, SetTraits, Step, prefix
+from .providers import CLASSES, GAUGE, KINDS, Make, Present, SetInventory, SetTraits, Step, prefix
 
 MICROVERSION = "placement 1.29"
 """Nested providers in allocation candidates; reserved as high as total (1.26). Placement of Stein and later has it."""
@@ -127,8 +127,6 @@ class Placement:
         match step:
             case Make():
                 self._ask("POST", "/resource_providers", {"name": step.name, "uuid": step.uuid, "parent_provider_uuid": root})
-            case Remove():
-                self._ask("DELETE", f"/resource_providers/{step.uuid}", fine=(404,))
             case SetInventory():
                 self._ask("PUT", f"/resource_providers/{step.uuid}/inventories",
                           {"resource_provider_generation": step.generation,

@@ -12,6 +12,10 @@ more than it has; and it takes nothing new then. Whoever is too much is evicted 
 Beside what may be held the provider has what the gauge says itself, which nobody holds: CUSTOM_IDLETIME_GAUGE, total all of the
 resource, reserved what the foreground takes. It is missing where nothing is known, and is written anew each RENEW_SECONDS, so
 that who reads it knows by its time of change how old it is.
+
+A provider never goes: nova-compute knows its tree by heart for five minutes (resource_provider_association_refresh), asks each
+provider of it for allocations, and starts no server while one of them is not found. Of a resource that is gone the provider
+stays, without inventory and traits.
 """
 
 from __future__ import annotations
@@ -86,15 +90,7 @@ class SetTraits:
     traits: frozenset[str]
 
 
-@dataclass(frozen=True)
-class Remove:
-    """Of a resource that is there no more, and of which nobody holds anything."""
-
-    name: str
-    uuid: str
-
-
-Step = Make | SetInventory | SetTraits | Remove
+Step = Make | SetInventory | SetTraits
 
 
 def prefix(host: str) -> str:
@@ -164,9 +160,10 @@ def _change(one: Provider, there: Present, renew: bool) -> list[Step]:
 
 
 def _retire(there: Present) -> list[Step]:
-    """Of a resource that is gone: as one without spare time while servers hold some of it."""
-    if not any(there.used.values()):
-        return [Remove(there.name, there.uuid)]
+    """Of a resource that is gone: as one without spare time while servers hold some of it, then empty."""
+    kept = {each for each in there.traits if not each.startswith(TRAIT)}
+    if not any(there.used.values()) and kept != there.traits:
+        return [SetTraits(there.uuid, there.generation, frozenset(kept))]
     return _differs(there, {class_: inventory(0, there.used[class_]) for class_ in CLASSES if there.used.get(class_)}, False)
 
 

@@ -40,7 +40,7 @@ def test_no_gauge_is_no_attribute(tmp_path, text):
 @pytest.mark.parametrize("said, class_", [('IdletimeClass = "guest"\n', "guest"), ("", "background"),
                                           ('IdletimeClass = "x\'/><evil/>"\n', "background")])
 def test_the_jobs_domain(said, class_):
-    ad = f'{said}JobVMMemory = 512\nVMPARAM_Kvm_Disk = "/a&b.qcow2:vda:w:qcow2,c.iso:vdb:r:raw"\nVMPARAM_vm_name = "j 1"\n'
+    ad = f'{said}JobVMMemory = 512\nVMPARAM_vm_Disk = "/a&b.qcow2:vda:w:qcow2,c.iso:vdb:r:raw"\nVMPARAM_vm_name = "j 1"\n'
     root = ElementTree.fromstring(run("idletime-xml", text=ad).stdout)
     assert root.find(f"metadata/{POLICY}").get("class") == class_
     assert [one.get("file") for one in root.iter("source")] == ["/a&b.qcow2", "c.iso"]

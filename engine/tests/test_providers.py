@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,7 +20,6 @@ from idletime_openstack.providers import (
     UPLINK,
     Make,
     Present,
-    Remove,
     SetInventory,
     SetTraits,
     inventory,
@@ -77,9 +78,14 @@ def test_steps():
 
 
 def test_a_resource_that_is_gone():
-    """It leaves when nobody holds any of it; until then it takes nothing new."""
+    """Empty when nobody holds any of it; until then it takes nothing new. It stays: Nova asks for it."""
     there = present()
-    assert steps([], [there]) == [Remove(there.name, there.uuid)]
+    (bare,) = steps([], [there])
+    assert isinstance(bare, SetTraits) and not bare.traits
+    (empty,) = steps([], [replace(there, traits=bare.traits)])
+    assert empty == SetInventory(there.uuid, 7, {})
+    assert steps([], [replace(there, traits=bare.traits, inventories={})]) == []
+    assert unknown("h", [replace(there, traits=bare.traits, inventories={})], Gauge(problem="old")) == ()
     assert steps([], [present(used=10)]) == [SetInventory(there.uuid, 7, {DISK: inventory(0, 10)})]
     assert steps([], [present(total=10, used=10, said=None)]) == []
 
