@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import trees
 
 from conftest import DATA
 from idletime.facts import Source
@@ -311,6 +312,13 @@ def test_backing_file_elsewhere_is_said(host):
     assert [note.split(":")[0] for note in found.notes] == [
         "backing file '/srv/mirror/base.img' is on resource 'group-sdb'",
     ]
+
+
+def test_a_loop_device_of_another_namespace(tmp_path):
+    """Its file is not visible from here (libvirtd in a container): the device is its own resource."""
+    tree = trees.expand(ROOM / "tests/data/hosts/rack.tree", tmp_path)
+    (tree / "sys/devices/virtual/block/loop0/loop/backing_file").write_text("/elsewhere/disk.img\n")
+    assert resolve(Source("disk", "block", "/dev/loop0"), str(tree)).name == "loop0"
 
 
 def test_link_out_of_the_tree_stays_inside(tmp_path):

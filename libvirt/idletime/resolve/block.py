@@ -2,7 +2,8 @@
 """A block device -> the physical disks below it, and the resource that stands for them.
 
     partition   -> its disk                       dm (LVM, crypt), md, bcache -> what is in its slaves/
-    loop        -> the file behind it             multipath -> itself: its slaves are paths to one disk
+    loop        -> the file behind it, if it is visible from here; else itself
+                                                  multipath -> itself: its slaves are paths to one disk
     zvol        -> the disks of its pool          rbd       -> its Ceph cluster
     nbd, ublk and others behind which the kernel shows nothing -> not resolved
 
@@ -67,6 +68,8 @@ class Blocks:
 
     def _bottom(self, name: str, depth: int) -> tuple[frozenset[str], tuple[str, ...]]:
         file = self.tree.text(f"{CLASS}/{name}/loop/backing_file")
+        if file and not self.tree.exists(file):
+            return frozenset({name}), (self.label(name), "whose file is not visible from here")
         if file and depth < _MAX_DEPTH:
             disks, trail = self._file_disks(file)
             return disks, (self.label(name), *trail)
