@@ -73,15 +73,16 @@ ALONE_SECONDS, WARM_UP_SECONDS, MOST_SECONDS, IDLE_SECONDS = 10.0, 4.0, 600.0, 6
 
 @dataclass(frozen=True)
 class Cell:
-    """One run."""
+    """One run. before: of an alone one, the way that it is measured for, and right before, since a machine's speed changes."""
 
     way: str
     foreground: int
+    before: str = ""
 
     @property
     def key(self) -> str:
         """Unique in the plan."""
-        return f"{self.way}-{self.foreground}".replace(" ", "").replace(",", "-")
+        return f"{self.way}-{self.foreground}{self.before}".replace(" ", "").replace(",", "-")
 
     @property
     def title(self) -> str:
@@ -359,7 +360,7 @@ def main() -> int:
         run_folder.guard()
         kind = RIGS[arguments.resource]
         cells = [Cell(way, 100) for way in TRACED] if arguments.over_time else [
-            Cell(way, intensity) for way in (ALONE, *kind.ways) for intensity in INTENSITIES]
+            cell for intensity in INTENSITIES for way in kind.ways for cell in (Cell(ALONE, intensity, way), Cell(way, intensity))]
         if missing := results.missing(cells):
             with ExitStack() as stack:
                 rig = kind(stack, arguments.qemu)

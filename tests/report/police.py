@@ -25,13 +25,16 @@ class Point:
 
 
 def points(path: Path) -> tuple[dict[str, dict[int, Point]], dict[str, Any]]:
-    """By way and the foreground's intensity, and the conditions of the last runs."""
+    """By way and the foreground's intensity, each beside the last run alone before it, and the conditions of the last runs."""
     lines, about = kept.lines(path)
-    runs = {(line["cell"]["way"], line["cell"]["foreground"]): line for line in lines}
     found: dict[str, dict[int, Point]] = {}
-    for (way, intensity), run in runs.items():
-        if way != ALONE:
-            alone = runs[ALONE, intensity]
+    alone_at: dict[int, dict[str, Any]] = {}
+    for run in lines:
+        way, intensity = run["cell"]["way"], run["cell"]["foreground"]
+        if way == ALONE:
+            alone_at[intensity] = run
+        else:
+            alone = alone_at[intensity]
             p99, own = (each["foreground"].get("p99_us") for each in (run, alone))
             found.setdefault(way, {})[intensity] = Point(
                 100 - 100 * run["foreground_rate"] / alone["foreground_rate"], p99 / own if p99 and own else None, run["background"])
@@ -91,7 +94,9 @@ def over_time(path: Path) -> None:
         kept.label(axis, run["cell"]["way"], "seconds")
     axes[0].set_ylabel("requests/s", fontsize=8)
     axes[-1].legend(fontsize=7, frameon=False)
-    kept.save(figure, "The foreground comes for 20 s, and what the background does meanwhile", _conditions(about), path.with_suffix(".png"))
+    conditions = (f"Disk: {about['disk'].get('service_us')} us a request; both read one request after the other, the foreground in "
+                  f"the middle third. {kept.built(about)}")
+    kept.save(figure, "The foreground comes for 20 s, and what the background does meanwhile", conditions, path.with_suffix(".png"))
 
 
 if __name__ == "__main__":
