@@ -238,16 +238,16 @@ engine: $(engine_stamp) ## Run the tests of OpenStack's agent and evictor, with 
 	@$(heading) 'Cluster engine'
 	$(MAKE) -C engine check PYTHON=$(abspath $(engine_tools)/bin/python3) PYTEST_ARGS='$(PYTEST_ARGS)'
 
-lab_tools := $(build)/openstack/venv
+lab_tools := $(build)/lab/venv
 lab_stamp := $(lab_tools)/.made-for-$(notdir $(realpath /usr/bin/python3))
 
-$(lab_stamp): tests/openstack/requirements.txt
+$(lab_stamp): tests/lab/requirements.txt
 	$(call environment,$(lab_tools))
 
 .PHONY: engine-lab
-engine-lab: qemu $(lab_stamp) ## A real Nova with three hypervisors in namespaces of this machine (as root; 10 minutes, 5 more the first time).
+engine-lab: qemu observer $(lab_stamp) ## A real Nova with three hypervisors, and a pool of HTCondor, in namespaces of this machine (as root; 25 minutes, 8 more the first time).
 	@$(heading) 'Cluster engine in a cloud'
-	$(lab_tools)/bin/python3 -m pytest -p no:cacheprovider -W ignore --durations=0 tests/openstack $(PYTEST_ARGS)
+	$(lab_tools)/bin/python3 -m pytest -p no:cacheprovider -W ignore --durations=0 tests/openstack tests/condor $(PYTEST_ARGS)
 
 .PHONY: engine-test
 engine-test: $(engine_stamp) ## The same with Nova's own weighers, and the day of a fleet in simulation (5 minutes): build/engine/fleet*.

@@ -25,7 +25,7 @@ def _entries() -> list[Entry]:
         Entry("dev/console", stat.S_IFCHR | 0o600, device=(5, 1)),
         Entry("bin/busybox", program, BUSYBOX.read_bytes()),
         Entry("bin/sh", stat.S_IFLNK | 0o777, b"busybox"),
-        *(Entry(f"bin/{name}", program, paths.find_tool(name, "loadgen").read_bytes()) for name in ("idleload", "idleverify")),
+        *(Entry(f"bin/{name}", program, paths.find_tool(name, "loadgen").read_bytes()) for name in ("idleload", "idleverify", "netload")),
         *(Entry(f"lib/modules/{name}.ko", program, data) for name, data in loaded),
         Entry("etc/modules", program, "".join(f"{name}\n" for name, _ in loaded).encode()),
         Entry("init", program, INIT.read_bytes()),

@@ -141,10 +141,14 @@ def left_of(inodes: dict[str, int], until: int) -> list[str]:
 
 def connect(fabric: Space, bridge: str, node: Space, address: str) -> None:
     """A link from the node's eth0 to the bridge of the fabric."""
-    peer = node.name
-    run([*fabric.inside("net"), "ip", "link", "add", peer, "type", "veth", "peer", "name", "eth0", "netns", str(node.pid)])
-    run([*fabric.inside("net"), "ip", "link", "set", peer, "master", bridge, "up"])
+    plug(fabric, bridge, node, "eth0", node.name)
     inside = node.inside("net")
     run([*inside, "ip", "address", "add", address, "dev", "eth0"])
     run([*inside, "ip", "link", "set", "lo", "up"])
-    run([*inside, "ip", "link", "set", "eth0", "up"])
+
+
+def plug(fabric: Space, bridge: str, node: Space, interface: str, peer: str) -> None:
+    """A link from an interface of the node to the bridge of the fabric, without an address; peer: its name there."""
+    run([*fabric.inside("net"), "ip", "link", "add", peer, "type", "veth", "peer", "name", interface, "netns", str(node.pid)])
+    run([*fabric.inside("net"), "ip", "link", "set", peer, "master", bridge, "up"])
+    run([*node.inside("net"), "ip", "link", "set", interface, "up"])

@@ -5,10 +5,12 @@ from __future__ import annotations
 CONTROLLER, BITS = "10.99.0.1", 24
 PASSWORD = "os"
 DATABASE = f"mysql+pymysql://os:{PASSWORD}@127.0.0.1"
-DATABASES = ("keystone", "placement", "glance", "nova_api", "nova", "nova_cell0")
-USERS = ("nova", "placement", "glance")
-PORTS = {"identity": 5000, "placement": 8778, "image": 9292, "compute": 8774, "network": 9696}
-PATHS = {"identity": "/v3", "compute": "/v2.1"}
+DATABASES = ("keystone", "placement", "glance", "neutron", "nova_api", "nova", "nova_cell0")
+USERS = ("nova", "placement", "glance", "neutron")
+PORTS = {"identity": 5000, "placement": 8778, "image": 9292, "compute": 8774, "network": 9696, "volumev3": 8776}
+PATHS = {"identity": "/v3", "compute": "/v2.1", "volumev3": "/v3/%(tenant_id)s"}
+TENANTS, TENANTS_BITS, UPLINK = "10.98.0.1", 16, "eth1"
+"""The network of the servers: the controller's address in it, and the interface of a hypervisor by which it leaves."""
 
 
 def url(service: str) -> str:
@@ -50,14 +52,16 @@ _NOVA = {
     "sync_power_state_interval": 20, "vif_plugging_is_fatal": "false", "vif_plugging_timeout": 0,
     "heal_instance_info_cache_interval": -1, "enabled_apis": "osapi_compute", "osapi_compute_listen": CONTROLLER,
     "osapi_compute_workers": 1, "reserved_host_memory_mb": 0, "initial_ram_allocation_ratio": 4.0,
-    "initial_cpu_allocation_ratio": 16.0, "initial_disk_allocation_ratio": 16.0, "resume_guests_state_on_host_boot": "true",
+    "initial_cpu_allocation_ratio": 16.0, "initial_disk_allocation_ratio": 16.0, "allow_resize_to_same_host": "true",
+    "resume_guests_state_on_host_boot": "true",
 }
 _SECTIONS: dict[str, dict[str, object]] = {
     "api": {"auth_strategy": "keystone"}, "conductor": {"workers": 1},
     "scheduler": {"workers": 1, "discover_hosts_in_cells_interval": 5},
     "vnc": {"enabled": "false"}, "spice": {"enabled": "false"}, "glance": {"api_servers": url("image")},
     "oslo_concurrency": {"lock_path": "/var/lib/nova/tmp"}, "service_user": {"send_service_user_token": "true", **_as("nova")},
-    "placement": _as("placement"), "neutron": {**_as("nova"), "endpoint_override": url("network")},
+    "placement": _as("placement"), "neutron": _as("neutron"),
+    "cinder": {"os_region_name": "RegionOne"},
     # Kernel and initial RAM disk are images, too, which the inspection takes for broken.
     "workarounds": {"disable_deep_image_inspection": "true"},
 }
@@ -73,6 +77,29 @@ def nova(databases: bool, host: str, address: str, *extra: str) -> str:
         "virt_type": "qemu", "cpu_mode": "none", "images_type": "raw", "live_migration_uri": "qemu+tcp://%s/system",
         "live_migration_inbound_addr": address, "live_migration_scheme": "tcp", "live_migration_timeout_action": "abort"})
     return text + "".join(extra)
+
+
+NEUTRON = (
+    _section("DEFAULT", {"core_plugin": "ml2", "service_plugins": "", "auth_strategy": "keystone", "bind_host": CONTROLLER,
+                         "transport_url": f"rabbit://os:{PASSWORD}@{CONTROLLER}:5672/", "api_workers": 1, "rpc_workers": 1,
+                         "rpc_state_report_workers": 0, "dhcp_agent_notification": "false", "state_path": "/var/lib/neutron"})
+    + _section("database", {"connection": f"{DATABASE}/neutron"}) + _section("nova", _as("nova"))
+    + _section("placement", _as("placement")) + _checks_tokens("neutron"))
+_BRIDGES = _section("oslo_concurrency", {"lock_path": "/var/lib/neutron/tmp"}) + _section("experimental", {"linuxbridge": "true"})
+ML2 = (
+    _section("ml2", {"type_drivers": "flat", "tenant_network_types": "", "mechanism_drivers": "linuxbridge",
+                     "extension_drivers": "port_security"})
+    + _section("ml2_type_flat", {"flat_networks": "tenants"}) + _BRIDGES)
+
+
+def bridges(host: str) -> str:
+    """Of Neutron's agent on a hypervisor."""
+    return (
+        _section("DEFAULT", {"transport_url": f"rabbit://os:{PASSWORD}@{CONTROLLER}:5672/", "host": host,
+                             "state_path": "/var/lib/neutron", "core_plugin": "ml2"})
+        + _section("linux_bridge", {"physical_interface_mappings": f"tenants:{UPLINK}"}) + _section("vxlan", {"enable_vxlan": "false"})
+        + _section("securitygroup", {"enable_security_group": "false", "firewall_driver": "noop"})
+        + _section("agent", {"root_helper": "sudo", "polling_interval": 1}) + _BRIDGES)
 
 
 WEIGHER = _section("filter_scheduler", {
@@ -100,9 +127,9 @@ log_outputs = "3:stderr"
 QEMU = """user = "root"
 group = "root"
 security_driver = "none"
-cgroup_controllers = []
+cgroup_controllers = ["blkio"]
 namespaces = []
 remember_owner = 0
 stdio_handler = "file"
 """
-IDLETIMED = 'observer = ""\n[metrics]\nlook-seconds = 2\n'
+IDLETIMED = 'observer = "/srv/stage/bin/idletime-observer"\n[metrics]\nlook-seconds = 2\n'

@@ -1,6 +1,8 @@
 """The cloud: a controller with OpenStack's services and the evictor, and hypervisors with Nova's agent, libvirtd, idletimed and ours.
 
-Each hypervisor has a disk of its own that serves one request at a time in 5 ms: a loop device, on which its servers' disks are.
+Each hypervisor has a disk of its own that serves one request at a time in 5 ms: a loop device, on which its servers' disks are;
+and an uplink of 50 Mbit/s, by which Neutron's bridges leave. A volume is a loop device that all of them have. What is foreground
+on disk and uplink is what the observers see.
 All are namespaces of this machine; leaving the lab ends them by the pid of their first process.
 """
 
@@ -17,27 +19,50 @@ from typing import Any
 
 import openstack
 
+from tests.cluster import apt
 from tests.cluster import guest as guests
-from tests.cluster.place import need_root, run
-from tests.cluster.space import connect
+from tests.cluster.place import ClusterError, need_root, run
+from tests.cluster.space import connect, plug
 from tests.framework import paths
+from tests.lab.host import SOURCE, Host, until
+from tests.lab.tree import IDLETIMED, get_tree
 from tests.openstack import configuration as conf
-from tests.openstack.services import SOURCE, Host, until
-from tests.openstack.tree import CACHE, get_tree
+from tests.testbed import observer
 from tests.testbed.disk import Disk, Model
 from tests.testbed.loop import LoopDisk
 
+PACKAGES = [
+    # the controller
+    "keystone", "placement-api", "nova-api", "nova-conductor", "nova-scheduler", "glance-api", "python3-openstackclient",
+    "neutron-server", "rabbitmq-server", "mariadb-server", "uwsgi-core", "uwsgi-plugin-python3", "python3-tooz",
+    # a hypervisor
+    "nova-compute", "neutron-linuxbridge-agent", "libvirt-daemon-system", "libvirt-clients", "qemu-system-x86", "qemu-utils",
+    "python3-libvirt", *IDLETIMED, "curl",
+]
+CACHE = paths.BUILD / "openstack"
 RUN, LOGS = CACHE / "run", CACHE / "logs"
-BRIDGE = "fab0"
+BRIDGE, TENANTS = "fab0", "ten0"
+BUCKET = "tbf rate 50mbit burst 16kb limit 100kb"
 ENGINE, LIBVIRT = {"PYTHONPATH": f"{SOURCE}/engine"}, {"PYTHONPATH": f"{SOURCE}/libvirt"}
 UWSGI = ["uwsgi", "--plugins", "python3", "--buffer-size", "65535", "--processes", "1", "--threads", "4", "--enable-threads", "--lazy-apps",
          "--die-on-term", "--add-header", "Connection: close", "--listen", "100"]
+NEUTRON = ["--config-file", "/etc/neutron/neutron.conf"]
+RESOURCES = f"""
+[{{disk}}]
+auto = true
+match.path = "/srv/instances/*"
+[{conf.UPLINK}]
+auto = true
+rate = "50Mbit"
+match.bridge = "brq*"
+"""
+DISK, GAUGE = "CUSTOM_IDLETIME_DISK_PERCENT", "CUSTOM_IDLETIME_GAUGE"
 BROKER = {"RABBITMQ_NODENAME": "rabbit@localhost", "RABBITMQ_NODE_IP_ADDRESS": conf.CONTROLLER, "ERL_EPMD_ADDRESS": "127.0.0.1",
           "RABBITMQ_SERVER_ERL_ARGS": "+S 2:2 -kernel inet_dist_use_interface {127,0,0,1}"}
-TENANT = "tenant"
 MIB = 1 << 20
 IMAGE_BYTES = 16 * MIB
 SERVICE_US = 5000
+SENDS = f" idletime.network=10.98 idletime.send=protocol=udp,host={conf.TENANTS},connections=1,seconds=2"
 LOADS = {
     "idle": "",
     "greedy": " idletime.load=operation=write,span-bytes=8388608,seconds=2",
@@ -45,6 +70,9 @@ LOADS = {
     "busy": " idletime.load=operation=write,span-bytes=8388608,outstanding=4,seconds=2",
     # Reads back what it wrote.
     "checks": " idletime.verify=span-bytes=4194304,seconds=3",
+    # 4 of 5 parts of the uplink.
+    "sends": f"{SENDS},pace-mbit=40",
+    "greedy-sends": SENDS,
 }
 """Images by name: what the guest does from its boot on."""
 
@@ -66,7 +94,10 @@ class Lab:
 
     def _make(self, stack: ExitStack) -> None:
         need_root()
-        tree, self._guest = get_tree(), guests.get_images()
+        if (lacks := observer.missing()) or observer.block_controller() != observer.BLKIO:
+            raise ClusterError(lacks or f"{observer.BLKIO} is not mounted: the lab has its hypervisors' cgroups there")
+        tree = get_tree(CACHE, apt.main_source(), PACKAGES, "OpenStack's file system (three minutes, 1.8 GB)")
+        self._guest = guests.get_images()
         shutil.rmtree(RUN, ignore_errors=True)
         stack.callback(_keep_logs)
         state = get_state(tree, self._guest)
@@ -74,8 +105,10 @@ class Lab:
         self._begin(stack, self.controller)
         _network(self.controller)
         _database(self.controller)
-        _broker(self.controller)
+        self.broker()
         _keystone(self.controller)
+        disk = stack.enter_context(Disk(Model(service_us=SERVICE_US)))
+        self._volume = stack.enter_context(LoopDisk(disk, "volume")).device
         self._api()
         self.hypervisors = [self._hypervisor(stack, tree, number) for number in range(1, self._count + 1)]
         _enter_network(stack, self.controller)
@@ -84,10 +117,8 @@ class Lab:
               lambda: self.hypervisors[0].said("nova-compute"))
         self._images()
         self._flavors()
+        self._networks()
         self.evict()
-        # As on any host of a cloud: a foreground server, by whose board the gauge knows what is free beside background.
-        for one in self.hypervisors:
-            assert self.boot(f"{TENANT}-{one.name}", "m1.small", "idle", one.name).status == "ACTIVE"
 
     def _begin(self, stack: ExitStack, host: Host) -> None:
         host.start(self._guest)
@@ -97,15 +128,26 @@ class Lab:
 
     def _api(self) -> None:
         one = self.controller
-        one.serve("placement", *UWSGI, "--http-socket", f"{conf.CONTROLLER}:{conf.PORTS['placement']}", "--wsgi-file",
-                  "/usr/bin/placement-api")
+        self.placement()
         one.serve("glance", "glance-api", "--config-file", "/etc/glance/glance-api.conf")
-        one.serve("network", "python3", f"{SOURCE}/tests/openstack/control.py", "network", conf.CONTROLLER, str(conf.PORTS["network"]))
+        one.serve("volumes", "python3", f"{SOURCE}/tests/openstack/control.py", "volumes", conf.CONTROLLER, str(conf.PORTS["volumev3"]),
+                  self._volume)
+        one.serve("neutron", "neutron-server", *NEUTRON, "--config-file", "/etc/neutron/plugins/ml2/ml2_conf.ini")
+        one.serve("sink", f"{SOURCE}/{paths.find_tool('netload', 'loadgen').relative_to(paths.ROOT)}", "sink", "--protocol", "udp",
+                  "--seconds", "86400")
         for name in ("nova-api", "nova-conductor", "nova-scheduler"):
             one.serve(name, name, "--config-file", "/etc/nova/nova.conf", environment=ENGINE)
-        for name in ("placement", "image", "compute"):
-            service = {"image": "glance", "compute": "nova-api"}.get(name, name)
+        for name, service in (("placement", "placement"), ("image", "glance"), ("network", "neutron"), ("compute", "nova-api")):
             one.answers(service, "curl", "-s", "-o", "/dev/null", f"http://{conf.CONTROLLER}:{conf.PORTS[name]}/")
+
+    def broker(self) -> None:
+        """Start RabbitMQ."""
+        _broker(self.controller)
+
+    def placement(self) -> None:
+        """Start Placement."""
+        self.controller.serve("placement", *UWSGI, "--http-socket", f"{conf.CONTROLLER}:{conf.PORTS['placement']}", "--wsgi-file",
+                              "/usr/bin/placement-api")
 
     def evict(self) -> None:
         """Start the evictor."""
@@ -128,9 +170,19 @@ class Lab:
 
     def _flavors(self) -> None:
         compute = self.cloud.compute
-        self.flavors = {name: compute.create_flavor(name=name, ram=192, vcpus=1, disk=0).id for name in ("bg.small", "bg.large", "m1.small")}
+        self.flavors = {name: compute.create_flavor(name=name, ram=192, vcpus=1, disk=0).id for name in ("bg.small", "bg.large", "bg.net", "m1.small")}
         for name, percent in (("bg.small", 10), ("bg.large", 60)):
             compute.create_flavor_extra_specs(self.flavors[name], {"resources:CUSTOM_IDLETIME_DISK_PERCENT": str(percent)})
+        compute.create_flavor_extra_specs(self.flavors["bg.net"], {"resources:CUSTOM_IDLETIME_UPLINK_KBPS": "15000"})
+
+    def _networks(self) -> None:
+        """Flat, on the bridge of the tenants; guests find their addresses by themselves."""
+        neutron = self.cloud.network
+        self.network = neutron.create_network(name="tenants", provider_network_type="flat", provider_physical_network="tenants",
+                                              port_security_enabled=False).id
+        neutron.create_subnet(network_id=self.network, ip_version=4, cidr="10.98.0.0/16", gateway_ip=None, enable_dhcp=False)
+        until(lambda: sum(each.is_alive for each in neutron.agents()) == self._count, "Neutron knows all hypervisors", 60,
+              lambda: self.hypervisors[0].said("bridges"))
 
     # ---- hypervisors
 
@@ -140,13 +192,15 @@ class Lab:
         at_once = "lazy_itable_init=1,lazy_journal_init=1,nodiscard"
         run(["mkfs.ext4", "-q", "-F", "-O", "^has_journal", "-E", at_once, loop.device], 120)
         device = Path(loop.device).name
-        one = Host(f"hv{number}", RUN / f"hv{number}", [tree], device.removeprefix("loop"))
+        loops = [Path(each).name.removeprefix("loop") for each in (loop.device, self._volume)]
+        one = Host(f"hv{number}", RUN / f"hv{number}", [tree], loops)
         address = f"10.99.0.1{number}"
         for path, text in {
             "etc/hosts": _hosts(self._count), "etc/nova/nova.conf": conf.nova(False, one.name, address),
             "etc/idletime/openstack.conf": conf.agent(one.name), "etc/idletime/idletimed.toml": conf.IDLETIMED,
             "etc/idletime/rules.d/50-openstack.toml": (paths.ROOT / "engine/etc/50-openstack.toml").read_text(),
-            "etc/idletime/resources.d/disk.toml": f'[{device}]\nauto = true\nmatch.path = "/srv/instances/*"\n',
+            "etc/neutron/neutron.conf": conf.bridges(one.name),
+            "etc/idletime/resources.d/lab.toml": RESOURCES.format(disk=device),
             "etc/libvirt/libvirtd.conf": conf.LIBVIRTD.format(address=address, uuid=f"00000000-0000-4000-8000-00000000000{number}"),
             "etc/libvirt/qemu.conf": conf.QEMU,
         }.items():
@@ -156,11 +210,14 @@ class Lab:
         emulator.symlink_to("/srv/stage/bin/qemu-system-x86_64")
         self._begin(stack, one)
         connect(self.controller.space, BRIDGE, one.space, f"{address}/{conf.BITS}")
-        one.sh("mkdir -p /var/lib/nova/tmp /run/libvirt /var/lib/libvirt/qemu /var/lib/libvirt/images; chmod 755 /srv/instances")
+        plug(self.controller.space, TENANTS, one.space, conf.UPLINK, f"{one.name}-up")
+        one.sh(f"tc qdisc add dev {conf.UPLINK} root {BUCKET}")
+        one.sh("mkdir -p /var/lib/nova/tmp /var/lib/neutron/tmp /run/libvirt /var/lib/libvirt/qemu /var/lib/libvirt/images; chmod 755 /srv/instances")
         one.serve("virtlogd", "virtlogd")
         self.libvirtd(one)
         self.idletimed(one)
         self.agent(one)
+        one.serve("bridges", "neutron-linuxbridge-agent", *NEUTRON)
         self.compute(one)
         return one
 
@@ -184,16 +241,17 @@ class Lab:
 
     # ---- what tests do
 
-    def boot(self, name: str, flavor: str, image: str = "idle", host: str = "", wait: bool = True) -> Any:
-        """A server; returns it when it is active, or in error."""
+    def boot(self, name: str, flavor: str, image: str = "idle", host: str = "") -> Any:
+        """A server; returns it when it is active, or in error. One that sends has a port."""
         more = {"availability_zone": f"nova:{host}"} if host else {}
-        server = self.cloud.compute.create_server(name=name, image_id=self.images[image], flavor_id=self.flavors[flavor],
-                                                  networks="none", **more)
-        return self.settled(server.id) if wait else server
+        server = self.cloud.compute.create_server(
+            name=name, image_id=self.images[image], flavor_id=self.flavors[flavor],
+            networks=[{"uuid": self.network}] if "sends" in image else "none", **more)
+        return self.settled(server.id)
 
     def settled(self, uuid: str, seconds: float = 120) -> Any:
         """The server, when nothing is done with it."""
-        until(lambda: (one := self.server(uuid)).status in ("ACTIVE", "ERROR", "PAUSED") and not one.task_state,
+        until(lambda: (one := self.server(uuid)).status in ("ACTIVE", "ERROR", "PAUSED", "VERIFY_RESIZE") and not one.task_state,
               f"server {uuid} settles", seconds, lambda: str(self.server(uuid).to_dict()))
         return self.server(uuid)
 
@@ -202,26 +260,36 @@ class Lab:
         return self.cloud.compute.get_server(uuid)
 
     def delete(self) -> None:
-        """All servers but the tenants that were there first."""
-        def others() -> list[Any]:
-            return [one for one in self.cloud.compute.servers() if not one.name.startswith(TENANT)]
-
-        for one in others():
+        """All servers."""
+        for one in self.cloud.compute.servers():
             self.cloud.compute.delete_server(one.id, force=True)
-        until(lambda: not others(), "all servers are gone", 60)
+        until(lambda: not list(self.cloud.compute.servers()), "all servers are gone", 60)
 
     def host_of(self, server: Any) -> Host:
         """Where it is."""
         name = self.server(server.id).compute_host
         return next(one for one in self.hypervisors if one.name == name)
 
-    def class_of(self, server: Any) -> str:
-        """Of its disk, as QEMU says; "" where it is not known to a resource."""
+    def classes(self, server: Any) -> dict[str, str]:
+        """Of its devices by resource, as QEMU says."""
         one = self.server(server.id)
         text = self.host_of(server).call("virsh", "-c", "qemu:///system", "qemu-monitor-command", one.instance_name,
                                          '{"execute": "query-idletime"}')
-        classes = [device["class"] for each in json.loads(text)["return"] for device in each["devices"]]
-        return str(classes[0]) if classes else ""
+        return {Path(each["path"]).name: device["class"] for each in json.loads(text)["return"] for device in each["devices"]}
+
+    def class_of(self, server: Any) -> str:
+        """Of its first disk; "" where QEMU does not know it."""
+        return self.classes(server).get(self.disk_of(self.host_of(server)), "")
+
+    @staticmethod
+    def disk_of(host: Host) -> str:
+        """The resource that its servers' disks are on."""
+        return f"loop{host.loops[0]}"
+
+    @property
+    def volume_of_all(self) -> str:
+        """The resource of a volume."""
+        return Path(self._volume).name
 
     def console(self, server: Any) -> str:
         """What its guest has said on the host where it is."""
@@ -231,20 +299,27 @@ class Lab:
         """Of its load so far, each of 2 s."""
         return [json.loads(line) for line in self.console(server).splitlines() if line.startswith("{") and '"guest"' not in line]
 
-    def providers(self) -> dict[str, dict[str, Any]]:
-        """Ours in Placement, by name: inventories."""
-        ask = self.cloud.session.get
+    def _placement(self, path: str) -> Any:
         keywords: dict[str, Any] = {"endpoint_filter": {"service_type": "placement"}, "headers": {"OpenStack-API-Version": "placement 1.36"}}
-        found = ask("/resource_providers", **keywords).json()["resource_providers"]
-        return {each["name"]: ask(f"/resource_providers/{each['uuid']}/inventories", **keywords).json()["inventories"]
-                for each in found if ":idletime:" in each["name"]}
+        return self.cloud.session.get(path, **keywords).json()
 
-    def spare(self, hypervisor: str) -> int:
-        """What Placement believes to be free of its disk, in percent; -1: it does not know the disk."""
-        for name, inventory in self.providers().items():
-            if name.startswith(f"{hypervisor}:") and (one := inventory.get("CUSTOM_IDLETIME_DISK_PERCENT")):
-                return int(one["total"] - one["reserved"])
-        return -1
+    def _inventory(self, hypervisor: str, resource: str, class_: str) -> tuple[str, dict[str, Any] | None]:
+        """UUID of the provider of a resource, and what it has of a class."""
+        found = self._placement(f"/resource_providers?name={hypervisor}:idletime:{resource}")["resource_providers"]
+        uuid = found[0]["uuid"] if found else ""
+        return uuid, self._placement(f"/resource_providers/{uuid}/inventories")["inventories"].get(class_) if uuid else None
+
+    def spare(self, hypervisor: str, uplink: bool = False) -> int:
+        """What Placement believes to be spare of its disk, in percent, or of its uplink, in kbit/s; -1: it does not know."""
+        one = next(each for each in self.hypervisors if each.name == hypervisor)
+        _, found = self._inventory(hypervisor, conf.UPLINK if uplink else self.disk_of(one), GAUGE)
+        return int(found["total"] - found["reserved"]) if found else -1
+
+    def free(self, one: Host) -> int:
+        """What a background server could still have of its disk, in percent."""
+        uuid, found = self._inventory(one.name, self.disk_of(one), DISK)
+        used = self._placement(f"/resource_providers/{uuid}/usages")["usages"].get(DISK, 0) if found else 0
+        return int(found["total"] - found["reserved"] - used) if found else 0
 
 
 def _keep_logs() -> None:
@@ -267,14 +342,16 @@ def _controller(folder: Path, lower: list[Path]) -> Host:
     for path, text in {
         "etc/hosts": _hosts(9), "etc/keystone/keystone.conf": conf.KEYSTONE, "etc/placement/placement.conf": conf.PLACEMENT,
         "etc/glance/glance-api.conf": conf.GLANCE, "etc/nova/nova.conf": conf.nova(True, "ctl", conf.CONTROLLER, conf.WEIGHER),
-        "etc/idletime/openstack.conf": conf.EVICTOR,
+        "etc/idletime/openstack.conf": conf.EVICTOR, "etc/neutron/neutron.conf": conf.NEUTRON,
+        "etc/neutron/plugins/ml2/ml2_conf.ini": conf.ML2,
     }.items():
         one.write(path, text)
     return one
 
 
 def _network(one: Host) -> None:
-    one.sh(f"ip link add {BRIDGE} type bridge; ip address add {conf.CONTROLLER}/{conf.BITS} dev {BRIDGE}; ip link set {BRIDGE} up")
+    for bridge, address in ((BRIDGE, f"{conf.CONTROLLER}/{conf.BITS}"), (TENANTS, f"{conf.TENANTS}/{conf.TENANTS_BITS}")):
+        one.sh(f"ip link add {bridge} type bridge; ip address add {address} dev {bridge}; ip link set {bridge} up")
 
 
 def _database(one: Host) -> None:
@@ -309,6 +386,7 @@ nova-manage api_db sync
 nova-manage cell_v2 map_cell0 --database_connection {cell0}
 nova-manage db sync
 nova-manage cell_v2 create_cell --name cell1
+neutron-db-manage --config-file /etc/neutron/neutron.conf --config-file /etc/neutron/plugins/ml2/ml2_conf.ini upgrade heads
 """
 
 

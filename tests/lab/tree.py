@@ -1,29 +1,21 @@
-"""The root file system of controller and hypervisors: Debian with OpenStack's packages, made once and shared as a lower layer."""
+"""The root file system of a lab's hosts: Debian with some packages, made once and shared as a lower layer."""
 
 from __future__ import annotations
 
 import hashlib
 import shutil
 from pathlib import Path
+from typing import Sequence
 
 from tests.cluster import apt
 from tests.cluster.base import bootstrap
 from tests.cluster.place import run
-from tests.framework import paths
 
-CACHE = paths.BUILD / "openstack"
-
-PACKAGES = [
-    # the controller
-    "keystone", "placement-api", "nova-api", "nova-conductor", "nova-scheduler", "glance-api", "python3-openstackclient",
-    "rabbitmq-server", "mariadb-server", "uwsgi-core", "uwsgi-plugin-python3", "python3-tooz",
-    # a hypervisor
-    "nova-compute", "libvirt-daemon-system", "libvirt-clients", "qemu-system-x86", "qemu-utils", "python3-libvirt",
-    # idletimed
+IDLETIMED = [
     "python3-argcomplete", "python3-lxml", "python3-prometheus-client", "python3-pyroute2", "python3-rich", "python3-urwid",
-    # all of them
-    "curl", "iproute2", "procps", "ca-certificates", "tini", "e2fsprogs",
+    "iproute2", "procps", "ca-certificates", "tini", "e2fsprogs",
 ]
+"""What idletimed of this repository needs, and the host itself."""
 MINUTES = 900.0
 """apt takes two; the rest is for slow mirrors."""
 
@@ -48,18 +40,17 @@ FILES = {
 }
 
 
-def get_tree() -> Path:
-    """The tree; made the first time (three minutes, 1.8 GB)."""
-    source = apt.main_source()
-    key = hashlib.sha256("\n".join([source.suite, *PACKAGES, INSTALL]).encode()).hexdigest()[:12]
-    tree = CACHE / f"tree-{key}"
+def get_tree(cache: Path, source: apt.Source, packages: Sequence[str], about: str) -> Path:
+    """The tree, below cache; made the first time. about: what is made, and how long that takes."""
+    key = hashlib.sha256("\n".join([source.suite, *packages, INSTALL]).encode()).hexdigest()[:12]
+    tree = cache / f"tree-{key}"
     if tree.exists():
         return tree
-    print(f"Making OpenStack's file system ({source.suite}; three minutes) ...", flush=True)
-    return bootstrap(tree, source, _install)
+    print(f"Making {about} ...", flush=True)
+    return bootstrap(tree, source, lambda made: _install(made, packages))
 
 
-def _install(tree: Path) -> None:
+def _install(tree: Path, packages: Sequence[str]) -> None:
     for name, text in FILES.items():
         (tree / name).parent.mkdir(parents=True, exist_ok=True)
         (tree / name).write_text(text)
@@ -68,6 +59,6 @@ def _install(tree: Path) -> None:
         shutil.copy(certificate, tree / "usr/local/share/ca-certificates")
     for file in Path("/etc/apt/apt.conf.d").iterdir():
         shutil.copy(file, tree / "etc/apt/apt.conf.d")
-    script = INSTALL.replace("$PACKAGES", " ".join(PACKAGES))
+    script = INSTALL.replace("$PACKAGES", " ".join(packages))
     run(["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", script, "install", tree, *ENVIRONMENT], MINUTES,
         env=apt.environment())

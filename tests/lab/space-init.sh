@@ -2,11 +2,13 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 # Becomes process 1 of the controller or of a hypervisor: a layer above the shared tree, and nothing that runs yet.
 #
-#   space-init.sh FOLDER LOWER NAME REPOSITORY STAGE GUEST [LOOP]
+#   space-init.sh FOLDER LOWER NAME REPOSITORY STAGE GUEST [LOOP...]
 #
-# FOLDER has upper and work. LOWER: folders for overlayfs, colons between. LOOP: number of the loop device that is its disk.
+# FOLDER has upper and work. LOWER: folders for overlayfs, colons between. LOOP: numbers of the loop devices that it has; the first
+# is the disk of its servers. Its cgroup namespace is one of its own already.
 set -eu
-folder=$1 lower=$2 name=$3 repository=$4 stage=$5 guest=$6 loop=${7:-}
+folder=$1 lower=$2 name=$3 repository=$4 stage=$5 guest=$6
+shift 6
 root=$folder/root
 mkdir -p "$root"
 
@@ -29,10 +31,13 @@ mount --bind "$repository" "$root/srv/idletime"
 mount -o remount,bind,ro "$root/srv/idletime"
 mount --bind "$stage" "$root/srv/stage"
 mount --bind "$guest" "$root/srv/guest"
-if [ -n "$loop" ]; then
+for loop; do
     device "loop$loop" b 7 "$loop"
-    mount "$root/dev/loop$loop" "$root/srv/instances"
-fi
+done
+[ $# = 0 ] || mount "$root/dev/loop$1" "$root/srv/instances"
+mount -t tmpfs -o nosuid,mode=755 tmpfs "$root/sys/fs/cgroup"
+mkdir "$root/sys/fs/cgroup/blkio"
+mount -t cgroup -o blkio cgroup "$root/sys/fs/cgroup/blkio"
 hostname "$name"
 
 mkdir -p "$root/run/old"

@@ -1,34 +1,41 @@
-"""A space of the lab, and the services in it: started by name, ended by recorded pid."""
+"""A host of a lab, and the services on it: started by name, ended by recorded pid."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Callable, Mapping, Sequence
+from typing import Callable, Iterator, Mapping, Sequence
 
 from tests.cluster import space as spaces
 from tests.cluster.place import ClusterError, run
 from tests.cluster.space import KINDS, Space
 from tests.framework import paths
 from tests.framework.process import Process, tail
-from tests.openstack.tree import ENVIRONMENT
+from tests.lab.tree import ENVIRONMENT
+from tests.testbed.observer import BLKIO
 
 HERE = Path(__file__).parent
 SOURCE = "/srv/idletime"
 """This repository, seen from inside."""
 END_SECONDS = 30.0
+CGROUPS = BLKIO / "idletime-lab"
+"""By these a hypervisor's observer knows whose requests it sees. They exist while their host does."""
+IN_GROUP = 'echo $$ >"$0/cgroup.procs"; exec "$@"'
+"""Without a child of its own: the first one is the host's first process."""
+SERVICE = 'echo $$ >/run/pids/"$0"; echo 0 >/sys/fs/cgroup/blkio/cgroup.procs; exec "$@"'
 
 
 @dataclass
 class Host:
-    """The controller or a hypervisor. folder: its layer; lower: what that is above."""
+    """A set of namespaces. folder: its layer; lower: what that is above; loops: numbers of its loop devices."""
 
     name: str
     folder: Path
     lower: Sequence[Path]
-    loop: str = ""
+    loops: Sequence[str] = ()
     space: Space = field(init=False)
     services: dict[str, Process] = field(init=False, default_factory=dict)
 
@@ -49,7 +56,10 @@ class Host:
         lower = ":".join(map(str, self.lower))
         words = [HERE / "space-init.sh", self.folder, lower, self.name, paths.ROOT, paths.BUILD / "stage", guest]
         # As our child: it ends with us, however we end.
-        self._parent = Process([*spaces.COMMAND, *map(str, words), *([self.loop] if self.loop else [])], log)
+        unshare, *options = spaces.COMMAND
+        self._group.mkdir(parents=True, exist_ok=True)
+        begin = ["sh", "-ec", IN_GROUP, str(self._group), unshare, "--cgroup", *options]
+        self._parent = Process([*begin, *map(str, words), *self.loops], log)
         self.space = spaces.of_parent(self.name, self._parent.pid, self._parent.running, log)
         spaces.await_ready(self.space, ready, log)
 
@@ -58,10 +68,19 @@ class Host:
         self.space.end()
         for service in (*self.services.values(), self._parent):
             service.stop()
+        until(lambda: all(map(_removed, self._groups())), f"the cgroups of {self.name} are empty", END_SECONDS)
+
+    @property
+    def _group(self) -> Path:
+        return CGROUPS / self.name
+
+    def _groups(self) -> Iterator[Path]:
+        """Those below first."""
+        return (Path(folder) for folder, _, _ in os.walk(self._group, topdown=False))
 
     def argv(self, *argv: str | Path, environment: Mapping[str, str] = {}) -> list[str]:
         """The words that run something inside."""
-        return [*self.space.inside(*KINDS), *ENVIRONMENT, *(f"{key}={value}" for key, value in environment.items()), *map(str, argv)]
+        return [*self.space.inside(*KINDS, "cgroup"), *ENVIRONMENT, *(f"{key}={value}" for key, value in environment.items()), *map(str, argv)]
 
     def call(self, *argv: str | Path, seconds: float = 120, environment: Mapping[str, str] = {}) -> str:
         """Run a command inside to its end; what it printed."""
@@ -77,7 +96,7 @@ class Host:
 
     def serve(self, name: str, *argv: str, environment: Mapping[str, str] = {}) -> None:
         """Start a service; one that ran has to have ended."""
-        words = self.argv("sh", "-c", f'echo $$ >/run/pids/{name}; exec "$@"', "sh", *argv, environment=environment)
+        words = self.argv("sh", "-c", SERVICE, name, *argv, environment=environment)
         self.services[name] = Process(words, self.log_of(name))
 
     def stop(self, name: str, signal: str = "TERM") -> None:
@@ -95,6 +114,15 @@ class Host:
         def works() -> bool:
             return subprocess.run(self.argv(*argv), capture_output=True, timeout=60).returncode == 0
         until(works, f"{self.name}: {what} answers", seconds, lambda: self.said(what) if self.log_of(what).exists() else "")
+
+
+def _removed(group: Path) -> bool:
+    """A cgroup is busy for a moment after its last process."""
+    try:
+        group.rmdir()
+    except OSError:
+        return False
+    return True
 
 
 def until(condition: Callable[[], object], what: str, seconds: float, said: Callable[[], str] = lambda: "") -> None:
