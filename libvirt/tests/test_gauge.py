@@ -353,7 +353,7 @@ def test_a_host_without_background_has_a_gauge(tmp_path, capsys):
 
 
 def test_what_is_unknown_begins_anew(tmp_path):
-    """An arena's last foreground VM leaves: what was known is not said any more."""
+    """An arena's last foreground VM leaves: what was known is said for 10 s, and then not any more."""
     (tmp_path / ".state").mkdir()
     arena = tmp_path / "nbd"
     write_arena(arena)
@@ -362,7 +362,11 @@ def test_what_is_unknown_begins_anew(tmp_path):
         for second in range(0, 14, 2):
             found = looker.look(where, second * S)
         assert found.resources[0].spare.steady == 1.0 and not found.resources[0].whole
-    found = looker.look(where, 14 * S)
+    known = found.resources[0].spare
+    for second in (14, 22):
+        found = looker.look(where, second * S)
+        assert found.resources[0].spare == known and "remedy" in found.resources[0].problem
+    found = looker.look(where, 24 * S)
     assert found.resources[0].spare == Spare() and "remedy" in found.resources[0].problem
 
 

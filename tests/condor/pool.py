@@ -77,7 +77,6 @@ include : {SOURCE}/examples/htcondor/50-idletime.conf
 # Of this lab: the files where they are, quicker, and guests without KVM that boot by themselves.
 IDLETIME_DIR = {SOURCE}/examples/htcondor
 STARTD_CRON_IDLETIME_PERIOD = 2s
-IDLETIME_PATIENCE = 20
 # A removed job takes a checkpoint, too, which nobody takes from it.
 MachineMaxVacateTime = 20
 LIBVIRT_XML_SCRIPT = /usr/local/bin/lab-xml
@@ -157,13 +156,7 @@ class Pool:
             one.write(path, text)
         one.write("usr/local/bin/lab-xml", XML, 0o755)
         one.write("etc/condor/passwords.d/POOL", "of a network that nobody sees", 0o600)
-        emulator = one.folder / "upper/usr/bin/qemu-system-x86_64"
-        emulator.parent.mkdir(parents=True)
-        emulator.symlink_to("/srv/stage/bin/qemu-system-x86_64")
-        # QEMU was built for the release of this machine, in which that had its old name.
-        library = one.folder / "upper/usr/lib/x86_64-linux-gnu/libaio.so.1"
-        library.parent.mkdir(parents=True)
-        library.symlink_to("libaio.so.1t64")
+        one.has_qemu()
         one.start(guest)
         stack.callback(one.end)
         one.sh(f"mknod -m 666 /dev/kvm c 10 232; mkdir -p {FILES}/execute /run/condor /var/lock/condor /run/libvirt {SHARED}; mount /dev/loop{self._shared} {SHARED}; "
@@ -228,6 +221,11 @@ class Pool:
     def spare(self, one: Host) -> float:
         """As its machine's ClassAd says; -1: nothing."""
         return next((float(each.get("IdletimeSpare", -1)) for each in self.machines() if each["Machine"].startswith(one.name)), -1.0)
+
+    def patience(self, seconds: int) -> None:
+        """How long a job stays suspended where it is."""
+        for one in self.nodes:
+            one.sh(f"echo 'IDLETIME_PATIENCE = {seconds}' >>/etc/condor/condor_config.local; condor_reconfig")
 
     def load(self, one: Host) -> None:
         """Foreground on its disk, until relieve()."""

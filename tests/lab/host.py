@@ -46,6 +46,19 @@ class Host:
         file.write_text(text)
         file.chmod(mode)
 
+    def link(self, path: str, target: str) -> None:
+        """The same with a symbolic link."""
+        file = self.folder / "upper" / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.symlink_to(target)
+
+    def has_qemu(self) -> None:
+        """Its libvirt finds the patched QEMU, before it starts."""
+        self.link("usr/bin/qemu-system-x86_64", "/srv/stage/bin/qemu-system-x86_64")
+        # Debian 13 has a new name for a library of the release that QEMU was built on.
+        if list(self.lower[-1].glob("usr/lib/*/libaio.so.1t64")):
+            self.link("usr/lib/x86_64-linux-gnu/libaio.so.1", "libaio.so.1t64")
+
     def start(self, guest: Path) -> None:
         """Its namespaces, without a service."""
         for name in ("upper", "work"):

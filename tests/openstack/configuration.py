@@ -57,7 +57,7 @@ _NOVA = {
 }
 _SECTIONS: dict[str, dict[str, object]] = {
     "api": {"auth_strategy": "keystone"}, "conductor": {"workers": 1},
-    "scheduler": {"workers": 1, "discover_hosts_in_cells_interval": 5},
+    "quota": {"instances": -1, "cores": -1, "ram": -1}, "scheduler": {"workers": 1, "discover_hosts_in_cells_interval": 5},
     "vnc": {"enabled": "false"}, "spice": {"enabled": "false"}, "glance": {"api_servers": url("image")},
     "oslo_concurrency": {"lock_path": "/var/lib/nova/tmp"}, "service_user": {"send_service_user_token": "true", **_as("nova")},
     "placement": _as("placement"), "neutron": _as("neutron"),
@@ -86,10 +86,14 @@ NEUTRON = (
     + _section("database", {"connection": f"{DATABASE}/neutron"}) + _section("nova", _as("nova"))
     + _section("placement", _as("placement")) + _checks_tokens("neutron"))
 _BRIDGES = _section("oslo_concurrency", {"lock_path": "/var/lib/neutron/tmp"}) + _section("experimental", {"linuxbridge": "true"})
-ML2 = (
-    _section("ml2", {"type_drivers": "flat", "tenant_network_types": "", "mechanism_drivers": "linuxbridge",
-                     "extension_drivers": "port_security"})
-    + _section("ml2_type_flat", {"flat_networks": "tenants"}) + _BRIDGES)
+
+
+def ml2(ports: bool) -> str:
+    """Of neutron-server. ports: with Linux bridges."""
+    return (
+        _section("ml2", {"type_drivers": "flat", "tenant_network_types": "", "mechanism_drivers": "linuxbridge" if ports else "",
+                         "extension_drivers": "port_security"})
+        + _section("ml2_type_flat", {"flat_networks": "tenants"}) + _BRIDGES)
 
 
 def bridges(host: str) -> str:

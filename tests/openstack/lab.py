@@ -78,7 +78,8 @@ LOADS = {
 
 
 class Lab:
-    """A context manager. hypervisors: hv1, hv2, ...; cloud: openstacksdk, as admin, in the controller's network."""
+    """A context manager. hypervisors: hv1, hv2, ...; cloud: openstacksdk, as admin, in the controller's network; ports: servers can
+    have some. Debian's release is this machine's, or that of IDLETIME_LAB_SUITE."""
 
     def __init__(self, count: int = 3) -> None:
         self._count = count
@@ -96,7 +97,9 @@ class Lab:
         need_root()
         if (lacks := observer.missing()) or observer.block_controller() != observer.BLKIO:
             raise ClusterError(lacks or f"{observer.BLKIO} is not mounted: the lab has its hypervisors' cgroups there")
-        tree = get_tree(CACHE, apt.main_source(), PACKAGES, "OpenStack's file system (three minutes, 1.8 GB)")
+        source = apt.Source(apt.main_source().uri, os.environ.get("IDLETIME_LAB_SUITE") or apt.suite())
+        tree = get_tree(CACHE, source, PACKAGES, f"OpenStack's file system ({source.suite}; three minutes, 1.8 GB)")
+        self.ports = has_ports(tree)
         self._guest = guests.get_images()
         shutil.rmtree(RUN, ignore_errors=True)
         stack.callback(_keep_logs)
@@ -117,7 +120,8 @@ class Lab:
               lambda: self.hypervisors[0].said("nova-compute"))
         self._images()
         self._flavors()
-        self._networks()
+        if self.ports:
+            self._networks()
         self.evict()
 
     def _begin(self, stack: ExitStack, host: Host) -> None:
@@ -205,9 +209,7 @@ class Lab:
             "etc/libvirt/qemu.conf": conf.QEMU,
         }.items():
             one.write(path, text)
-        emulator = one.folder / "upper/usr/bin/qemu-system-x86_64"
-        emulator.parent.mkdir(parents=True)
-        emulator.symlink_to("/srv/stage/bin/qemu-system-x86_64")
+        one.has_qemu()
         self._begin(stack, one)
         connect(self.controller.space, BRIDGE, one.space, f"{address}/{conf.BITS}")
         plug(self.controller.space, TENANTS, one.space, conf.UPLINK, f"{one.name}-up")
@@ -217,7 +219,8 @@ class Lab:
         self.libvirtd(one)
         self.idletimed(one)
         self.agent(one)
-        one.serve("bridges", "neutron-linuxbridge-agent", *NEUTRON)
+        if self.ports:
+            one.serve("bridges", "neutron-linuxbridge-agent", *NEUTRON)
         self.compute(one)
         return one
 
@@ -332,6 +335,11 @@ def _keep_logs() -> None:
     shutil.rmtree(RUN, ignore_errors=True)
 
 
+def has_ports(tree: Path) -> bool:
+    """Neutron of Debian 13 has no Linux bridges any more, and what else it has needs modules of the kernel."""
+    return (tree / "usr/bin/neutron-linuxbridge-agent").exists()
+
+
 def _hosts(count: int) -> str:
     lines = ["127.0.0.1 localhost", f"{conf.CONTROLLER} ctl", *(f"10.99.0.1{number} hv{number}" for number in range(1, count + 1))]
     return "\n".join(lines) + "\n"
@@ -343,7 +351,7 @@ def _controller(folder: Path, lower: list[Path]) -> Host:
         "etc/hosts": _hosts(9), "etc/keystone/keystone.conf": conf.KEYSTONE, "etc/placement/placement.conf": conf.PLACEMENT,
         "etc/glance/glance-api.conf": conf.GLANCE, "etc/nova/nova.conf": conf.nova(True, "ctl", conf.CONTROLLER, conf.WEIGHER),
         "etc/idletime/openstack.conf": conf.EVICTOR, "etc/neutron/neutron.conf": conf.NEUTRON,
-        "etc/neutron/plugins/ml2/ml2_conf.ini": conf.ML2,
+        "etc/neutron/plugins/ml2/ml2_conf.ini": conf.ml2(has_ports(lower[-1])),
     }.items():
         one.write(path, text)
     return one

@@ -10,6 +10,9 @@ import json
 import statistics
 from typing import Any, Callable, Sequence
 
+import openstack
+import pytest
+
 from tests.framework import paths
 from tests.lab.host import Host, until
 from tests.openstack import configuration as conf
@@ -60,6 +63,15 @@ def begin(lab: Lab, server: Any, act: Callable[[], object]) -> Any:
     return lab.settled(server.id)
 
 
+def accepted(ask: Callable[[], object]) -> bool:
+    """Nova refuses for a while what it does later."""
+    try:
+        ask()
+    except openstack.exceptions.BadRequestException:
+        return False
+    return True
+
+
 def test_class_by_flavor(lab: Lab) -> None:
     """A server of a background flavor is held in QEMU, one of any other flavor is foreground."""
     background, foreground = lab.boot("bg", "bg.small"), lab.boot("fg", "m1.small")
@@ -78,9 +90,11 @@ def test_policy_outlives(lab: Lab) -> None:
     begin(lab, server, lambda: compute.rebuild_server(server.id, lab.images["greedy"]))
     held(lab, server, "background after a rebuild")
     compute.create_volume_attachment(server.id, volume_id=VOLUME)
-    come(lambda: lab.classes(server).get(lab.volume_of_all) == "background", "its volume is background", lab)
-    compute.create_server_interface(server.id, net_id=lab.network)
-    come(lambda: lab.classes(server).get(conf.UPLINK) == "background", "its port is background", lab)
+    all_ = {lab.disk_of(lab.host_of(server)): "background", lab.volume_of_all: "background"}
+    if lab.ports:
+        compute.create_server_interface(server.id, net_id=lab.network)
+        all_[conf.UPLINK] = "background"
+    come(lambda: lab.classes(server) == all_, "its volume and its port are background", lab)
     one = lab.host_of(server)
     one.stop("idletimed", "KILL")
     one.stop("libvirtd")
@@ -90,8 +104,7 @@ def test_policy_outlives(lab: Lab) -> None:
     lab.controller.stop("rabbitmq")
     lab.broker()
     lab.compute(one)
-    come(lambda: lab.classes(server) == {lab.disk_of(one): "background", lab.volume_of_all: "background", conf.UPLINK: "background"},
-         "background after restarts", lab)
+    come(lambda: lab.classes(server) == all_, "background after restarts", lab)
     come(lambda: all(each.state == "up" for each in compute.services()), "Nova is whole again", lab)
     begin(lab, server, lambda: compute.reboot_server(server.id, "HARD"))
     held(lab, server, "background after a reboot by the new ones")
@@ -132,8 +145,8 @@ def test_policy_outlives_evacuation(lab: Lab) -> None:
         moved(lab, server, "hv3")
         held(lab, server)
     finally:
-        compute.update_service_forced_down(service, forced=False)
         lab.compute(lost)
+        come(lambda: accepted(lambda: compute.update_service_forced_down(service, forced=False)), "Nova takes the host back", lab)
         come(lambda: all(each.state == "up" for each in compute.services()), "Nova is whole again", lab)
 
 
@@ -207,6 +220,8 @@ def test_nowhere_to_go(lab: Lab) -> None:
 
 def test_uplinks(lab: Lab) -> None:
     """Neutron's ports are held by the host's uplink; where a foreground server fills that, they are not placed, and leave."""
+    if not lab.ports:
+        pytest.skip("this Neutron has no Linux bridges")
     names = [one.name for one in lab.hypervisors]
     come(lambda: all(lab.spare(name, True) >= IDLE_KBPS for name in names), "all uplinks are idle", lab)
     for name in ("hv1", "hv2"):

@@ -23,17 +23,21 @@ from ..resolve.tree import Tree
 LOOK_SECONDS = 2.0
 """A ring covers 128 bursts: at 64 bursts a second all of the time."""
 
+KEEP_SECONDS = 10.0
+"""What was known is said for so long while nobody knows: when the first background VM comes, its observer is not there yet."""
+
 log = logging.getLogger("idletimed")
 
 
 @dataclass
 class _Known:
-    """Of one resource: its smoother and its last look."""
+    """Of one resource: its smoother, its last look, and when its share was known last."""
 
     observer: boards.Observer
     smoother: Smoother = field(default_factory=Smoother)
     look: Look | None = None
     measured: Measured = Measured(None)
+    known_ns: int = 0
 
 
 class Looker:
@@ -61,7 +65,8 @@ class Looker:
             known.measured = between(place.kind, place.rate_bps, known.look, look)
             if known.measured.spare is not None:
                 known.smoother.add(known.measured.spare, (now_ns - known.look.at_ns) / 1e9)
-            else:
+                known.known_ns = now_ns
+            elif now_ns - known.known_ns > KEEP_SECONDS * 1e9:
                 known.smoother = Smoother()  # what was known is old by the time that it can be known again
         known.look = look
         return Gauged(place.resource, place.kind, place.device, known.measured.source, known.measured.whole,
