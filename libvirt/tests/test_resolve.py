@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-import trees
 
+import trees
 from conftest import DATA
 from idletime.facts import Source
 from idletime.resolve import resolve
