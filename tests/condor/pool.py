@@ -248,7 +248,7 @@ class Pool:
 
 def _keep_logs() -> None:
     shutil.rmtree(LOGS, ignore_errors=True)
-    for log in [*RUN.glob("*/*log"), *RUN.glob("*/upper/var/log/condor/*")]:
+    for log in [*RUN.glob("*/*log"), *RUN.glob("*/upper/var/log/condor/*"), *RUN.glob("*/upper/home/user/*.log")]:
         target = LOGS / log.relative_to(RUN).parts[0] / log.name
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(log, target)

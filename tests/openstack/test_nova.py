@@ -123,7 +123,7 @@ def test_class_follows_a_resize(lab: Lab) -> None:
             begin(lab, server, lambda: compute.resize_server(server.id, lab.flavors[flavor]))
             assert lab.server(server.id).status == "VERIFY_RESIZE"
             compute.confirm_server_resize(server.id)
-            lab.settled(server.id)
+            until(lambda: lab.server(server.id).status == "ACTIVE", "it is resized", 60)
             come(lambda: (lab.class_of(server) == "background") == flavor.startswith("bg"), f"its class is that of {flavor}", lab)
     finally:
         for one in others:

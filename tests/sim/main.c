@@ -57,6 +57,7 @@ static const char usage[] =
 "  --safe-ms MS          interval while auto knows too little (20)\n"
 "  --warm-up-s S         not in the results (0)\n"
 "  --duration-s S        virtual time (60)\n"
+"  --each-s S            with --json: a line for each such time\n"
 "  --seed N              of everything random (1)\n"
 "  --json NAME           one JSON line each instead of a table\n";
 
@@ -156,6 +157,7 @@ static const struct option options[] = {
     { "safe-ms", required_argument, NULL, 'a' },
     { "warm-up-s", required_argument, NULL, 'w' },
     { "duration-s", required_argument, NULL, 'd' },
+    { "each-s", required_argument, NULL, 'E' },
     { "seed", required_argument, NULL, 'r' },
     { "json", required_argument, NULL, 'J' },
     { "help", no_argument, NULL, '?' },
@@ -202,6 +204,7 @@ static void set_option(Options *o, int c, const char *name)
     case 'a': safe_ns = NUMBER(0, 1e6) * MS; break;
     case 'w': p->warm_up_ns = NUMBER(0, 1e6) * 1e9; break;
     case 'd': p->duration_ns = NUMBER(0.1, 1e6) * 1e9; break;
+    case 'E': p->each_ns = NUMBER(1, 1e6) * 1e9; break;
     case 'r': p->seed = NUMBER(0, 9e15); break;
     case 'J': o->json = true; o->name = optarg; break;
     default: fputs(usage, stderr); exit(2);
@@ -280,14 +283,16 @@ static void print_row(const char *name, const SimResult *r,
     printf("\n");
 }
 
-static void print_json(const Options *o, const char *name, const SimPolicy *p,
+static void print_json(const Options *o, const SimPolicy *p, int64_t begin_ns,
                        const SimResult *r)
 {
     const SimParams *q = &o->params;
+    char name[32];
 
+    policy_name(p, name, sizeof(name));
     printf("{\"workload\": \"%s\", \"scheduler\": \"%s\", \"kind\": %d, "
-           "\"interval_ms\": %g, \"budget\": %g, ", o->name, name, p->kind,
-           p->interval_ns / MS, p->budget);
+           "\"interval_ms\": %g, \"budget\": %g, \"begin_s\": %g, ", o->name, name,
+           p->kind, p->interval_ns / MS, p->budget, begin_ns / 1e9);
     printf("\"service_ms\": %g, \"spread\": %g, \"noise_ms\": %g, "
            "\"path_ms\": %g, \"channels\": %d, "
            "\"foregrounds\": %d, \"quantum_ms\": %g, \"intensity\": %g, "
@@ -309,18 +314,36 @@ static void print_json(const Options *o, const char *name, const SimPolicy *p,
            r->predicted, r->factor, r->changes, r->steps);
 }
 
+typedef struct Run {
+    const Options *o;
+    const SimPolicy *policy;
+} Run;
+
+static void print_each(const SimResult *result, int64_t begin_ns, void *opaque)
+{
+    const Run *run = opaque;
+
+    print_json(run->o, run->policy, begin_ns, result);
+    fflush(stdout);
+}
+
 static SimResult run(const Options *o, SimPolicy policy, const SimResult *alone)
 {
     SimParams p = o->params;
+    Run run = { o, &policy };
     SimResult result;
     char name[32];
 
     p.policy = policy;
+    p.each_ns *= o->json;
+    p.each = print_each;
+    p.opaque = &run;
     result = sim_run(&p);
-    policy_name(&policy, name, sizeof(name));
     if (o->json) {
-        print_json(o, name, &policy, &result);
+        print_json(o, &policy, p.each_ns ? (p.duration_ns - 1) / p.each_ns *
+                   p.each_ns : 0, &result);
     } else {
+        policy_name(&policy, name, sizeof(name));
         print_row(name, &result, alone ? alone : &result);
     }
     fflush(stdout);

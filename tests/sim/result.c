@@ -27,9 +27,9 @@ static void summarise_latency(Sim *s, SimResult *r)
     }
 }
 
-SimResult sim_summarise(Sim *s)
+SimResult sim_summarise(Sim *s, int64_t end_ns)
 {
-    double seconds = (s->p.duration_ns - s->p.warm_up_ns) / 1e9;
+    double seconds = (end_ns - MAX(s->from_ns, s->p.warm_up_ns)) / 1e9;
     SimResult r = { .fg_rate = s->fg_done / seconds,
                     .bg_rate = s->bg_done / seconds,
                     .bg_bytes = s->bg_bytes / seconds,

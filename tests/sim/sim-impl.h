@@ -20,7 +20,7 @@ typedef struct Part {
 typedef struct Sim {
     SimParams p;
     uint64_t random, path_random;
-    int64_t now_ns;
+    int64_t now_ns, from_ns;            /* from_ns: of the present result */
     SimPath to, from;
     SimDevice device;
     SimForeground fg[SIM_FOREGROUNDS_MAX];
@@ -58,6 +58,7 @@ bool sim_foreseen_free(const Sim *s);
 
 /* ---- result.c */
 
-SimResult sim_summarise(Sim *s);
+/* What has happened since from_ns, at @end_ns. */
+SimResult sim_summarise(Sim *s, int64_t end_ns);
 
 #endif

@@ -181,6 +181,14 @@ static void begin(Sim *s)
     }
 }
 
+/* What happens from now on is of another result. */
+static void next_result(Sim *s)
+{
+    s->from_ns += s->p.each_ns;
+    s->fg_done = s->bg_done = s->bg_bytes = s->promoted = 0;
+    s->latencies = 0;
+}
+
 SimResult sim_run(const SimParams *params)
 {
     Sim *s = calloc(1, sizeof(*s));
@@ -194,10 +202,15 @@ SimResult sim_run(const SimParams *params)
     memset(s->board, 0, sizeof(*s->board));
     begin(s);
     while (next_ns(s) < s->p.duration_ns) {
+        while (s->p.each_ns && next_ns(s) >= s->from_ns + s->p.each_ns) {
+            result = sim_summarise(s, s->from_ns + s->p.each_ns);
+            s->p.each(&result, s->from_ns, s->p.opaque);
+            next_result(s);
+        }
         s->now_ns = next_ns(s);
         step(s);
     }
-    result = sim_summarise(s);
+    result = sim_summarise(s, s->p.duration_ns);
     free(s->board);
     free(s->latency_ns);
     free(s);

@@ -62,10 +62,27 @@ typedef struct SimTrace {
     int64_t span_ns;
 } SimTrace;
 
+typedef struct SimResult {
+    double fg_rate, bg_rate;    /* operations a second */
+    double bg_bytes;            /* a second */
+    double fg_mean_ns, fg_p99_ns, fg_p999_ns;
+    double predicted;           /* SIM_AUTO: slowdown as the learner saw it */
+    double factor;
+    uint32_t limit, ceiling;    /* SIM_AUTO: of channels.c */
+    uint64_t promoted, changes, steps;
+    uint64_t count[IDLETIME_STATE__MAX][IDLETIME_EVENT__MAX];
+} SimResult;
+
+/* The result of a time, and when it began. */
+typedef void SimEach(const SimResult *result, int64_t begin_ns, void *opaque);
+
 typedef struct SimParams {
     uint64_t seed;
     int64_t duration_ns;
     int64_t warm_up_ns;         /* not in the results */
+    int64_t each_ns;            /* a result for each such time; 0: one */
+    SimEach *each;              /* takes those before the last one */
+    void *opaque;
     int channels;
     int64_t service_ns;
     double spread;              /* of service times: uniform, +- this share */
@@ -87,18 +104,7 @@ typedef struct SimParams {
     SimPolicy policy;
 } SimParams;
 
-typedef struct SimResult {
-    double fg_rate, bg_rate;    /* operations a second */
-    double bg_bytes;            /* a second */
-    double fg_mean_ns, fg_p99_ns, fg_p999_ns;
-    double predicted;           /* SIM_AUTO: slowdown as the learner saw it */
-    double factor;
-    uint32_t limit, ceiling;    /* SIM_AUTO: of channels.c */
-    uint64_t promoted, changes, steps;
-    uint64_t count[IDLETIME_STATE__MAX][IDLETIME_EVENT__MAX];
-} SimResult;
-
-/* Same parameters, same result. */
+/* Same parameters, same result; with @each_ns, of the last such time. */
 SimResult sim_run(const SimParams *params);
 
 /* ---- device.c: some channels behind one queue, first come, first served */

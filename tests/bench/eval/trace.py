@@ -35,7 +35,8 @@ def _somewhere(dice: random.Random) -> int:
     return dice.randrange(DISK_BYTES // BLOCK_BYTES - 1024) * BLOCK_BYTES
 
 
-def _delivery(dice: random.Random, at: float, journal: int) -> Iterator[Row]:
+def delivery(dice: random.Random, at: float, journal: int) -> Iterator[Row]:
+    """A message arrives; journal: where the journal is then."""
     for _ in range(dice.randint(2, 5)):
         yield at, "Read", _somewhere(dice), BLOCK_BYTES
         at += dice.uniform(0.004, 0.012)
@@ -47,7 +48,8 @@ def _delivery(dice: random.Random, at: float, journal: int) -> Iterator[Row]:
     yield at + 0.006, "Write", journal, BLOCK_BYTES
 
 
-def _visit(dice: random.Random, at: float) -> Iterator[Row]:
+def visit(dice: random.Random, at: float) -> Iterator[Row]:
+    """Somebody looks into a mailbox."""
     place = _somewhere(dice)
     for number in range(dice.randint(3, 12)):
         yield at, "Read", place + number * 3 * BLOCK_BYTES, 2 * BLOCK_BYTES
@@ -64,9 +66,9 @@ def rows() -> list[Row]:
             hour, until = RATES[dice.choice(("night", "day", "day", "rush"))], at + dice.uniform(2, 6)
         at += dice.expovariate(sum(hour))
         if dice.random() < hour[0] / sum(hour):
-            result += _delivery(dice, at, (len(result) % 256) * BLOCK_BYTES)
+            result += delivery(dice, at, (len(result) % 256) * BLOCK_BYTES)
         else:
-            result += _visit(dice, at)
+            result += visit(dice, at)
     return sorted(row for row in result if row[0] < SECONDS)
 
 
