@@ -342,7 +342,7 @@ cluster-down: $(ansible_stamp) ## End the test cluster and check that nothing is
 	@$(cluster) down
 
 .PHONY: cluster-test
-cluster-test: qemu $(ansible_stamp) ## Run the whole life of a cluster and all roles' scenarios; says how long each step took.
+cluster-test: qemu $(ansible_stamp) ## Run the whole life of a cluster, all roles' scenarios, and engine-lab; says how long each step took.
 	@$(heading) 'The life of a cluster'
 	begin=$$SECONDS
 	$(ansible_tools)/bin/python -m pytest -v -x -p no:cacheprovider --durations=0 tests/cluster
@@ -350,6 +350,7 @@ cluster-test: qemu $(ansible_stamp) ## Run the whole life of a cluster and all r
 	    $(cluster) molecule test --scenario-name $$scenario
 	    echo "== $$scenario: $$((SECONDS - begin)) seconds since the start"
 	done
+	$(MAKE) engine-lab
 	echo "== All took $$((SECONDS - begin)) seconds; figures: $(build)/cluster/results"
 
 .PHONY: fuzz-quick

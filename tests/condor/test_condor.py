@@ -10,7 +10,7 @@ import pytest
 from tests.condor.pool import Pool
 from tests.lab.host import Host, until
 
-SECONDS = 360.0
+SECONDS = 600.0
 """For an event: the gauge takes a minute to believe that a node is busy, and several of a node that has just begun that it is idle again."""
 
 

@@ -177,7 +177,7 @@ class Lab:
         self.flavors = {name: compute.create_flavor(name=name, ram=192, vcpus=1, disk=0).id for name in ("bg.small", "bg.large", "bg.net", "m1.small")}
         for name, percent in (("bg.small", 10), ("bg.large", 60)):
             compute.create_flavor_extra_specs(self.flavors[name], {"resources:CUSTOM_IDLETIME_DISK_PERCENT": str(percent)})
-        compute.create_flavor_extra_specs(self.flavors["bg.net"], {"resources:CUSTOM_IDLETIME_UPLINK_KBPS": "15000"})
+        compute.create_flavor_extra_specs(self.flavors["bg.net"], {"resources:CUSTOM_IDLETIME_UPLINK_KBPS": "25000"})
 
     def _networks(self) -> None:
         """Flat, on the bridge of the tenants; guests find their addresses by themselves."""

@@ -23,7 +23,7 @@ SECONDS = 240.0
 
 IDLE, BUSY = 80, 30
 """Percent of a disk that is free, at least and at most."""
-IDLE_KBPS, BUSY_KBPS = 40000, 14000
+IDLE_KBPS, BUSY_KBPS = 40000, 22000
 
 BOOTS = (7, 7, 6)
 """Under each of three loads."""

@@ -56,7 +56,9 @@ def text(data: dict[str, Series], lines: Sequence[dict[str, Any]]) -> str:
 
 def _about(lines: Sequence[dict[str, Any]]) -> str:
     one = lines[0]
-    return f"Simulator; disk of {one['service_ms']:g} ms a request, {one['outstanding']} background request at a time; seed {one['seed']}."
+    minutes = lines[1]["begin_s"] / 60
+    short = "" if minutes == 60 else f"of each hour its first {minutes:g} minutes; "
+    return f"Simulator; {short}disk of {one['service_ms']:g} ms a request, {one['outstanding']} background request at a time; seed {one['seed']}."
 
 
 def draw(data: dict[str, Series], lines: Sequence[dict[str, Any]], target: Path) -> None:
