@@ -233,6 +233,7 @@ def test_uplinks(lab: Lab) -> None:
     for one in lab.cloud.compute.servers():
         if one.name == "sends-hv1":
             lab.cloud.compute.delete_server(one.id, force=True)
+    come(lambda: lab.spare("hv1", True) >= IDLE_KBPS, "another uplink is idle", lab)
     lab.boot("sends-hv3", "m1.small", "sends", "hv3")
     moved(lab, server, "hv3")
     assert lab.server(server.id).compute_host == "hv1"
