@@ -120,6 +120,7 @@ class Lab:
               lambda: self.hypervisors[0].said("nova-compute"))
         self._images()
         self._flavors()
+        list(self.cloud.network.networks())  # Debian 13's Neutron lists no ports before it was asked for something else
         if self.ports:
             self._networks()
         self.evict()
