@@ -9,6 +9,7 @@ import re
 import sys
 import uuid
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, urlsplit
 
 STAMP = "2026-01-01T00:00:00.000000"
 
@@ -54,6 +55,11 @@ class Cinder(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         if match := re.search(r"/volumes/([^/?]+)$", self.path):
             self._answer(200, {"volume": self._volume(match[1])})
+        elif self._last() in ("attachments", "detail"):  # Nova 31 looks for those that it has forgotten
+            asked = parse_qs(urlsplit(self.path).query)
+            found = [one for one in self.attachments.values() if one["instance"] in asked.get("instance_id", [one["instance"]])
+                     and one["volume_id"] in asked.get("volume_id", [one["volume_id"]])]
+            self._answer(200, {"attachments": found})
         elif "/attachments/" in self.path:
             self._answer(200, {"attachment": self.attachments[self._last()]})
         else:
