@@ -82,6 +82,7 @@ class Host:
         for service in (*self.services.values(), self._parent):
             service.stop()
         until(lambda: all(map(_removed, self._groups())), f"the cgroups of {self.name} are empty", END_SECONDS)
+        _removed(CGROUPS)  # with the last host
 
     @property
     def _group(self) -> Path:
