@@ -245,7 +245,7 @@ $(lab_stamp): tests/lab/requirements.txt
 	$(call environment,$(lab_tools))
 
 .PHONY: engine-lab
-engine-lab: qemu observer $(lab_stamp) ## A real Nova with three hypervisors, and a pool of HTCondor, in namespaces of this machine (as root; 25 minutes, 8 more the first time).
+engine-lab: qemu observer $(lab_stamp) ## A real Nova with three hypervisors, and a pool of HTCondor, in namespaces of this machine (as root; 40 minutes, 8 more the first time).
 	@$(heading) 'Cluster engine in a cloud'
 	$(lab_tools)/bin/python3 -m pytest -p no:cacheprovider -W ignore --durations=0 tests/openstack tests/condor $(PYTEST_ARGS)
 

@@ -7,30 +7,25 @@ the observer sees it. The disks of the jobs are on a file system that both nodes
 from __future__ import annotations
 
 import json
-import shutil
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from tests.cluster import apt
 from tests.cluster import guest as guests
-from tests.cluster.place import ClusterError, need_root, run
+from tests.cluster.place import ClusterError
 from tests.cluster.space import plug
 from tests.framework import paths
 from tests.lab.host import SOURCE, Host, until
+from tests.lab.hosts import Hosts, formatted, loop_disk
 from tests.lab.tree import IDLETIMED, get_tree
-from tests.testbed import observer
-from tests.testbed.disk import Disk, Model
-from tests.testbed.loop import LoopDisk
 
 SUITE = "trixie"
 """Debian 12 has no HTCondor."""
 PACKAGES = ["htcondor", "condor-vm-gahp", "libvirt-daemon-system", "libvirt-clients", "qemu-system-x86", "qemu-utils", "python3-libvirt", *IDLETIMED]
 CACHE = paths.BUILD / "condor"
-RUN, LOGS = CACHE / "run", CACHE / "logs"
+RUN = CACHE / "run"
 BRIDGE, ADDRESSES, BITS = "fab0", ("10.97.0.1", "10.97.0.2"), 24
-SERVICE_US = 5000
 DISK_BYTES = 16 << 20
 FILES = "/srv/instances"
 """Where a node's disk is."""
@@ -99,39 +94,18 @@ log = /home/user/job.log
 queue
 """
 LIBVIRTD = 'auth_unix_rw = "none"\nunix_sock_rw_perms = "0777"\nlog_outputs = "3:stderr"\n'
-QEMU = """user = "root"
-group = "root"
-security_driver = "none"
-cgroup_controllers = ["blkio"]
-namespaces = []
-remember_owner = 0
-stdio_handler = "file"
-"""
-IDLETIMED_TOML = 'observer = "/srv/stage/bin/idletime-observer"\n[metrics]\nlook-seconds = 2\n'
 
 
-class Pool:
+class Pool(Hosts):
     """A context manager. nodes: both; the first takes jobs."""
 
-    def __enter__(self) -> Pool:
-        with ExitStack() as stack:
-            self._make(stack)
-            self._stack = stack.pop_all()
-        return self
-
-    def __exit__(self, kind: type | None, value: BaseException | None, trace: TracebackType | None) -> None:
-        self._stack.close()
+    cache = CACHE
+    logs = ("upper/var/log/condor/*", "upper/home/user/*.log")
 
     def _make(self, stack: ExitStack) -> None:
-        need_root()
-        if (lacks := observer.missing()) or observer.block_controller() != observer.BLKIO:
-            raise ClusterError(lacks or f"{observer.BLKIO} is not mounted: the nodes have their cgroups there")
         source = apt.Source(apt.main_source().uri, SUITE)
         tree, guest = get_tree(CACHE, source, PACKAGES, f"HTCondor's file system ({SUITE}; two minutes)"), guests.get_images()
-        shutil.rmtree(RUN, ignore_errors=True)
-        stack.callback(_keep_logs)
-        shared = stack.enter_context(Disk(Model(service_us=SERVICE_US)))
-        self._shared = Path(self._formatted(stack, shared, "shared")).name.removeprefix("loop")
+        self._shared = Path(formatted(loop_disk(stack, "shared"))).name.removeprefix("loop")
         self.nodes = [self._node(stack, tree, guest, number) for number in range(len(ADDRESSES))]
         first, second = self.nodes
         first.sh(f"ip link add {BRIDGE} type bridge; ip address add {ADDRESSES[0]}/{BITS} dev {BRIDGE}; ip link set {BRIDGE} up")
@@ -142,21 +116,19 @@ class Pool:
         until(lambda: len(self.machines()) == len(self.nodes), "both nodes are in the pool", 60, self.said)
 
     def _node(self, stack: ExitStack, tree: Path, guest: Path, number: int) -> Host:
-        disk = stack.enter_context(Disk(Model(service_us=SERVICE_US)))
-        name = Path(self._formatted(stack, disk, f"node{number + 1}")).name
+        name = Path(formatted(loop_disk(stack, f"node{number + 1}"))).name
         one = Host(f"node{number + 1}", RUN / f"node{number + 1}", [tree], [name.removeprefix("loop"), self._shared])
         daemons = "MASTER, COLLECTOR, NEGOTIATOR, SCHEDD, STARTD" if number == 0 else "MASTER, STARTD"
         for path, text in {
             "etc/hosts": "127.0.0.1 localhost\n" + "".join(f"{each} node{at + 1}\n" for at, each in enumerate(ADDRESSES)),
             "etc/condor/condor_config.local": CONFIGURATION.format(address=ADDRESSES[number], daemons=daemons),
-            "etc/libvirt/libvirtd.conf": LIBVIRTD, "etc/libvirt/qemu.conf": QEMU,
-            "etc/idletime/idletimed.toml": IDLETIMED_TOML, "srv/job.sub": JOB,
+            "etc/libvirt/libvirtd.conf": LIBVIRTD, "srv/job.sub": JOB,
             "etc/idletime/resources.d/lab.toml": RESOURCES.format(disk=name),
         }.items():
             one.write(path, text)
         one.write("usr/local/bin/lab-xml", XML, 0o755)
         one.write("etc/condor/passwords.d/POOL", "of a network that nobody sees", 0o600)
-        one.has_qemu()
+        one.is_hypervisor()
         one.start(guest)
         stack.callback(one.end)
         one.sh(f"mknod -m 666 /dev/kvm c 10 232; mkdir -p {FILES}/execute /run/condor /var/lock/condor /run/libvirt {SHARED}; mount /dev/loop{self._shared} {SHARED}; "
@@ -164,15 +136,8 @@ class Pool:
         one.serve("virtlogd", "virtlogd")
         one.serve("libvirtd", "libvirtd")
         one.answers("libvirtd", *VIRSH, "version")
-        one.serve("idletimed", "python3", "-m", "idletime.hostd.daemon", "--config", "/etc/idletime/idletimed.toml",
-                  environment={"PYTHONPATH": f"{SOURCE}/libvirt"})
+        one.idletimed()
         return one
-
-    @staticmethod
-    def _formatted(stack: ExitStack, disk: Disk, client: str) -> str:
-        device = stack.enter_context(LoopDisk(disk, client)).device
-        run(["mkfs.ext4", "-q", "-F", "-O", "^has_journal", "-E", "lazy_itable_init=1,nodiscard", device], 120)
-        return device
 
     # ---- what tests do
 
@@ -244,12 +209,3 @@ class Pool:
         return "\n".join([*(one.said(name) for one in self.nodes for name in ("condor", "idletimed")),
                           *(one.sh("tail -n 15 /var/log/condor/StartLog /var/log/condor/StarterLog* /var/log/condor/VMGahpLog* 2>/dev/null || true")
                             for one in self.nodes)])
-
-
-def _keep_logs() -> None:
-    shutil.rmtree(LOGS, ignore_errors=True)
-    for log in [*RUN.glob("*/*log"), *RUN.glob("*/upper/var/log/condor/*"), *RUN.glob("*/upper/home/user/*.log")]:
-        target = LOGS / log.relative_to(RUN).parts[0] / log.name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(log, target)
-    shutil.rmtree(RUN, ignore_errors=True)

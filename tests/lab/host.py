@@ -25,6 +25,15 @@ CGROUPS = BLKIO / "idletime-lab"
 """By these a hypervisor's observer knows whose requests it sees. They exist while their host does."""
 IN_GROUP = 'echo $$ >"$0/cgroup.procs"; exec "$@"'
 """Without a child of its own: the first one is the host's first process."""
+QEMU_CONF = """user = "root"
+group = "root"
+security_driver = "none"
+cgroup_controllers = ["blkio"]
+namespaces = []
+remember_owner = 0
+stdio_handler = "file"
+"""
+IDLETIMED_TOML = 'observer = "/srv/stage/bin/idletime-observer"\n[metrics]\nlook-seconds = 2\n'
 SERVICE = 'echo $$ >/run/pids/"$0"; echo 0 >/sys/fs/cgroup/blkio/cgroup.procs; exec "$@"'
 
 
@@ -52,8 +61,10 @@ class Host:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.symlink_to(target)
 
-    def has_qemu(self) -> None:
-        """Its libvirt finds the patched QEMU, before it starts."""
+    def is_hypervisor(self) -> None:
+        """Before it starts: its libvirt finds the patched QEMU, idletimed its observer."""
+        self.write("etc/libvirt/qemu.conf", QEMU_CONF)
+        self.write("etc/idletime/idletimed.toml", IDLETIMED_TOML)
         self.link("usr/bin/qemu-system-x86_64", "/srv/stage/bin/qemu-system-x86_64")
         # Debian 13 has a new name for a library of the release that QEMU was built on.
         if list(self.lower[-1].glob("usr/lib/*/libaio.so.1t64")):
@@ -112,6 +123,11 @@ class Host:
         """Start a service; one that ran has to have ended."""
         words = self.argv("sh", "-c", SERVICE, name, *argv, environment=environment)
         self.services[name] = Process(words, self.log_of(name))
+
+    def idletimed(self) -> None:
+        """Start it."""
+        self.serve("idletimed", "python3", "-m", "idletime.hostd.daemon", "--config", "/etc/idletime/idletimed.toml",
+                   environment={"PYTHONPATH": f"{SOURCE}/libvirt"})
 
     def stop(self, name: str, signal: str = "TERM") -> None:
         """End a service; returns when it is gone."""

@@ -128,12 +128,3 @@ unix_sock_rw_perms = "0770"
 host_uuid = "{uuid}"
 log_outputs = "3:stderr"
 """
-QEMU = """user = "root"
-group = "root"
-security_driver = "none"
-cgroup_controllers = ["blkio"]
-namespaces = []
-remember_owner = 0
-stdio_handler = "file"
-"""
-IDLETIMED = 'observer = "/srv/stage/bin/idletime-observer"\n[metrics]\nlook-seconds = 2\n'

@@ -14,22 +14,18 @@ import os
 import shutil
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import openstack
 
 from tests.cluster import apt
 from tests.cluster import guest as guests
-from tests.cluster.place import ClusterError, need_root, run
 from tests.cluster.space import connect, plug
 from tests.framework import paths
 from tests.lab.host import SOURCE, Host, until
+from tests.lab.hosts import Hosts, formatted, loop_disk
 from tests.lab.tree import IDLETIMED, get_tree
 from tests.openstack import configuration as conf
-from tests.testbed import observer
-from tests.testbed.disk import Disk, Model
-from tests.testbed.loop import LoopDisk
 
 PACKAGES = [
     # the controller
@@ -40,10 +36,10 @@ PACKAGES = [
     "python3-libvirt", *IDLETIMED, "curl",
 ]
 CACHE = paths.BUILD / "openstack"
-RUN, LOGS = CACHE / "run", CACHE / "logs"
+RUN = CACHE / "run"
 BRIDGE, TENANTS = "fab0", "ten0"
 BUCKET = "tbf rate 50mbit burst 16kb limit 100kb"
-ENGINE, LIBVIRT = {"PYTHONPATH": f"{SOURCE}/engine"}, {"PYTHONPATH": f"{SOURCE}/libvirt"}
+ENGINE = {"PYTHONPATH": f"{SOURCE}/engine"}
 UWSGI = ["uwsgi", "--plugins", "python3", "--buffer-size", "65535", "--processes", "1", "--threads", "4", "--enable-threads", "--lazy-apps",
          "--die-on-term", "--add-header", "Connection: close", "--listen", "100"]
 NEUTRON = ["--config-file", "/etc/neutron/neutron.conf"]
@@ -61,7 +57,6 @@ BROKER = {"RABBITMQ_NODENAME": "rabbit@localhost", "RABBITMQ_NODE_IP_ADDRESS": c
           "RABBITMQ_SERVER_ERL_ARGS": "+S 2:2 -kernel inet_dist_use_interface {127,0,0,1}"}
 MIB = 1 << 20
 IMAGE_BYTES = 16 * MIB
-SERVICE_US = 5000
 SENDS = f" idletime.network=10.98 idletime.send=protocol=udp,host={conf.TENANTS},connections=1,seconds=2"
 LOADS = {
     "idle": "",
@@ -77,32 +72,20 @@ LOADS = {
 """Images by name: what the guest does from its boot on."""
 
 
-class Lab:
+class Lab(Hosts):
     """A context manager. hypervisors: hv1, hv2, ...; cloud: openstacksdk, as admin, in the controller's network; ports: servers can
     have some. Debian's release is this machine's, or that of IDLETIME_LAB_SUITE."""
+
+    cache = CACHE
 
     def __init__(self, count: int = 3) -> None:
         self._count = count
 
-    def __enter__(self) -> Lab:
-        with ExitStack() as stack:
-            self._make(stack)
-            self._stack = stack.pop_all()
-        return self
-
-    def __exit__(self, kind: type | None, value: BaseException | None, trace: TracebackType | None) -> None:
-        self._stack.close()
-
     def _make(self, stack: ExitStack) -> None:
-        need_root()
-        if (lacks := observer.missing()) or observer.block_controller() != observer.BLKIO:
-            raise ClusterError(lacks or f"{observer.BLKIO} is not mounted: the lab has its hypervisors' cgroups there")
         source = apt.Source(apt.main_source().uri, os.environ.get("IDLETIME_LAB_SUITE") or apt.suite())
         tree = get_tree(CACHE, source, PACKAGES, f"OpenStack's file system ({source.suite}; three minutes, 1.8 GB)")
         self.ports = has_ports(tree)
         self._guest = guests.get_images()
-        shutil.rmtree(RUN, ignore_errors=True)
-        stack.callback(_keep_logs)
         state = get_state(tree, self._guest)
         self.controller = _controller(RUN / "controller", [state, tree])
         self._begin(stack, self.controller)
@@ -110,8 +93,7 @@ class Lab:
         _database(self.controller)
         self.broker()
         _keystone(self.controller)
-        disk = stack.enter_context(Disk(Model(service_us=SERVICE_US)))
-        self._volume = stack.enter_context(LoopDisk(disk, "volume")).device
+        self._volume = loop_disk(stack, "volume")
         self._api()
         self.hypervisors = [self._hypervisor(stack, tree, number) for number in range(1, self._count + 1)]
         _enter_network(stack, self.controller)
@@ -192,25 +174,20 @@ class Lab:
     # ---- hypervisors
 
     def _hypervisor(self, stack: ExitStack, tree: Path, number: int) -> Host:
-        disk = stack.enter_context(Disk(Model(service_us=SERVICE_US)))
-        loop = stack.enter_context(LoopDisk(disk, f"hv{number}"))
-        at_once = "lazy_itable_init=1,lazy_journal_init=1,nodiscard"
-        run(["mkfs.ext4", "-q", "-F", "-O", "^has_journal", "-E", at_once, loop.device], 120)
-        device = Path(loop.device).name
-        loops = [Path(each).name.removeprefix("loop") for each in (loop.device, self._volume)]
+        device = Path(formatted(loop_disk(stack, f"hv{number}"))).name
+        loops = [Path(each).name.removeprefix("loop") for each in (device, self._volume)]
         one = Host(f"hv{number}", RUN / f"hv{number}", [tree], loops)
         address = f"10.99.0.1{number}"
         for path, text in {
             "etc/hosts": _hosts(self._count), "etc/nova/nova.conf": conf.nova(False, one.name, address),
-            "etc/idletime/openstack.conf": conf.agent(one.name), "etc/idletime/idletimed.toml": conf.IDLETIMED,
+            "etc/idletime/openstack.conf": conf.agent(one.name),
             "etc/idletime/rules.d/50-openstack.toml": (paths.ROOT / "engine/etc/50-openstack.toml").read_text(),
             "etc/neutron/neutron.conf": conf.bridges(one.name),
             "etc/idletime/resources.d/lab.toml": RESOURCES.format(disk=device),
             "etc/libvirt/libvirtd.conf": conf.LIBVIRTD.format(address=address, uuid=f"00000000-0000-4000-8000-00000000000{number}"),
-            "etc/libvirt/qemu.conf": conf.QEMU,
         }.items():
             one.write(path, text)
-        one.has_qemu()
+        one.is_hypervisor()
         self._begin(stack, one)
         connect(self.controller.space, BRIDGE, one.space, f"{address}/{conf.BITS}")
         plug(self.controller.space, TENANTS, one.space, conf.UPLINK, f"{one.name}-up")
@@ -218,7 +195,7 @@ class Lab:
         one.sh("mkdir -p /var/lib/nova/tmp /var/lib/neutron/tmp /run/libvirt /var/lib/libvirt/qemu /var/lib/libvirt/images; chmod 755 /srv/instances")
         one.serve("virtlogd", "virtlogd")
         self.libvirtd(one)
-        self.idletimed(one)
+        one.idletimed()
         self.agent(one)
         if self.ports:
             one.serve("bridges", "neutron-linuxbridge-agent", *NEUTRON)
@@ -229,10 +206,6 @@ class Lab:
         """Start it."""
         one.serve("libvirtd", "libvirtd", "--listen")
         one.answers("libvirtd", "virsh", "-c", "qemu:///system", "version")
-
-    def idletimed(self, one: Host) -> None:
-        """Start it."""
-        one.serve("idletimed", "python3", "-m", "idletime.hostd.daemon", "--config", "/etc/idletime/idletimed.toml", environment=LIBVIRT)
 
     def agent(self, one: Host) -> None:
         """Start idletime-openstack."""
@@ -324,16 +297,6 @@ class Lab:
         uuid, found = self._inventory(one.name, self.disk_of(one), DISK)
         used = self._placement(f"/resource_providers/{uuid}/usages")["usages"].get(DISK, 0) if found else 0
         return int(found["total"] - found["reserved"] - used) if found else 0
-
-
-def _keep_logs() -> None:
-    """What the services said stays, and nothing else."""
-    shutil.rmtree(LOGS, ignore_errors=True)
-    for log in RUN.glob("*/*log"):
-        target = LOGS / log.parent.name / log.name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(log, target)
-    shutil.rmtree(RUN, ignore_errors=True)
 
 
 def has_ports(tree: Path) -> bool:

@@ -99,7 +99,7 @@ def test_policy_outlives(lab: Lab) -> None:
     one.stop("idletimed", "KILL")
     one.stop("libvirtd")
     lab.libvirtd(one)
-    lab.idletimed(one)
+    one.idletimed()
     one.stop("nova-compute", "KILL")
     lab.controller.stop("rabbitmq")
     lab.broker()

@@ -291,8 +291,9 @@ static void print_json(const Options *o, const SimPolicy *p, int64_t begin_ns,
 
     policy_name(p, name, sizeof(name));
     printf("{\"workload\": \"%s\", \"scheduler\": \"%s\", \"kind\": %d, "
-           "\"interval_ms\": %g, \"budget\": %g, \"begin_s\": %g, ", o->name, name,
-           p->kind, p->interval_ns / MS, p->budget, begin_ns / 1e9);
+           "\"interval_ms\": %g, \"budget\": %g, \"begin_s\": %g, ",
+           o->name, name, p->kind, p->interval_ns / MS, p->budget,
+           begin_ns / 1e9);
     printf("\"service_ms\": %g, \"spread\": %g, \"noise_ms\": %g, "
            "\"path_ms\": %g, \"channels\": %d, "
            "\"foregrounds\": %d, \"quantum_ms\": %g, \"intensity\": %g, "
