@@ -120,6 +120,6 @@ def test_the_command(tmp_path):
     assert names == {"fg", "bg", "foreground", "events", "bg/vd 0 held", "bg/vd 0 in service"}
     (tmp_path / "empty.log").write_text("nothing\n")
     for arguments, words in ((["empty.log"], "no event of Idletime"), (["none.log"], "cannot read"),
-                             (["fg.log", "fg.log"], "named twice"), (["fg.log", "-o", "/nonexistent/x"], "cannot write")):
+                             (["fg.log", "fg.log"], "named twice"), (["fg.log", "-o", "none/out.log"], "cannot write")):
         done = run("trace", *(tmp_path / word if word.endswith(".log") else word for word in arguments))
         assert done.returncode == 2 and words in done.stderr and "Traceback" not in done.stderr
