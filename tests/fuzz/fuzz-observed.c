@@ -95,6 +95,8 @@ static void check_gaps(const IdletimeGaps *gaps, int64_t now_ns)
 static void look(IdletimeScan *scan, IdletimeCore *core, int64_t now_ns)
 {
     const IdletimeRule rule = { 20000000, 5000000000, 1 };
+    const IdletimeGoal goal = { 0.03, 20000000 };
+    const IdletimeTotals totals = { .quiet = true };
     IdletimeView view = idletime_scan(scan, &rule, now_ns);
     IdletimeVerdict verdict = idletime_core_ask(core, &rule, &view, now_ns,
                                                 now_ns);
@@ -107,7 +109,8 @@ static void look(IdletimeScan *scan, IdletimeCore *core, int64_t now_ns)
     CHECK(intact || !view.observed.started);
     CHECK(!view.fg_in_service || verdict.kind != IDLETIME_START);
     learner.gaps.observed = observer.page;
-    idletime_learner_read(&learner, idletime_fg_board(&fg), 0, now_ns);
+    idletime_learner_look(&learner, &goal, idletime_fg_board(&fg), 0, &totals,
+                          now_ns);
     check_gaps(&learner.gaps, now_ns);
     CHECK(idletime_observed_time(&learner.observed, &view.observed, now_ns) >=
           before);

@@ -37,12 +37,10 @@ static IdletimeGoal goal_of(const Sim *s)
 static void learn(Sim *s, Part *part)
 {
     IdletimeGoal goal = goal_of(s);
-    uint64_t cost_ns = idletime_learner_read(&part->learner, s->board,
-                                             s->p.foregrounds, s->now_ns);
     IdletimeTotals totals = {
         .fg_done = s->fg_started - s->fg_in_service,
         .fg_in_service = s->fg_in_service,
-        .bg_started = s->bg_started, .bg_cost_ns = s->bg_cost_ns += cost_ns,
+        .bg_started = s->bg_started, .bg_cost_ns = s->bg_cost_ns,
         .bg_in_service = s->bg_in_service > 0,
         .quiet = !s->fg_in_service && !s->bg_in_service,
     };
@@ -50,7 +48,9 @@ static void learn(Sim *s, Part *part)
     for (int i = 0; i < s->p.foregrounds; i++) {
         totals.fg_request_ns += s->board->line[i].request_ns;
     }
-    idletime_learner_look(&part->learner, &goal, &totals, s->now_ns);
+    s->bg_cost_ns += idletime_learner_look(&part->learner, &goal, s->board,
+                                           s->p.foregrounds, &totals,
+                                           s->now_ns);
 }
 
 static void release(Sim *s, Part *part)
@@ -142,6 +142,7 @@ static IdletimeVerdict decide(Sim *s, Part *part)
             .now_ns = s->now_ns,
         });
         rule.interval_ns = permit.interval_ns;
+        rule.max_inflight = MIN(rule.max_inflight, permit.max_inflight);
         view.beside = permit.beside;
         view.closed_until_ns = permit.closed_until_ns;
     }

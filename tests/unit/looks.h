@@ -55,14 +55,10 @@ static inline void end(World *w, int64_t later_ns)
     idletime_fg_end(&w->w, w->now += later_ns);
 }
 
-static inline uint64_t read_rings(World *w)
+/* What has it cost? */
+static inline uint64_t look(World *w)
 {
-    return idletime_learner_read(&w->l, w->fg, 1, w->now);
-}
-
-static inline void look(World *w)
-{
-    idletime_learner_look(&w->l, &goal, &w->totals, w->now);
+    return idletime_learner_look(&w->l, &goal, w->fg, 1, &w->totals, w->now);
 }
 
 /* A gap, a request, and a look at its end. */
@@ -72,7 +68,6 @@ static inline void burst(World *w, int64_t gap_ns)
     end(w, D);
     w->totals.fg_done++;
     w->totals.fg_request_ns += D;
-    read_rings(w);
     look(w);
 }
 

@@ -127,7 +127,10 @@ static void test_interval(void)
 
 /* ---- by age */
 
-/* A start at 29 ms meets the foreground for 4 ms, which the credit pays. */
+/*
+ * A start at 29 ms meets the foreground for 4 ms.  That may be a 24th of the
+ * credit.
+ */
 static void test_credit(void)
 {
     IdletimeLearner *l = learner();
@@ -135,23 +138,23 @@ static void test_credit(void)
                                              l->windows.service, 28.0 * MS);
 
     g_assert_cmpfloat(cost_ns, >, 2 * MS);
-    l->budget.credit_ns = cost_ns * 1.0001;
+    l->budget.credit_ns = 24 * cost_ns * 1.0001;
     assert_open(l, after(28 * MS));
-    l->budget.credit_ns = cost_ns * 0.9999;
+    l->budget.credit_ns = 24 * cost_ns * 0.9999;
     assert_closed(l, after(28 * MS), NOW + D / 2);
-    /* All of the credit may go. */
-    l->budget.credit_ns = D * idletime_windows_ratio(&l->windows,
-                                                     l->windows.service,
-                                                     28.0 * MS);
+    /* All of that part. */
+    l->budget.credit_ns = 24 * (D * idletime_windows_ratio(&l->windows,
+                                                           l->windows.service,
+                                                           28.0 * MS));
     assert_open(l, after(28 * MS));
     /* What it costs all of them is three times what the first one waits. */
     l->cost.service_ns = 1;
     l->cost.delay_ns = 1;
     l->cost.lost_ns = 5;
     g_assert_cmpfloat(idletime_cost_factor(&l->cost), ==, 3);
-    l->budget.credit_ns = cost_ns * 3.0001;
+    l->budget.credit_ns = 24 * cost_ns * 3.0001;
     assert_open(l, after(28 * MS));
-    l->budget.credit_ns = cost_ns * 2.9999;
+    l->budget.credit_ns = 24 * cost_ns * 2.9999;
     assert_closed(l, after(28 * MS), NOW + D / 2);
     /* No credit at all: what is early and costs little is paid by some. */
     l->budget.credit_ns = 0;

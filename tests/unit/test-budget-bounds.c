@@ -50,7 +50,7 @@ static void test_first_look(void)
     near(p.b.request_ns, 0);
     near(p.b.cost_ns, 0);
     near(p.b.credit_ns, COLLISION);
-    near(p.b.cap_ns, 8 * COLLISION);
+    near(p.b.cap_ns, 24 * COLLISION);
     p.t.fg_done += 3;
     look(&p, 0, 0, 0, MS);
     near(p.b.done, 3);
@@ -78,9 +78,9 @@ static void test_earn(void)
     near(idletime_budget_slowdown(&p.b), 0.5);
     /* It may owe as much as it may have. */
     look(&p, 0, 500 * MS, 0, MS);
-    near(p.b.credit_ns, -40 * MS);
+    near(p.b.credit_ns, -120 * MS);
     look(&p, 1.0 * SEC, 0, 0, MS);
-    near(p.b.credit_ns, 40 * MS);
+    near(p.b.credit_ns, 120 * MS);
     /* All cost, and no foreground time: no slowdown to speak of. */
     p = purse();
     near(idletime_budget_slowdown(&p.b), 0);
@@ -117,8 +117,10 @@ static void test_cap(void)
     near(b.credit_ns, COLLISION);
     idletime_budget_look(&b, SHARE, 10 * COLLISION, &t, 0, 3 * SEC);
     near(b.credit_ns, COLLISION);
-    near(b.cap_ns, 80 * COLLISION);
+    near(b.cap_ns, 240 * COLLISION);
     idletime_budget_look(&b, SHARE, COLLISION / 16, &t, 0, 4 * SEC);
+    near(b.credit_ns, COLLISION);
+    idletime_budget_look(&b, SHARE, COLLISION / 48, &t, 0, 5 * SEC);
     near(b.credit_ns, COLLISION / 2);
 }
 

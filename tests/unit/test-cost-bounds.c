@@ -5,7 +5,6 @@
  */
 #include "test.h"
 #include "idletime/learner/cost.h"
-#include <math.h>
 
 #define SERVICE         (4.0 * MS)
 
@@ -14,176 +13,185 @@ static void near(double got, double want)
     g_assert_cmpfloat(ABS(got - want), <=, 1e-6 * MAX(ABS(want), 1));
 }
 
-static IdletimeSpan span(double done, double request_ns, double busy_ns,
-                         bool background, bool quiet)
+static double cost_look(IdletimeCost *c, IdletimeSpan s)
 {
-    return (IdletimeSpan) { done, request_ns, busy_ns, background, quiet };
+    return idletime_cost_look(c, &s, SERVICE);
 }
 
-static void cost_look(IdletimeCost *c, IdletimeSpan s)
+static IdletimeSpan clean(double done, double busy_ns)
 {
-    idletime_cost_look(c, &s, SERVICE);
+    return (IdletimeSpan) { .done = done, .busy_ns = busy_ns, .quiet = true };
 }
 
 /* What met no background is remembered, 2048 requests of it. */
 static void test_clean(void)
 {
     IdletimeCost c = { 0 };
+    IdletimeSpan dirty = { .came = 5, .done = 10, .in_service = 3,
+                           .request_ns = 70, .busy_ns = 50,
+                           .background = true };
 
-    cost_look(&c, span(1000, 1, 2000, false, true));
+    near(cost_look(&c, clean(1000, 2000)), 0);
     near(c.clean_done, 1000);
     near(c.clean_busy_ns, 2000);
     near(c.service_ns, SERVICE);
-    cost_look(&c, span(3096, 1, 8192, false, true));
+    cost_look(&c, clean(3096, 8192));
     near(c.clean_done, 2048);
     near(c.clean_busy_ns, 10192 / 2.0);
     /* What met some is not among it, nor what comes before it is over. */
-    cost_look(&c, span(10, 70, 50, true, false));
-    cost_look(&c, span(10, 70, 50, false, false));
+    cost_look(&c, dirty);
+    dirty.background = false;
+    dirty.in_service = 2;
+    cost_look(&c, dirty);
     near(c.clean_done, 2048);
-    near(c.dirty_done, 20);
-    near(c.dirty_ns, 140);
+    near(c.came, 10);
+    near(c.done, 20);
+    near(c.request_ns, 140);
+    near(c.in_service, 3);
     g_assert_true(c.dirty);
-    cost_look(&c, span(1, 0, 1, false, true));
+    cost_look(&c, clean(1, 1));
     g_assert_false(c.dirty);
-    near(c.dirty_done, 0);
-    near(c.dirty_ns, 0);
-    near(c.periods, 0);
+    near(c.came + c.done + c.request_ns + c.in_service, 0);
     near(c.clean_done, 2048);
-    cost_look(&c, span(10, 70, 50, true, true));
+    dirty.background = dirty.quiet = true;
+    cost_look(&c, dirty);
     g_assert_false(c.dirty);
+    near(c.most, 3);
     idletime_cost_doubt(&c);
+    near(c.most, 0);
     near(c.clean_done, 16);
     near(c.clean_busy_ns, 10192 / 2.0 / 128);
 }
 
-/* Whole requests; by the time of clean ones, of ours where none is known. */
-static void test_requests(void)
+/* One was delayed by 3 ms; requests take 2 ms, known of 16 of them. */
+static IdletimeCost collision(void)
 {
-    static const struct { double drain_ms, lost_ms; } pair[] = {
-        { 0, 1 }, { 1, 1 }, { 2.9, 1 }, { 3.1, 2 }, { 4.9, 2 }, { 5.1, 3 },
-        { 13, 7 },
-    };
+    IdletimeCost c = { .clean_done = 16, .clean_busy_ns = 32 * MS,
+                       .service_ns = SERVICE };
 
-    for (unsigned i = 0; i < G_N_ELEMENTS(pair); i++) {
-        IdletimeCost c = { .clean_done = 16, .clean_busy_ns = 32 * MS,
-                           .service_ns = SERVICE };
-
-        near(idletime_cost_collision(&c, MS, pair[i].drain_ms * MS),
-             pair[i].lost_ms * MS);
-        g_assert_true(c.dirty);
-        near(c.dirty_delay_ns, MS);
-        near(c.delay_ns, MS);
-        near(c.lost_ns, pair[i].lost_ms * MS);
-        /* Fifteen are not known well enough: ours takes twice as long. */
-        c = (IdletimeCost) { .clean_done = 15.9, .clean_busy_ns = 32 * MS,
-                             .service_ns = SERVICE };
-        near(idletime_cost_collision(&c, MS, 2 * pair[i].drain_ms * MS),
-             pair[i].lost_ms * MS);
-    }
-    IdletimeCost c = { .clean_done = 100, .service_ns = SERVICE };
-
-    near(idletime_cost_collision(&c, MS, 12 * MS), 3 * MS);
-    c = (IdletimeCost) { 0 };
-    near(idletime_cost_collision(&c, MS, 12 * MS), MS);
-    /* Not more than a million, however long it took. */
-    c = (IdletimeCost) { .service_ns = 1 };
-    near(idletime_cost_collision(&c, 1, 1e18), 1e6);
+    idletime_cost_collision(&c, 3.0 * MS);
+    g_assert_true(c.dirty);
+    near(c.first_ns, 3.0 * MS);
+    return c;
 }
 
-/* Long periods with a delay alone; each weighs its requests. */
-static void test_periods(void)
+/* So many came and completed, in @ms of all of them, @in_service are left. */
+static double some(IdletimeCost *c, double came, double done, double ms,
+                   double in_service)
 {
-    IdletimeCost c = { .service_ns = SERVICE };
-
-    c.dirty_delay_ns = MS;
-    cost_look(&c, span(7, 70, 1, true, true));
-    near(c.periods, 0);
-    near(c.dirty_delay_ns, 0);
-    cost_look(&c, span(8, 70, 1, true, true));
-    near(c.periods, 0);
-    c.dirty_delay_ns = 3;
-    cost_look(&c, span(8, 80, 1, true, true));
-    near(c.periods, 1);
-    c.dirty_delay_ns = 5;
-    cost_look(&c, span(20, 400, 1, true, true));
-    near(c.periods, 2);
-    near(c.n, 28);
-    near(c.nd, 8 * 3 + 20 * 5);
-    near(c.ny, 80 + 400);
-    near(c.ndd, 8 * 9 + 20 * 25);
-    near(c.ndy, 3 * 80 + 5 * 400);
-    near(c.nyy, 8 * 100 + 20 * 400);
-    /* 256 of them, and eight after a change. */
-    c.periods = 511;
-    c.dirty_delay_ns = 3;
-    cost_look(&c, span(8, 80, 1, true, true));
-    near(c.periods, 256);
-    near(c.n, 18);
-    near(c.nd, (8 * 3 + 20 * 5 + 24) / 2.0);
-    near(c.ny, (80 + 400 + 80) / 2.0);
-    near(c.ndd, (8 * 9 + 20 * 25 + 72) / 2.0);
-    near(c.ndy, (3 * 80 + 5 * 400 + 240) / 2.0);
-    near(c.nyy, (8 * 100 + 20 * 400 + 800) / 2.0);
-    idletime_cost_doubt(&c);
-    near(c.periods, 8);
-    near(c.n, 18 / 32.0);
+    return cost_look(c, (IdletimeSpan) {
+        .came = came, .done = done, .request_ns = ms * MS,
+        .in_service = in_service, .settled = in_service == 0,
+        .quiet = in_service == 0,
+    });
 }
 
-/*
- * A straight line through requests' means: of eight requests and more, so
- * much of the delay is lost as it says, and a standard error more.
- */
-static double line(const double (*point)[3], int n, double service_ns)
+/* The first waits for all of it, one that comes then no longer than it waits. */
+static void test_waits(void)
 {
-    double w = 0, d = 0, y = 0, dd = 0, dy = 0, yy = 0, prior, slope;
+    IdletimeCost c = collision();
 
-    for (int i = 0; i < n; i++) {
-        w += point[i][0];
-        d += point[i][0] * point[i][1];
-        y += point[i][0] * point[i][2];
-    }
-    d /= w;
-    y /= w;
-    for (int i = 0; i < n; i++) {
-        dd += point[i][0] * (point[i][1] - d) * (point[i][1] - d);
-        dy += point[i][0] * (point[i][1] - d) * (point[i][2] - y);
-        yy += point[i][0] * (point[i][2] - y) * (point[i][2] - y);
-    }
-    /* One collision in the prior, spread alike, all of it lost. */
-    prior = service_ns * service_ns / 12 * w / n;
-    slope = (prior + dy) / (prior + dd);
-    yy = (yy - 2 * slope * dy + slope * slope * dd) / n;
-    return MIN(MAX(slope + sqrt(MAX(yy, 0) / (prior + dd)), 0), 1);
+    near(some(&c, 1, 1, 5, 0), 3 * MS);
+    near(c.delay_ns, 3 * MS);
+    near(c.lost_ns, 3 * MS);
+    near(c.first_ns + c.left_ns + c.waits_ns, 0);
+    g_assert_false(c.dirty);
+    /* However much of it was seen. */
+    c = collision();
+    near(some(&c, 0, 0, 0, 0), 3 * MS);
+    c = collision();
+    near(some(&c, 1, 1, 1, 0), 3 * MS);
+    /* The second waits for 1 ms: nothing without ours. */
+    c = collision();
+    near(some(&c, 2, 1, 5 + 1, 1), 0);
+    near(c.left_ns, MS);
+    near(some(&c, 0, 1, 2, 0), 4 * MS);
+    /* For 2.5 and then 5 ms: no more than what was left of it. */
+    c = collision();
+    near(some(&c, 2, 1, 5 + 2.5, 1), 0);
+    near(some(&c, 1, 1, 2 + 5, 1), 0);
+    near(c.left_ns, 2.5 * MS);
+    near(some(&c, 0, 1, 2, 0), 8 * MS);
+    /* Four in one look: half of what they waited, each. */
+    c = collision();
+    near(some(&c, 4, 2, 3 + 4 + 4, 2), 0);
+    near(c.left_ns, 2 * MS);
+    near(some(&c, 0, 2, 4 + 2, 0), 3 * MS + 3 * 2 * MS);
+    /* Who comes is counted when one is done: as it is known by then. */
+    c = collision();
+    near(some(&c, 2, 0, 4, 2), 0);
+    near(c.waits_ns, 0);
+    near(some(&c, 0, 1, 2, 1), 0);
+    near(c.waits_ns, 4 * MS);
+    /* A request is one of ours, as long as fewer than 16 are known. */
+    c = collision();
+    c.clean_done = 15.9;
+    near(some(&c, 2, 1, 3 + 4 + 2, 1), 0);
+    near(c.left_ns, 2 * MS);
+    c = collision();
+    c.clean_busy_ns = 0;
+    near(some(&c, 2, 1, 3 + 4 + 2, 1), 0);
+    near(c.left_ns, 2 * MS);
+    /* A slot that leaves takes its requests along. */
+    c = collision();
+    near(some(&c, -3, 1, 5, 1), 0);
+    near(c.waits_ns, 3 * MS);
 }
 
-static void test_part(void)
+/* More of ours, that ends later; and what came before it is not counted. */
+static void test_again(void)
 {
-    uint64_t random = test_seed();
+    IdletimeCost c = collision();
 
-    for (int round = 0; round < 200; round++) {
-        double point[12][3], a = 1 + 9 * test_uniform(&random);
-        double part = test_uniform(&random), want;
-        int n = 1 + round % 12;
-        IdletimeCost c = { .service_ns = 2 };
+    near(some(&c, 3, 1, 9, 2), 0);
+    idletime_cost_collision(&c, 4.0 * MS);
+    near(c.waits_ns, 0);
+    near(some(&c, 1, 1, 6, 0), 4 * MS);
+    c = (IdletimeCost) { .service_ns = SERVICE, .dirty = true };
+    near(some(&c, 7, 5, 90, 2), 0);
+    near(c.done, 5);
+    /* The foreground was idle since, but is busy again. */
+    c = collision();
+    near(cost_look(&c, (IdletimeSpan) {
+        .came = 2, .done = 1, .request_ns = 5 * MS, .in_service = 1,
+        .settled = true,
+    }), 3 * MS);
+    g_assert_true(c.dirty);
+    near(c.came + c.done + c.request_ns + c.in_service, 0);
+}
 
-        for (int i = 0; i < n; i++) {
-            point[i][0] = test_range(&random, 8, 60);
-            point[i][1] = 20 * test_uniform(&random) + 0.1;
-            point[i][2] = a + part * point[i][1] +
-                          round % 3 * test_uniform(&random);
-            c.dirty_delay_ns = point[i][1];
-            idletime_cost_look(&c, &(IdletimeSpan) {
-                .done = point[i][0], .background = true, .quiet = true,
-                .request_ns = point[i][0] * point[i][2],
-            }, 2);
-        }
-        want = line(point, n, 2);
-        near(idletime_cost_collision(&c, 1, 40) / 20, MAX(want, 1 / 20.0));
-        /* Seven are a short period: all of it. */
-        near(idletime_cost_collision(&c, 1, 14), 7);
-        near(idletime_cost_collision(&c, 1, 16), MAX(8 * want, 1));
-    }
+/* With as many in service as ever, who comes is sent by who is done. */
+static void test_full(void)
+{
+    IdletimeCost c = collision();
+
+    c.most = 10;
+    near(some(&c, 9, 1, 3 + 2 + 18, 8), 0);
+    near(c.waits_ns, 9 * 3 * MS);
+    near(some(&c, 1, 1, 16, 8), 0);
+    near(c.waits_ns, 10 * 3 * MS);
+    c.most = 10;
+    near(some(&c, 2, 1, 18, 9), 0);
+    near(c.waits_ns, 10 * 3 * MS);
+    /* At one of the looks since the last one was done. */
+    near(some(&c, 1, 0, 9, 10), 0);
+    near(some(&c, 0, 2, 9, 8), 0);
+    near(c.waits_ns, 10 * 3 * MS);
+    /* One at a time is not many. */
+    c = collision();
+    c.most = 1;
+    near(some(&c, 1, 1, 5 + 2, 1), 0);
+    near(some(&c, 1, 1, 4, 1), 0);
+    near(c.waits_ns, 3 * MS + 2 * MS);
+    /* "Ever" is 1024 requests. */
+    c = collision();
+    c.most = 100;
+    near(some(&c, 1, 1, 5, 1), 0);
+    near(c.most, 100 * (1 - 1 / 1024.0));
+    near(some(&c, 2000, 2000, 4000, 1), 0);
+    near(c.most, 0);
+    near(some(&c, 7, 0, 0, 7), 0);
+    near(c.most, 7);
 }
 
 /* What collisions cost, in delays of the first: with one as expected. */
@@ -204,22 +212,23 @@ static void test_factor(void)
     c.lost_ns = 4 * 150;
     near(idletime_cost_factor(&c), 64);
     /* 256 services of delay are remembered, 8 after a change. */
-    c = (IdletimeCost) { .service_ns = 4, .delay_ns = 2047, .lost_ns = 2047 };
-    idletime_cost_collision(&c, 1, 0);
-    near(c.delay_ns, 1024);
-    near(c.lost_ns, 1024);
+    c = (IdletimeCost) { .delay_ns = 511 * SERVICE, .lost_ns = 511 * SERVICE };
+    idletime_cost_collision(&c, SERVICE);
+    near(some(&c, 1, 1, 8, 0), SERVICE);
+    near(c.delay_ns, 256 * SERVICE);
+    near(c.lost_ns, 256 * SERVICE);
     idletime_cost_doubt(&c);
-    near(c.delay_ns, 32);
-    near(c.lost_ns, 32);
+    near(c.delay_ns, 8 * SERVICE);
+    near(c.lost_ns, 8 * SERVICE);
 }
 
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
     g_test_add_func("/cost/clean", test_clean);
-    g_test_add_func("/cost/requests", test_requests);
-    g_test_add_func("/cost/periods", test_periods);
-    g_test_add_func("/cost/part", test_part);
+    g_test_add_func("/cost/waits", test_waits);
+    g_test_add_func("/cost/again", test_again);
+    g_test_add_func("/cost/full", test_full);
     g_test_add_func("/cost/factor", test_factor);
     return g_test_run();
 }

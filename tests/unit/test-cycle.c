@@ -254,6 +254,27 @@ static void test_better(void)
     g_assert_false(idletime_cycle_better(c));
     c->gain_ns = 0.5;
     g_assert_true(idletime_cycle_better(c));
+    /* By two standard errors. */
+    c->square = 250000;
+    g_assert_true(idletime_cycle_better(c));
+    c->square = 250600;
+    g_assert_false(idletime_cycle_better(c));
+}
+
+/* A cycle's gaps are ahead or behind together; 64 cycles are remembered. */
+static void test_ahead(void)
+{
+    World *w = world();
+
+    open_between(&w->by_age, 0, IDLETIME_BINS);
+    w->c.onset_ns = 0;
+    gap(w, 0, 4 * MS);
+    gap(w, 0, 3 * MS);
+    g_assert_cmpfloat(w->c.ahead_ns, ==, 2.0 * (1 + 2) * MS - 2.0 * D);
+    g_assert_cmpfloat(w->c.square, ==, 0);
+    gap(w, 0, 9 * MS);
+    g_assert_cmpfloat(w->c.ahead_ns, ==, 0);
+    g_assert_cmpfloat(ABS(w->c.square - 12.0 * MS * 12.0 * MS * 31 / 32), <, 1);
 }
 
 /* Six cycles; what is paid and earned is that of all gaps in one. */
@@ -307,6 +328,7 @@ int main(int argc, char **argv)
     g_test_add_func("/cycle/not-compared", test_not_compared);
     g_test_add_func("/cycle/onset", test_onset);
     g_test_add_func("/cycle/better", test_better);
+    g_test_add_func("/cycle/ahead", test_ahead);
     g_test_add_func("/cycle/plan", test_plan);
     g_test_add_func("/cycle/planned", test_planned);
     return g_test_run();

@@ -15,19 +15,24 @@ typedef struct World {
     int64_t now;
 } World;
 
-static void burst(World *w, int64_t gap_ns)
+static uint64_t look(World *w)
 {
     static const IdletimeGoal goal = { 0.03, 20 * MS };
-    IdletimeTotals totals = { .quiet = true };
+    IdletimeTotals totals = {
+        .fg_done = w->w.started, .fg_request_ns = w->w.request_ns,
+        .quiet = true,
+    };
 
+    return idletime_learner_look(&w->l, &goal, w->fg, 1, &totals, w->now);
+}
+
+static void burst(World *w, int64_t gap_ns)
+{
     w->now += gap_ns;
     idletime_fg_begin(&w->w, w->now, 4096);
     w->now += 5 * MS;
     idletime_fg_end(&w->w, w->now);
-    totals.fg_done = w->w.started;
-    totals.fg_request_ns = w->w.request_ns;
-    idletime_learner_read(&w->l, w->fg, 1, w->now);
-    idletime_learner_look(&w->l, &goal, &totals, w->now);
+    look(w);
 }
 
 static void world_begin(World *w)
@@ -155,41 +160,6 @@ static void test_turnaround(void)
 
 /* ---- what the foreground loses */
 
-/*
- * Ours is in service for 5 ms; 2 ms before its end the foreground comes, and
- * is idle after four of its requests: told then, and once.
- */
-static void test_collision(void)
-{
-    IdletimeServed served = { .bytes = 4096, .fg_idle = true };
-    static World w;
-    uint64_t cost_ns;
-
-    world_begin(&w);
-    for (int i = 0; i < 100; i++) {
-        burst(&w, 70 * MS);
-    }
-    w.now += 20 * MS;
-    served.since_ns = w.now;
-    idletime_learner_started(&w.l, w.now);
-    w.now += 3 * MS;
-    idletime_fg_begin(&w.w, w.now, 4096);
-    w.now += 2 * MS;
-    g_assert_cmpuint(idletime_learner_read(&w.l, w.fg, 1, w.now), ==, 0);
-    idletime_learner_done(&w.l, &served, w.now);
-    w.now += 10 * MS;
-    g_assert_cmpuint(idletime_learner_read(&w.l, w.fg, 1, w.now), ==, 0);
-    w.now += 10 * MS;
-    idletime_fg_end(&w.w, w.now);
-    cost_ns = idletime_learner_read(&w.l, w.fg, 1, w.now + MS);
-    g_assert_cmpuint(cost_ns, >, 7.5 * MS);
-    g_assert_cmpuint(cost_ns, <, 8.5 * MS);
-    idletime_fg_begin(&w.w, w.now + 10 * MS, 4096);
-    idletime_fg_end(&w.w, w.now += 20 * MS);
-    g_assert_cmpuint(idletime_learner_read(&w.l, w.fg, 1, w.now), ==, 0);
-    free(w.fg);
-}
-
 /* What other resources served as well tells a time until another does. */
 static void test_mixed(void)
 {
@@ -234,8 +204,8 @@ static void test_probe(void)
     g_assert_false(idletime_learner_admit(&w.l, &goal, &q).beside);
     w.l.channels.purse_ns = 36 * MS;
     g_assert_true(idletime_learner_admit(&w.l, &goal, &q).beside);
-    g_assert_cmpuint(idletime_learner_read(&w.l, w.fg, 1, w.now), ==, 35 * MS);
-    g_assert_cmpuint(idletime_learner_read(&w.l, w.fg, 1, w.now), ==, 0);
+    g_assert_cmpuint(look(&w), ==, 35 * MS);
+    g_assert_cmpuint(look(&w), ==, 0);
     free(w.fg);
 }
 
@@ -304,7 +274,7 @@ static void test_loss(void)
         idletime_fg_begin(&w.w, w.now += 70 * MS, 4096);
         idletime_fg_end(&w.w, w.now += 5 * MS);
     }
-    idletime_learner_read(&w.l, w.fg, 1, w.now);
+    look(&w);
     g_assert_cmpuint(w.l.gaps.overruns, ==, 1);
     /* No cycle is as long as what was not seen. */
     for (unsigned i = idletime_bin_of(SEC); i < IDLETIME_BINS; i++) {
@@ -370,8 +340,7 @@ static void test_look_bound(void)
         }
         totals.fg_done = w.w.started;
         totals.fg_request_ns = w.w.request_ns;
-        idletime_learner_read(&w.l, w.fg, 1, w.now);
-        idletime_learner_look(&w.l, &goal, &totals, w.now);
+        idletime_learner_look(&w.l, &goal, w.fg, 1, &totals, w.now);
         g_assert_cmpuint(w.l.plan.work - work, <,
                          IDLETIME_LOOK_WORK + IDLETIME_PLAN_BIN_MAX);
         g_assert_cmpuint(w.l.gap_count - gaps, <=, IDLETIME_LOOK_GAPS);
@@ -456,6 +425,14 @@ static void test_look_floor(void)
     g_assert_cmpint(idletime_learner_again(&w.l, 1000, 0), ==, 1000);
     w.l.planning = IDLETIME_PLANNING_NOTHING;
     g_assert_cmpint(idletime_learner_again(&w.l, SEC, 0), ==, SEC);
+    /* While a collision goes on, two in a service time. */
+    for (int i = 0; i < 400; i++) {
+        idletime_service_note(&w.l.services, 4096, 5 * MS);
+    }
+    w.l.collision.open = true;
+    g_assert_cmpint(idletime_learner_again(&w.l, SEC, MS), >, MS + 2.4 * MS);
+    g_assert_cmpint(idletime_learner_again(&w.l, SEC, MS), <=, MS + 2.5 * MS);
+    g_assert_cmpint(idletime_learner_again(&w.l, 1000, 0), ==, 1000);
     free(w.fg);
 }
 
@@ -490,7 +467,6 @@ int main(int argc, char **argv)
     g_test_add_func("/learner/clocks", test_clocks);
     g_test_add_func("/learner/safe-start", test_safe_start);
     g_test_add_func("/learner/turnaround", test_turnaround);
-    g_test_add_func("/learner/collision", test_collision);
     g_test_add_func("/learner/probe", test_probe);
     g_test_add_func("/learner/several-servers", test_several_servers);
     g_test_add_func("/learner/loss", test_loss);

@@ -17,7 +17,10 @@ static void near(double got, double want)
 static IdletimeSpan span(double done, double request_ns, double busy_ns,
                          bool background, bool quiet)
 {
-    return (IdletimeSpan) { done, request_ns, busy_ns, background, quiet };
+    return (IdletimeSpan) {
+        .done = done, .request_ns = request_ns, .busy_ns = busy_ns,
+        .background = background, .quiet = quiet,
+    };
 }
 
 static double seek_look(IdletimeSeek *s, IdletimeSpan span, IdletimeTurn turn)

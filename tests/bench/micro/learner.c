@@ -96,8 +96,7 @@ static bool run_rounds(Tenants *t, int slots, int active, int run,
             }, now_ns);
         }
         begin_ns = own_ns();
-        idletime_learner_read(&l, t->fg, slots, now_ns);
-        idletime_learner_look(&l, &goal, &totals, now_ns);
+        idletime_learner_look(&l, &goal, t->fg, slots, &totals, now_ns);
         idletime_learner_admit(&l, &goal, &q);
         note_fastest(&value[i], run, (own_ns() - begin_ns) / 1e3);
     }

@@ -83,13 +83,13 @@ static void look(IdletimeGate *gate, const IdletimeView *view, int64_t now_ns)
     uint64_t cost_ns;
 
     learner->gaps.observed = gate->scan.observer->page;
-    cost_ns = idletime_learner_read(learner, idletime_fg_board(gate->scan.fg),
-                                    gate->scan.fg_high, now_ns);
+    totals = totals_of(gate, view, now_ns);
+    cost_ns = idletime_learner_look(learner, &goal,
+                                    idletime_fg_board(gate->scan.fg),
+                                    gate->scan.fg_high, &totals, now_ns);
     if (cost_ns) {
         idletime_bg_cost(&gate->scan, cost_ns);
     }
-    totals = totals_of(gate, view, now_ns);
-    idletime_learner_look(learner, &goal, &totals, now_ns);
     if (!view->fg_in_service && learner->gaps.busy) {
         forget_dead(gate, &learner->gaps, now_ns);
         forget_observed(gate->scan.observer, &learner->gaps);

@@ -15,6 +15,13 @@
 
 /* No open window in sight: look again after so many service times. */
 #define LOOK_SERVICES       0.5
+/*
+ * A start takes no more of the credit than this part, as far as is expected.
+ * So what is dear has to wait until there is much of it, and does not take it
+ * away from what is cheap, which comes later in a gap.  With all of it any
+ * start can be paid.
+ */
+#define STAKE               IDLETIME_CREDIT_COLLISIONS
 /* All channels taken: one in four service times is over. */
 #define LOOK_CHANNELS       0.25
 /*
@@ -46,7 +53,7 @@ static bool used(const IdletimeLearner *l)
     return idletime_seek_price(&l->seek) == 0;
 }
 
-/* In a window; and there is credit, unless it costs next to nothing. */
+/* In a window; and there is credit enough, unless it costs next to nothing. */
 static bool is_open(const IdletimeLearner *l, Clock clock,
                     IdletimeService service, int64_t now_ns)
 {
@@ -56,7 +63,7 @@ static bool is_open(const IdletimeLearner *l, Clock clock,
 
     return (ratio <= w->harmless && (used(l) || w->seek_ns <= 0)) ||
            (idletime_windows_next(w, age_ns, used(l)) == age_ns &&
-            ratio * service.mean_ns * idletime_cost_factor(&l->cost) <=
+            STAKE * ratio * service.mean_ns * idletime_cost_factor(&l->cost) <=
             l->budget.credit_ns);
 }
 
@@ -181,8 +188,12 @@ static void note_turnaround(IdletimeLearner *l, int64_t now_ns)
 int64_t idletime_learner_again(const IdletimeLearner *l, int64_t again_ns,
                                int64_t now_ns)
 {
-    return l->planning == IDLETIME_PLANNING_NOTHING ? again_ns :
-           MIN(again_ns, now_ns + LOOK_MIN_NS);
+    if (l->planning != IDLETIME_PLANNING_NOTHING) {
+        return MIN(again_ns, now_ns + LOOK_MIN_NS);
+    }
+    return l->collision.open ?
+           MIN(again_ns, look_again(idletime_service_any(&l->services),
+                                    LOOK_SERVICES, now_ns)) : again_ns;
 }
 
 IdletimeAdmission idletime_learner_admit(IdletimeLearner *l,

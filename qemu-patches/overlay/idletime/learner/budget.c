@@ -17,8 +17,6 @@
 #include "qemu/osdep.h"
 #include "idletime/learner/budget.h"
 
-/* Room for eight collisions: chance makes four come together. */
-#define CAP_COLLISIONS      8
 /*
  * A foreground that has been away for IDLETIME_AWAY_NS earns one collision
  * every 15 s: else one that never comes back would stop background for ever.
@@ -33,16 +31,10 @@ void idletime_budget_init(IdletimeBudget *b)
 /* What one costs at most. */
 static double collision_ns(const IdletimeBudget *b)
 {
-    return b->cap_ns / CAP_COLLISIONS;
+    return b->cap_ns / IDLETIME_CREDIT_COLLISIONS;
 }
 
 /* ---- the bucket */
-
-static double grown(uint64_t now, uint64_t before)
-{
-    /* One that leaves takes its sum along. */
-    return now > before ? now - before : 0;
-}
 
 static void earn(IdletimeBudget *b, double share, double request_ns,
                  double cost_ns, double away_ns)
@@ -59,13 +51,14 @@ void idletime_budget_look(IdletimeBudget *b, double share,
                           int64_t idle_ns, int64_t now_ns)
 {
     double elapsed_ns = MAX(now_ns - b->last_ns, 0);
-    double done = grown(now->fg_done, b->last.fg_done);
-    double request_ns = grown(now->fg_request_ns, b->last.fg_request_ns);
-    double cost_ns = grown(now->bg_cost_ns, b->last.bg_cost_ns);
+    double done = idletime_grown(now->fg_done, b->last.fg_done);
+    double request_ns = idletime_grown(now->fg_request_ns,
+                                       b->last.fg_request_ns);
+    double cost_ns = idletime_grown(now->bg_cost_ns, b->last.bg_cost_ns);
     double before_ns = b->cap_ns;
 
     b->done += b->started ? done : 0;
-    b->cap_ns = CAP_COLLISIONS * collision_most_ns;
+    b->cap_ns = IDLETIME_CREDIT_COLLISIONS * collision_most_ns;
     if (before_ns == 0) {
         /* One collision to begin with, as soon as we know its size. */
         b->credit_ns = collision_most_ns;

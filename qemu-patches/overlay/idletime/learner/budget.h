@@ -15,6 +15,12 @@
  */
 #define IDLETIME_AWAY_NS        (1000 * 1000 * 1000LL)
 
+/*
+ * The credit has room for so many collisions: chance makes four come together,
+ * and a few busy seconds earn what is spent in the quiet ones after them.
+ */
+#define IDLETIME_CREDIT_COLLISIONS  24
+
 /* Sums over all slots at one look; they only grow while nobody leaves. */
 typedef struct IdletimeTotals {
     uint64_t fg_done;           /* foreground requests completed */
@@ -25,6 +31,12 @@ typedef struct IdletimeTotals {
     bool quiet;                 /* nothing is in service */
     bool bg_in_service;
 } IdletimeTotals;
+
+/** idletime_grown: by how much; a slot that leaves takes its sum along. */
+static inline double idletime_grown(uint64_t now, uint64_t before)
+{
+    return now > before ? now - before : 0;
+}
 
 typedef struct IdletimeBudget {
     double credit_ns;           /* foreground may wait so long from now on */

@@ -9,78 +9,64 @@
  *   foreground       |-d-|11111|22222|33333|   idle again
  *
  * The first foreground request that arrives while background is in service
- * waits d for the rest of it: that is seen.  On one server each one that
- * arrives before the foreground is idle again finds d more work before it.  At
- * most n d is lost, n requests of this busy period.  It is over when the rings
- * say so; n is its length by the time that a request keeps the resource busy.
+ * waits d for the rest of it: that is seen.  On one server the next one finds
+ * d more work before it, if it arrives before the first is done; the idle time
+ * that would have been before it takes up a part of d.  With the waiting time
+ * w of request i, and what it would not have waited alone, x,
  *
- * Requests that arrive on their own schedule lose nearly all of that: idle
- * time between them takes up the rest (load 0.6, M/D/1: 3.1 d of 3.6 d).  A
- * guest that sends the next one when the last is done loses only what was
- * outstanding: of 200 requests, 8 at a time, 8 d and not 200 d.  In a short
- * busy period that makes little difference, and all of n d is counted.  In a
- * long one the sums tell.  Each foreground slot keeps that of its requests'
- * times in service (Little's law); the mean time of a request in a busy period
- * that background has delayed is
+ *   x(1) = w(1) = d,   x(i) = min( x(i - 1), w(i) )
  *
- *   y = a + part * d
+ * (Lindley's recursion of the queue with the delay and without it, one
+ * subtracted from the other: D. Lindley, Proc. Camb. Phil. Soc. 1952).  The
+ * sum of all x is lost, and it ends when the foreground is idle.
  *
- * Where in our request the foreground arrives is chance, so that d does not
- * depend on what the busy period is like, and the slope of a straight line
- * through all of them is the part of n d that is lost (least squares; a period
- * of n requests weighs n).  Only periods that were delayed are compared with
- * each other.  Those that were not delayed are others: background waits until
- * a burst is over, so what it does not meet is the middle of bursts, with
- * longer queues than their begin.
- * One period is full of chance, so that it is not all of n d is believed only
- * as far as it is a standard error away.
+ * WHERE w IS FROM
+ *
+ * Not of each request, but the sum of all requests' time in service is known
+ * at each look, waiting included.  While a collision goes on, looks are half a
+ * service time apart.  From one completion to the next the sum grows by the
+ * service time of one and by the time that others waited meanwhile.  Who waits
+ * for less than a service time has come since the last completion, so that
+ * this is w of the next one, and else it is more than any x.
+ *
+ * WHO SENDS THE NEXT ONE WHEN ONE IS DONE
+ *
+ * A guest with eight requests at a time, and 200 to do: each is sent later by
+ * x, and waits no longer than it would have.  Eight are lost, those that were
+ * sent on their own schedule.  Such a guest has as many in service as ever: who
+ * comes while there are that many loses nothing.
  */
 #include "qemu/osdep.h"
 #include "idletime/learner/cost.h"
 #include "idletime/core/recent.h"
-#include "idletime/core/root.h"
 
 /*
- * Collisions that the start value, all of n d, is worth.  It is replaced as
- * soon as two say otherwise; that they do not by chance is for the standard
- * error to tell.
+ * Service times of delay that the start value is worth: one request waits.
+ * What is measured is exact, so it is soon replaced.
  */
 #define PRIOR               1
-/* The delays of these are spread alike over a service time: its square / 12 */
-#define PRIOR_VARIANCE      (1 / 12.0)
 #define FACTOR_MAX          64
-/* In a busy period: a guest that never pauses has no end of it. */
-#define REQUESTS_MAX        1e6
-/*
- * Requests of a long busy period.  In a short one the slope is too small: a
- * larger delay joins it with the next one, whose requests wait for less.
- */
-#define LONG                8
-/* Memory: clean requests, and collisions. */
+/* As many as ever; a completion may be seen before the next one is sent. */
+#define FULL                0.9
+/* With one at a time nobody waits behind it. */
+#define FULL_LEAST          1.5
+/* "Ever" is this many requests with a collision. */
+#define MOST_MEMORY         1024
+/* Memory: clean requests, and service times of collisions. */
 #define CLEAN_MAX           2048
-#define PERIODS_MAX         256
+#define COLLISIONS_MAX      256
 /* After a change so much is left; it is also enough for a mean. */
 #define CLEAN_DOUBT         16
-#define PERIODS_DOUBT       8
-
-/* ---- sums */
+#define COLLISIONS_DOUBT    8
 
 static void limit_clean(IdletimeCost *c, double most)
 {
     idletime_recent_limit(&c->clean_busy_ns, &c->clean_done, most);
 }
 
-static void limit_periods(IdletimeCost *c, double most)
+static void limit_collisions(IdletimeCost *c, double most)
 {
-    double part = idletime_recent_part(c->periods, most);
-
-    c->periods *= part;
-    c->n *= part;
-    c->nd *= part;
-    c->ny *= part;
-    c->ndd *= part;
-    c->ndy *= part;
-    c->nyy *= part;
+    idletime_recent_limit(&c->lost_ns, &c->delay_ns, most * c->service_ns);
 }
 
 static void note_clean(IdletimeCost *c, const IdletimeSpan *span)
@@ -90,71 +76,97 @@ static void note_clean(IdletimeCost *c, const IdletimeSpan *span)
     limit_clean(c, CLEAN_MAX);
 }
 
-/* The busy period is over. */
-static void note_period(IdletimeCost *c)
+/* A foreground request, without waiting; by ours where none is known. */
+static double each_ns(const IdletimeCost *c)
 {
-    double n = c->dirty_done, d = c->dirty_delay_ns;
-
-    if (n >= LONG && d > 0) {
-        double y = c->dirty_ns / n;
-
-        c->periods++;
-        c->n += n;
-        c->nd += n * d;
-        c->ny += n * y;
-        c->ndd += n * d * d;
-        c->ndy += n * d * y;
-        c->nyy += n * y * y;
-        limit_periods(c, PERIODS_MAX);
-    }
-    c->dirty_done = c->dirty_ns = 0;
-    c->dirty_delay_ns = 0;
-    c->dirty = false;
+    return c->clean_done >= CLEAN_DOUBT && c->clean_busy_ns > 0 ?
+           c->clean_busy_ns / c->clean_done : c->service_ns;
 }
 
-void idletime_cost_look(IdletimeCost *c, const IdletimeSpan *span,
-                        double service_ns)
+static void counted(IdletimeCost *c)
 {
+    c->came = c->done = c->request_ns = c->in_service = 0;
+}
+
+/* ---- a collision */
+
+static bool full(const IdletimeCost *c)
+{
+    return c->in_service > FULL_LEAST && c->in_service >= FULL * c->most;
+}
+
+/* Some have completed: what did those lose that came meanwhile? */
+static void count_waits(IdletimeCost *c)
+{
+    bool first = c->waits_ns == 0;
+    double waited_ns = c->request_ns - c->done * each_ns(c) -
+                       first * c->first_ns;
+    double came = c->came - first;
+
+    c->waits_ns += first * c->first_ns;
+    c->left_ns = MIN(c->left_ns, MAX(waited_ns / c->done, 0));
+    if (first || !full(c)) {
+        c->waits_ns += c->left_ns * MAX(came, 0);
+    }
+    c->most -= c->most * MIN(c->done / MOST_MEMORY, 1);
+    counted(c);
+}
+
+/* It is over: the first one waited, whatever was seen of it. */
+static double settle(IdletimeCost *c)
+{
+    double lost_ns = MAX(c->waits_ns, c->first_ns);
+
+    c->delay_ns += c->first_ns;
+    c->lost_ns += lost_ns;
+    limit_collisions(c, COLLISIONS_MAX);
+    c->first_ns = c->left_ns = c->waits_ns = 0;
+    return lost_ns;
+}
+
+void idletime_cost_collision(IdletimeCost *c, double delay_ns)
+{
+    c->dirty = true;
+    c->first_ns = c->left_ns = delay_ns;
+    c->waits_ns = 0;
+}
+
+double idletime_cost_look(IdletimeCost *c, const IdletimeSpan *span,
+                          double service_ns)
+{
+    double lost_ns = 0;
+
     c->service_ns = service_ns;
     c->dirty |= span->background;
+    c->most = MAX(c->most, span->in_service);
     if (!c->dirty) {
         note_clean(c, span);
-        return;
+        return 0;
     }
-    c->dirty_done += span->done;
-    c->dirty_ns += span->request_ns;
-    if (span->quiet) {
-        note_period(c);
+    c->came += span->came;
+    c->done += span->done;
+    c->request_ns += span->request_ns;
+    c->in_service = MAX(c->in_service, span->in_service);
+    if (c->done > 0 && c->first_ns > 0) {
+        count_waits(c);
     }
+    if (span->settled) {
+        lost_ns = settle(c);
+    }
+    if (span->quiet || span->settled) {
+        counted(c);
+    }
+    c->dirty = !span->quiet;
+    return lost_ns;
 }
+
+/* ---- what collisions cost */
 
 void idletime_cost_doubt(IdletimeCost *c)
 {
     limit_clean(c, CLEAN_DOUBT);
-    limit_periods(c, PERIODS_DOUBT);
-    idletime_recent_limit(&c->lost_ns, &c->delay_ns,
-                          PERIODS_DOUBT * c->service_ns);
-}
-
-/* ---- what they say */
-
-/* Of n d in a long busy period, as far as is not proven to be less. */
-static double part_lost(const IdletimeCost *c)
-{
-    double n = MAX(c->n, 1), periods = MAX(c->periods, 1);
-    double prior = PRIOR * PRIOR_VARIANCE * c->service_ns * c->service_ns *
-                   n / periods;
-    double dd = c->ndd - c->nd * c->nd / n;
-    double dy = c->ndy - c->nd * c->ny / n;
-    double yy = c->nyy - c->ny * c->ny / n;
-    double slope, square;
-
-    if (prior + dd <= 0) {
-        return 1;
-    }
-    slope = (prior + dy) / (prior + dd);
-    square = MAX(yy - 2 * slope * dy + slope * slope * dd, 0) / periods;
-    return MIN(MAX(slope + idletime_root(square / (prior + dd)), 0), 1);
+    limit_collisions(c, COLLISIONS_DOUBT);
+    c->most = 0;
 }
 
 double idletime_cost_factor(const IdletimeCost *c)
@@ -163,31 +175,4 @@ double idletime_cost_factor(const IdletimeCost *c)
     double weight = prior_ns + c->delay_ns;
 
     return weight > 0 ? MIN((prior_ns + c->lost_ns) / weight, FACTOR_MAX) : 1;
-}
-
-/* How many requests of foreground are @drain_ns of it?  Whole ones. */
-static unsigned requests_in(const IdletimeCost *c, double drain_ns)
-{
-    double each_ns = c->clean_done >= CLEAN_DOUBT && c->clean_busy_ns > 0 ?
-                     c->clean_busy_ns / c->clean_done : c->service_ns;
-
-    return each_ns > 0 ? MAX(MIN(drain_ns / each_ns, REQUESTS_MAX) + 0.5, 1) :
-                         1;
-}
-
-double idletime_cost_collision(IdletimeCost *c, double delay_ns,
-                               double drain_ns)
-{
-    unsigned n = requests_in(c, drain_ns);
-    double part = n < LONG ? 1 : part_lost(c);
-    /* The first one waited, whatever the sums say. */
-    double lost_ns = delay_ns * MAX(part * n, 1);
-
-    c->dirty = true;
-    c->dirty_delay_ns += delay_ns;
-    c->delay_ns += delay_ns;
-    c->lost_ns += lost_ns;
-    idletime_recent_limit(&c->lost_ns, &c->delay_ns,
-                          PERIODS_MAX * c->service_ns);
-    return lost_ns;
 }

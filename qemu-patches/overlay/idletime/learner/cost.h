@@ -3,48 +3,52 @@
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
- * Measured afterwards, from sums.  Pure.
+ * Measured while it goes on, from sums.  Pure.
  */
 #ifndef IDLETIME_COST_H
 #define IDLETIME_COST_H
 
 /* What happened between two looks. */
 typedef struct IdletimeSpan {
+    double came;                /* foreground requests that began */
     double done;                /* foreground requests completed */
-    double request_ns;          /* their time in service, with waiting */
+    double in_service;          /* foreground requests at the second look */
+    double request_ns;          /* time in service of all, with waiting */
     double busy_ns;             /* at least one of them was in service */
     bool background;            /* some was, too, or began */
+    bool settled;               /* foreground idle since a collision */
     bool quiet;                 /* nothing is in service now */
 } IdletimeSpan;
 
 typedef struct IdletimeCost {
     /* Foreground that met no background. */
     double clean_done, clean_busy_ns;
-    /* Since something of the background was in service. */
+    /* Since something of the background was in service, not yet counted. */
     bool dirty;
-    double dirty_done, dirty_ns, dirty_delay_ns;
+    double came, done, request_ns;
+    double in_service;          /* at most, at these looks */
+    /* The collision that goes on: delays of the first, the next, and all. */
+    double first_ns, left_ns, waits_ns;
+    double most;                /* foreground requests in service, at most */
     /* Of collisions: delays of the first request, and of all that wait. */
     double delay_ns, lost_ns;
-    /*
-     * Long busy periods with a collision: n requests, delay d of the first,
-     * y the mean time of a request; sums of their products.
-     */
-    double periods, n, nd, ny, ndd, ndy, nyy;
     double service_ns;          /* of a background request, on average */
 } IdletimeCost;
 
-/** idletime_cost_look: @service_ns of a background request, on average. */
-void idletime_cost_look(IdletimeCost *c, const IdletimeSpan *span,
-                        double service_ns);
+/**
+ * idletime_cost_look: @service_ns of a background request, on average.
+ * Returns what the collision that is over has cost all of them, in ns; 0 if
+ * none is.
+ */
+double idletime_cost_look(IdletimeCost *c, const IdletimeSpan *span,
+                          double service_ns);
 
 /**
- * idletime_cost_collision: the first foreground request that came while one
- * was in service waited for @delay_ns; from its end until the foreground was
- * idle it took @drain_ns.
- * Returns what that cost all of them, in ns.
+ * idletime_cost_collision: the first foreground request that came while
+ * background was in service waited for @delay_ns, until its end.  Again, if
+ * more of it was in service and ends later.
  */
-double idletime_cost_collision(IdletimeCost *c, double delay_ns,
-                               double drain_ns);
+void idletime_cost_collision(IdletimeCost *c, double delay_ns);
 
 /** idletime_cost_doubt: the workload changed; what was learned weighs less */
 void idletime_cost_doubt(IdletimeCost *c);

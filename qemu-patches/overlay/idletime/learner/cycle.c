@@ -13,7 +13,8 @@
  * So expected delays and windows are computed over a second clock, too.  Which
  * one is right?  Both are asked, gap by gap, for what they would have done,
  * before they learn of it: as many starts as fit into the windows, and the
- * delay of the last one.  The one that gained more is believed.
+ * delay of the last one.  The second clock is believed if it gained more, by
+ * more than chance: the sum over cycles against the root of their squares.
  *
  * A gap that is too short for one request belongs to its burst.
  */
@@ -28,8 +29,12 @@ static const IdletimeHalfLife cycle_life = { 256, 120e9 };
 #define READY_CYCLES    6
 /* A gap with room for more says little about how it ends. */
 #define REPLAY_MAX      256
-/* Between clocks that are equally good nothing is gained by a change. */
+/*
+ * Between clocks that are equally good nothing is gained by a change; and by
+ * chance one of them is always ahead: so many standard errors are more.
+ */
 #define BETTER          1.001
+#define ERRORS          2
 
 void idletime_cycle_init(IdletimeCycle *c)
 {
@@ -78,9 +83,13 @@ static void compare(IdletimeCycle *c, const IdletimeGap *gap,
                                       by_age->service.mean_ns / request_ns);
     int64_t length_ns = gap->end_ns - gap->begin_ns;
 
-    c->gain_ns += replay(&c->windows, gap->begin_ns - c->onset_ns,
-                         c->windows.begin_ns, length_ns, price);
-    c->other_ns += replay(by_age, 0, 0, length_ns, price);
+    double gain_ns = replay(&c->windows, gap->begin_ns - c->onset_ns,
+                            c->windows.begin_ns, length_ns, price);
+    double other_ns = replay(by_age, 0, 0, length_ns, price);
+
+    c->gain_ns += gain_ns;
+    c->other_ns += other_ns;
+    c->ahead_ns += gain_ns - other_ns;
 }
 
 static double mean(double before, double value)
@@ -94,8 +103,11 @@ static void note_onset(IdletimeCycle *c, const IdletimeGap *gap)
 
     c->lead_ns = mean(c->lead_ns, gap->begin_ns - c->onset_ns);
     c->gaps = mean(c->gaps, c->gap_count);
+    c->square += c->ahead_ns * c->ahead_ns;
+    c->ahead_ns = 0;
     c->gain_ns -= c->gain_ns / MEMORY;
     c->other_ns -= c->other_ns / MEMORY;
+    c->square -= c->square / (MEMORY / 2.0);
     idletime_histogram_add(&c->length, cycle_life, length_ns, length_ns);
 }
 
@@ -145,6 +157,9 @@ void idletime_cycle_planned(IdletimeCycle *c, const IdletimeWindows *windows)
 
 bool idletime_cycle_better(const IdletimeCycle *c)
 {
+    double ahead_ns = c->gain_ns - c->other_ns;
+
     return c->built && c->onset_ns != INT64_MIN &&
-           c->gain_ns > BETTER * MAX(c->other_ns, 0);
+           c->gain_ns > BETTER * MAX(c->other_ns, 0) &&
+           ahead_ns * ahead_ns > ERRORS * ERRORS * c->square;
 }

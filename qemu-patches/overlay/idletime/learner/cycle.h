@@ -20,6 +20,8 @@ typedef struct IdletimeCycle {
     uint32_t gap_count;         /* of this cycle so far */
     bool built;
     double gain_ns, other_ns;   /* by this clock, and by the age of the gap */
+    double ahead_ns;            /* in this cycle, so far */
+    double square;              /* sum over cycles of its squares */
 } IdletimeCycle;
 
 void idletime_cycle_init(IdletimeCycle *c);

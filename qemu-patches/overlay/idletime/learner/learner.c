@@ -265,37 +265,21 @@ static void plan_step(IdletimeLearner *l, const IdletimeGoal *goal,
 
 /* ---- looks */
 
-/* When was the foreground idle first from @at_ns on?  INT64_MAX: not yet. */
-static int64_t idle_from(const IdletimeGaps *gaps, int64_t at_ns)
+/* Was the foreground idle at some time from @at_ns on? */
+static bool idle_since(const IdletimeGaps *gaps, int64_t at_ns)
 {
     for (uint32_t i = 0; i < gaps->count; i++) {
         if (gaps->gap[i].begin_ns >= at_ns) {
-            return gaps->gap[i].begin_ns;
+            return true;
         }
     }
-    return !gaps->busy && gaps->idle_since_ns >= at_ns ? gaps->idle_since_ns :
-           INT64_MAX;
+    return !gaps->busy && gaps->idle_since_ns >= at_ns;
 }
 
-/* The busy period that background delayed is over: its cost can be told. */
-static double settle(IdletimeLearner *l)
-{
-    IdletimeCollision c = l->collision;
-    int64_t idle_ns = idle_from(&l->gaps, c.arrival_ns);
-
-    if (!c.open || idle_ns == INT64_MAX) {
-        return 0;
-    }
-    l->collision.open = false;
-    return idletime_cost_collision(&l->cost, c.end_ns - c.arrival_ns,
-                                   MAX(idle_ns - c.end_ns, 0));
-}
-
-uint64_t idletime_learner_read(IdletimeLearner *l, const IdletimeFgBoard *fg,
-                               uint32_t slots, int64_t now_ns)
+static void read_rings(IdletimeLearner *l, const IdletimeFgBoard *fg,
+                       uint32_t slots, int64_t now_ns)
 {
     uint64_t overruns = l->gaps.overruns;
-    double cost_ns;
 
     idletime_gaps_look(&l->gaps, fg, slots, now_ns);
     if (l->gaps.overruns != overruns) {
@@ -312,9 +296,6 @@ uint64_t idletime_learner_read(IdletimeLearner *l, const IdletimeFgBoard *fg,
     if (l->gaps.count > IDLETIME_LOOK_GAPS) {
         idletime_cycle_lost(&l->cycle);
     }
-    cost_ns = settle(l) + l->owed_ns;
-    l->owed_ns = 0;
-    return cost_ns;
 }
 
 /* What came before them costs the foreground something, too. */
@@ -334,46 +315,77 @@ static void note_turn(IdletimeLearner *l, const IdletimeTotals *totals,
     l->own_started = 0;
 }
 
-static void note_span(IdletimeLearner *l, const IdletimeTotals *totals,
-                      double done, double request_ns, double cost_ns)
+/* What happened since the last look; nothing, if this is the first. */
+static IdletimeSpan span_of(const IdletimeLearner *l,
+                            const IdletimeTotals *totals)
 {
-    IdletimeSpan span = {
+    const IdletimeTotals *last = l->budget.started ? &l->budget.last : totals;
+    double done = idletime_grown(totals->fg_done, last->fg_done);
+    bool settled = l->collision.open &&
+                   idle_since(&l->gaps, l->collision.arrival_ns);
+
+    return (IdletimeSpan) {
+        .came = done + totals->fg_in_service - last->fg_in_service,
         .done = done,
-        .request_ns = request_ns,
+        .in_service = totals->fg_in_service,
+        .request_ns = idletime_grown(totals->fg_request_ns,
+                                     last->fg_request_ns),
         .busy_ns = l->gaps.busy_ns - l->busy_ns,
         .background = totals->bg_in_service ||
                       totals->bg_started != l->bg_started,
-        .quiet = totals->quiet && !l->collision.open,
+        .settled = settled,
+        .quiet = totals->quiet && (settled || !l->collision.open),
     };
+}
 
-    idletime_cost_look(&l->cost, &span, l->services.any.mean_ns);
+/* What it has cost by now: collisions that are over, and what is owed. */
+static uint64_t note_cost(IdletimeLearner *l, const IdletimeSpan *span)
+{
+    uint64_t cost_ns = l->owed_ns + idletime_cost_look(&l->cost, span,
+                                                       l->services.any.mean_ns);
+
+    l->collision.open &= !span->settled;
+    l->owed_ns = 0;
+    return cost_ns;
+}
+
+static void note_span(IdletimeLearner *l, const IdletimeGoal *goal,
+                      const IdletimeSpan *span, const IdletimeTotals *totals,
+                      double cost_ns)
+{
     if (idletime_channels_limit(&l->channels) == 1) {
-        note_turn(l, totals, &span, cost_ns);
+        note_turn(l, totals, span, cost_ns);
     }
+    note_requests(l, span->request_ns - cost_ns, l->gaps.count);
+    idletime_channels_fg(&l->channels, span->done, span->request_ns,
+                         goal->share);
+    idletime_channels_earn(&l->channels, goal->share * span->request_ns);
     l->busy_ns = l->gaps.busy_ns;
     l->bg_started = totals->bg_started;
 }
 
-void idletime_learner_look(IdletimeLearner *l, const IdletimeGoal *goal,
-                           const IdletimeTotals *totals, int64_t now_ns)
+uint64_t idletime_learner_look(IdletimeLearner *l, const IdletimeGoal *goal,
+                               const IdletimeFgBoard *fg, uint32_t slots,
+                               const IdletimeTotals *totals, int64_t now_ns)
 {
-    double done = l->budget.done, request_ns = l->budget.request_ns;
-    double cost_ns = l->budget.cost_ns;
+    IdletimeTotals with_cost = *totals;
+    double paid_ns = l->budget.cost_ns;
+    IdletimeSpan span;
+    uint64_t cost_ns;
 
+    read_rings(l, fg, slots, now_ns);
+    span = span_of(l, totals);
+    cost_ns = note_cost(l, &span);
+    with_cost.bg_cost_ns += cost_ns;
     idletime_budget_look(&l->budget, goal->share, l->services.any.mean_ns *
-                         idletime_cost_factor(&l->cost), totals,
+                         idletime_cost_factor(&l->cost), &with_cost,
                          l->gaps.busy ? 0 : now_ns - l->gaps.idle_since_ns,
                          now_ns);
-    done = l->budget.done - done;
-    request_ns = l->budget.request_ns - request_ns;
-    cost_ns = l->budget.cost_ns - cost_ns;
-    note_span(l, totals, done, request_ns, cost_ns);
-    note_requests(l, request_ns - cost_ns, l->gaps.count);
-    idletime_channels_fg(&l->channels, done, request_ns, goal->share);
-    idletime_channels_earn(&l->channels, goal->share * request_ns);
+    note_span(l, goal, &span, totals, l->budget.cost_ns - paid_ns);
     idletime_spare_look(&l->spare, idletime_gaps_idle(&l->gaps, now_ns),
                         now_ns);
     plan_step(l, goal, now_ns);
+    return cost_ns;
 }
 
 /* ---- own requests */
@@ -403,8 +415,8 @@ static void note_collision(IdletimeLearner *l, int64_t end_ns)
     if (!l->collision.open) {
         l->collision.arrival_ns = l->arrival_ns;
     }
-    l->collision.end_ns = end_ns;
     l->collision.open = true;
+    idletime_cost_collision(&l->cost, end_ns - l->collision.arrival_ns);
 }
 
 /*

@@ -35,10 +35,10 @@ typedef struct IdletimeAdmission {
     uint32_t max_inflight;      /* background in service at most */
 } IdletimeAdmission;
 
-/* Background was in service from before a foreground arrival until @end_ns. */
+/* Background was in service when the foreground arrived. */
 typedef struct IdletimeCollision {
     bool open;                  /* the foreground has not been idle since */
-    int64_t arrival_ns, end_ns;
+    int64_t arrival_ns;
 } IdletimeCollision;
 
 /*
@@ -98,18 +98,15 @@ typedef struct IdletimeLearner {
 void idletime_learner_init(IdletimeLearner *l, int64_t since_ns);
 
 /**
- * idletime_learner_read: learn what the rings say of the foreground.
+ * idletime_learner_look: learn from rings and sums of the same moment.
  * @fg: the board; @slots: of it in use; l->gaps.observed: set by the caller
  * Returns what collisions, probes and returns of the foreground have cost, in
  * ns, as far as that can be told by now: to be published on the background
- * board before idletime_learner_look() sums it.
+ * board before the next look, as this one has counted it.
  */
-uint64_t idletime_learner_read(IdletimeLearner *l, const IdletimeFgBoard *fg,
-                               uint32_t slots, int64_t now_ns);
-
-/** idletime_learner_look: learn from sums of the same moment. */
-void idletime_learner_look(IdletimeLearner *l, const IdletimeGoal *goal,
-                           const IdletimeTotals *totals, int64_t now_ns);
+uint64_t idletime_learner_look(IdletimeLearner *l, const IdletimeGoal *goal,
+                               const IdletimeFgBoard *fg, uint32_t slots,
+                               const IdletimeTotals *totals, int64_t now_ns);
 
 /* What admission is asked for. */
 typedef struct IdletimeQuestion {
@@ -127,7 +124,8 @@ IdletimeAdmission idletime_learner_admit(IdletimeLearner *l,
 
 /**
  * idletime_learner_again: who is not admitted looks again at @again_ns; sooner,
- * while a plan is being made: looks are what makes it.
+ * while a plan is being made, and while a collision goes on: looks are what
+ * makes the one, and what measures the other.
  */
 int64_t idletime_learner_again(const IdletimeLearner *l, int64_t again_ns,
                                int64_t now_ns);
