@@ -301,6 +301,24 @@ static void test_pause(void)
     near(idletime_seek_price(&s), 7 * MS);
 }
 
+/*
+ * No gap is left alone while returns after ours are no longer than others, so
+ * that those after a pause are of a time when they were: of a busier one.
+ */
+static void test_not_suspected(void)
+{
+    IdletimeSeek s = {
+        .near_done = 100, .near_ns = 100 * SERVICE,
+        .pause = { 13, -9.0 * MS, 0 }, .bg = { 20, -2.0 * MS, 0 },
+    };
+
+    seek_return(&s, SERVICE - 2 * MS, 0);
+    near(s.cost_ns, 0);
+    s.bg.mean_ns = 2.0 * MS;
+    seek_return(&s, SERVICE + 2 * MS, 0);
+    near(s.cost_ns, 11 * MS);
+}
+
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
@@ -311,5 +329,6 @@ int main(int argc, char **argv)
     g_test_add_func("/seek/charged", test_charged);
     g_test_add_func("/seek/lot", test_lot);
     g_test_add_func("/seek/pause", test_pause);
+    g_test_add_func("/seek/not-suspected", test_not_suspected);
     return g_test_run();
 }

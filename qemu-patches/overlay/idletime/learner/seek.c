@@ -117,23 +117,24 @@ static double excess(const IdletimeSeek *s, double known_ns,
     return MIN(MAX(excess_ns, -most_ns), most_ns);
 }
 
-static void judge(IdletimeSeek *s, double service_ns)
-{
-    double cost_ns = s->bg.mean_ns - s->pause.mean_ns;
-
-    s->cost_ns = s->pause.count >= PAUSES_MIN && s->bg.count >= RETURNS_MIN &&
-                 more(cost_ns, error2(&s->bg) + error2(&s->pause),
-                      service_ns) ? cost_ns : 0;
-}
-
-/* ---- gaps left alone */
-
 static bool suspicious(const IdletimeSeek *s, double service_ns)
 {
     return s->bg.count >= RETURNS_MIN &&
            (s->near_done < NEAR_MIN ||
             more(s->bg.mean_ns, error2(&s->bg), service_ns));
 }
+
+static void judge(IdletimeSeek *s, double service_ns)
+{
+    double cost_ns = s->bg.mean_ns - s->pause.mean_ns;
+
+    /* While nothing is suspected, no gap is left alone: pauses are of then. */
+    s->cost_ns = suspicious(s, service_ns) && s->pause.count >= PAUSES_MIN &&
+                 more(cost_ns, error2(&s->bg) + error2(&s->pause),
+                      service_ns) ? cost_ns : 0;
+}
+
+/* ---- gaps left alone */
 
 static uint32_t away_every(const IdletimeSeek *s, double service_ns)
 {
