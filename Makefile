@@ -238,6 +238,8 @@ engine: $(engine_stamp) ## Run the tests of OpenStack's agent and evictor, with 
 	@$(heading) 'Cluster engine'
 	$(MAKE) -C engine check PYTHON=$(abspath $(engine_tools)/bin/python3) PYTEST_ARGS='$(PYTEST_ARGS)'
 
+ansible_tools := $(build)/ansible/venv
+ansible_stamp := $(ansible_tools)/.made-for-$(notdir $(realpath /usr/bin/python3))
 lab_tools := $(build)/lab/venv
 lab_stamp := $(lab_tools)/.made-for-$(notdir $(realpath /usr/bin/python3))
 
@@ -245,7 +247,7 @@ $(lab_stamp): tests/lab/requirements.txt
 	$(call environment,$(lab_tools))
 
 .PHONY: engine-lab
-engine-lab: qemu observer $(lab_stamp) ## A real Nova with three hypervisors, and a pool of HTCondor, in namespaces of this machine (as root; 40 minutes, 8 more the first time).
+engine-lab: qemu observer $(lab_stamp) $(ansible_stamp) ## A real Nova with three hypervisors, and a pool of HTCondor, in namespaces of this machine (as root; 40 minutes, 8 more the first time).
 	@$(heading) 'Cluster engine in a cloud'
 	$(lab_tools)/bin/python3 -m pytest -p no:cacheprovider -W ignore --durations=0 tests/openstack tests/condor $(PYTEST_ARGS)
 
@@ -312,9 +314,6 @@ packages-check: packages ## Install these packages in a bare Debian of each rele
 	tests/packages/check $(SUITES)
 
 # ---- Ansible: collection, test cluster
-
-ansible_tools := $(build)/ansible/venv
-ansible_stamp := $(ansible_tools)/.made-for-$(notdir $(realpath /usr/bin/python3))
 
 $(ansible_stamp): ansible/requirements.txt
 	@echo '== Making the Ansible environment (1 to 2 minutes, 600 MB)'

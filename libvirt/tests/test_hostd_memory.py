@@ -83,7 +83,7 @@ class World(Host):
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
-        self.available, self.asked = 500, 0
+        self.available, self.swap, self.asked = 500, 0, 0
         self.vms = {"b": Vm(self)}
         (root / "run").mkdir()
         self.memory = self.made()
@@ -116,7 +116,8 @@ class World(Host):
             self.now += 1
             for one in self.vms.values():
                 one.step()
-            (self.root / "proc/meminfo").write_text(f"MemTotal: {TOTAL * 1024} kB\nMemAvailable: {self.available * 1024} kB\n")
+            (self.root / "proc/meminfo").write_text(f"MemTotal: {TOTAL * 1024} kB\nMemAvailable: {self.available * 1024} kB\n"
+                                                    f"SwapFree: {self.swap * 1024} kB\n")
             await self.memory._look()
             await asyncio.gather(*self.memory._acts)
 
@@ -311,6 +312,20 @@ def test_cgroups_of_version_2(play: Play) -> None:
         assert lows() == [100, 1750, 1850], "of 1,900: 150 may be background's"
         assert (folder / "b.scope/memory.reclaim").read_text() == str(16 * MIB), "the foreground waits for memory"
         assert (folder / "f.scope/memory.reclaim").read_text() == ""
+        (folder / "f.scope/memory.pressure").write_text("some avg10=0.00 avg60=0 avg300=0 total=1\n")
+        world.available = 0
+        (folder / "b.scope/memory.reclaim").write_text("")
+        await world.step()
+        assert (folder / "b.scope/memory.reclaim").read_text() != "", "there is no swap"
+        world.swap = 2000
+        (folder / "b.scope/memory.reclaim").write_text("")
+        await world.step()
+        assert (folder / "b.scope/memory.reclaim").read_text() == "", "the kernel takes it when it has to"
+        world.vms["g"] = Vm(world, "g", 1)
+        world.looked("g", policy=Policy(Class.FOREGROUND))
+        await world.step()
+        assert (folder / "b.scope/memory.reclaim").read_text() != "", "a foreground VM has no cgroup: nothing protects it"
+        world.memory.forget("g")
         world.memory.forget("b")
         await world.step()
         assert lows() == [0, 0, 0]

@@ -74,6 +74,19 @@ def test_each_act_has_its_cause(host, cause):
     assert (act.how, act.cause) == (How.BALLOON, cause) and act.gives == 2 * GIB - act.bytes_ > 0
 
 
+def test_what_the_kernel_does_is_not_asked():
+    """A reserve that is short is no reason where all foreground is protected and swap takes what is missing."""
+    short = Host(GIB, 2 * GIB, protected=True, swap=GIB)
+    assert memory.shortage(short) == 0 and memory.decide(State(0.0), short, two(), 100).acts == ()
+    for other in (replace(short, protected=False), replace(short, swap=GIB - 1)):
+        assert memory.shortage(other) == GIB
+    starts = replace(short, starting=GIB)
+    assert memory.shortage(starts) == 2 * GIB
+    assert {act.cause for act in memory.decide(State(), starts, two(), 0).acts} == {"reserve"}
+    (act,) = memory.decide(State(0.0), replace(short, pressure=5.0), two(), 100).acts
+    assert (act.gives, act.cause) == (memory.SMALLEST_STEP, "pressure")
+
+
 @given(vms_, hosts)
 def test_who_lacks_nothing_takes_nothing(vms, host):
     host = replace(host, available=host.reserve + host.starting, pressure=0.5)

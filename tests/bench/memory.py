@@ -99,6 +99,7 @@ class Facts:
     """What a look at the guest found: bytes, and PSI some avg10 of the foreground, in percent."""
 
     available: int
+    swap: int
     resident: dict[str, int]
     pressure: float
 
@@ -124,10 +125,11 @@ class Rig:
     def _look(self) -> Facts:
         files = " ".join(f"{guesthost.CGROUPS}/{name}/memory.current" for name in (FOREGROUND, BACKGROUND))
         text = self.guest.run(f"cat /proc/meminfo {files} {guesthost.CGROUPS}/{FOREGROUND}/memory.pressure", 60).text
-        available = int(re.search(r"MemAvailable: +(\d+)", text).group(1)) * 1024  # type: ignore[union-attr]
+        available, swap = (int(re.search(rf"{name}: +(\d+)", text).group(1)) * 1024  # type: ignore[union-attr]
+                           for name in ("MemAvailable", "SwapFree"))
         resident = [int(one) for one in re.findall(r"^(\d+)$", text, re.MULTILINE)]
         pressure = float(re.search(r"^some avg10=([\d.]+)", text, re.MULTILINE).group(1))  # type: ignore[union-attr]
-        return Facts(available, dict(zip((FOREGROUND, BACKGROUND), resident)), pressure)
+        return Facts(available, swap, dict(zip((FOREGROUND, BACKGROUND), resident)), pressure)
 
     def _write(self, name: str, file: str, value: object) -> None:
         self.guest.run(f"echo {value} >{guesthost.CGROUPS}/{name}/{file}", 60, check=file != "memory.reclaim")
@@ -153,7 +155,7 @@ class Rig:
     def _give(self, state: State, starting: int) -> tuple[State, bool]:
         """idletimed's look, decision and act; whether nothing is missing any more."""
         seen = self._look()
-        about = memory.Host(seen.available, int(self.memory * RESERVE), starting, seen.pressure)
+        about = memory.Host(seen.available, int(self.memory * RESERVE), starting, seen.pressure, True, seen.swap)
         has = seen.resident[BACKGROUND]
         vm = Vm(BACKGROUND, has, has, self._low, self._high, balloon=False, reclaim=True, can_save=False)
         decision = memory.decide(state, about, [vm], time.monotonic(), memory.Settings(look_s=LOOK_SECONDS))

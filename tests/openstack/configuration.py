@@ -28,12 +28,13 @@ def _section(name: str, values: dict[str, object]) -> str:
     return f"[{name}]\n" + "".join(f"{key} = {value}\n" for key, value in values.items())
 
 
-def _as(user: str) -> dict[str, object]:
+def as_user(user: str) -> dict[str, object]:
+    """Of a section that says who a service is."""
     return {"auth_type": "password", **credentials(user), "region_name": "RegionOne"}
 
 
 def _checks_tokens(user: str) -> str:
-    return _section("keystone_authtoken", {"www_authenticate_uri": url("identity"), **_as(user), "service_token_roles_required": "false"})
+    return _section("keystone_authtoken", {"www_authenticate_uri": url("identity"), **as_user(user), "service_token_roles_required": "false"})
 
 
 KEYSTONE = _section("DEFAULT", {"log_dir": ""}) + _section("database", {"connection": f"{DATABASE}/keystone"}) + _section(
@@ -59,8 +60,8 @@ _SECTIONS: dict[str, dict[str, object]] = {
     "api": {"auth_strategy": "keystone"}, "conductor": {"workers": 1},
     "quota": {"instances": -1, "cores": -1, "ram": -1}, "scheduler": {"workers": 1, "discover_hosts_in_cells_interval": 5},
     "vnc": {"enabled": "false"}, "spice": {"enabled": "false"}, "glance": {"api_servers": url("image")},
-    "oslo_concurrency": {"lock_path": "/var/lib/nova/tmp"}, "service_user": {"send_service_user_token": "true", **_as("nova")},
-    "placement": _as("placement"), "neutron": _as("neutron"),
+    "oslo_concurrency": {"lock_path": "/var/lib/nova/tmp"}, "service_user": {"send_service_user_token": "true", **as_user("nova")},
+    "placement": as_user("placement"), "neutron": as_user("neutron"),
     "cinder": {"os_region_name": "RegionOne"},
     # Kernel and initial RAM disk are images, too, which the inspection takes for broken.
     "workarounds": {"disable_deep_image_inspection": "true"},
@@ -83,8 +84,8 @@ NEUTRON = (
     _section("DEFAULT", {"core_plugin": "ml2", "service_plugins": "", "auth_strategy": "keystone", "bind_host": CONTROLLER,
                          "transport_url": f"rabbit://os:{PASSWORD}@{CONTROLLER}:5672/", "api_workers": 1, "rpc_workers": 1,
                          "rpc_state_report_workers": 0, "dhcp_agent_notification": "false", "state_path": "/var/lib/neutron"})
-    + _section("database", {"connection": f"{DATABASE}/neutron"}) + _section("nova", _as("nova"))
-    + _section("placement", _as("placement")) + _checks_tokens("neutron"))
+    + _section("database", {"connection": f"{DATABASE}/neutron"}) + _section("nova", as_user("nova"))
+    + _section("placement", as_user("placement")) + _checks_tokens("neutron"))
 _BRIDGES = _section("oslo_concurrency", {"lock_path": "/var/lib/neutron/tmp"}) + _section("experimental", {"linuxbridge": "true"})
 
 
@@ -115,9 +116,9 @@ def agent(host: str) -> str:
     return _section("idletime", {"provider": host, "look_seconds": 2})
 
 
-EVICTOR = _section("eviction", {
-    "background_flavors": "bg.*", "after_seconds": 8, "resume_seconds": 8, "look_seconds": 2, "acts_per_minute": 60,
-    "disruptions": 100, "migration_mib_per_second": 0}) + _section("nova", _as("nova"))
+EVICTION = {"after_seconds": 8, "resume_seconds": 8, "look_seconds": 2, "acts_per_minute": 60, "disruptions": 100,
+            "migration_mib_per_second": 0}
+EVICTOR = _section("eviction", {"background_flavors": "bg.*", **EVICTION}) + _section("nova", as_user("nova"))
 
 LIBVIRTD = """listen_tls = 0
 listen_tcp = 1

@@ -31,6 +31,8 @@ PACKAGES = [
     # the controller
     "keystone", "placement-api", "nova-api", "nova-conductor", "nova-scheduler", "glance-api", "python3-openstackclient",
     "neutron-server", "rabbitmq-server", "mariadb-server", "uwsgi-core", "uwsgi-plugin-python3", "python3-tooz",
+    # of both, for role nova
+    "openssh-server", "python3-apt",
     # a hypervisor
     "nova-compute", "neutron-linuxbridge-agent", "libvirt-daemon-system", "libvirt-clients", "qemu-system-x86", "qemu-utils",
     "python3-libvirt", *IDLETIMED, "curl",
@@ -122,14 +124,19 @@ class Lab(Hosts):
         one.serve("neutron", "neutron-server", *NEUTRON, "--config-file", "/etc/neutron/plugins/ml2/ml2_conf.ini")
         one.serve("sink", f"{SOURCE}/{paths.find_tool('netload', 'loadgen').relative_to(paths.ROOT)}", "sink", "--protocol", "udp",
                   "--seconds", "86400")
-        for name in ("nova-api", "nova-conductor", "nova-scheduler"):
-            one.serve(name, name, "--config-file", "/etc/nova/nova.conf", environment=ENGINE)
+        for name in ("nova-api", "nova-conductor"):
+            one.serve(name, name, "--config-file", "/etc/nova/nova.conf")
+        self.scheduler()
         for name, service in (("placement", "placement"), ("image", "glance"), ("network", "neutron"), ("compute", "nova-api")):
             one.answers(service, "curl", "-s", "-o", "/dev/null", f"http://{conf.CONTROLLER}:{conf.PORTS[name]}/")
 
     def broker(self) -> None:
         """Start RabbitMQ."""
         _broker(self.controller)
+
+    def scheduler(self) -> None:
+        """Start nova-scheduler."""
+        self.controller.serve("nova-scheduler", "nova-scheduler", "--config-file", "/etc/nova/nova.conf", environment=ENGINE)
 
     def placement(self) -> None:
         """Start Placement."""

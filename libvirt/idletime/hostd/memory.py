@@ -65,6 +65,7 @@ class Memory(Follower):
         self.members: dict[str, Member] = {}
         self.saved: dict[str, tuple[str, Saved]] = {}
         self._groups: dict[str, Group] = {}
+        self._open: set[str] = set()  # foreground that nothing protects
         self._low: dict[str, int] = {}  # memory.low that we have written
         self._state = State()
         self._tell()
@@ -86,9 +87,12 @@ class Memory(Follower):
     def _see(self, uuid: str, looked: Looked, said: Said | None) -> None:
         folder = self._files.group_of(looked.pid) if looked.pid else None
         self._groups.pop(uuid, None)
+        self._open.discard(uuid)
         if folder and (said or (looked.policy and not looked.background)):
             low, high = (said.low, said.high) if said else (None, None)
             self._groups[uuid] = Group(folder, looked.memory, low, high)
+        elif not looked.background:
+            self._open.add(uuid)
         if said is None and looked.taken is None:
             self.members.pop(uuid, None)
             return
@@ -100,6 +104,7 @@ class Memory(Follower):
         """A domain is gone."""
         for each in (self.members, self.saved, self._groups, self._said):
             each.pop(uuid, None)
+        self._open.discard(uuid)
 
     def _tell(self) -> None:
         """The hook waits for nobody where nobody gives."""
@@ -131,7 +136,8 @@ class Memory(Follower):
             return
         reserve = int(info["MemTotal"] * self._reserve)
         self._protect(info["MemTotal"] - reserve)
-        host = Host(info["MemAvailable"], reserve, self._starting(), self._pressure())
+        host = Host(info["MemAvailable"], reserve, self._starting(), self._pressure(), self._protected(),
+                    info.get("SwapFree", 0))
         taken = any(one.recorded for one in self.members.values())
         if not (memory.shortage(host) or taken or self.saved or self._state.leaving):
             self._state = State()
@@ -182,6 +188,11 @@ class Memory(Follower):
         found = [line["some"].avg10 for one in self._groups.values() if one.low is None
                  and "some" in (line := self._files.pressure("memory", one.folder))]
         return max(found, default=None)
+
+    def _protected(self) -> bool:
+        """memory.low of all foreground VMs is in force; without any the foreground is something else."""
+        foreground = [one.folder for one in self._groups.values() if one.low is None]
+        return bool(foreground) and not self._open and all(self._low.get(folder) for folder in foreground)
 
     def _protect(self, memory_bytes: int) -> None:
         """memory.low of cgroup v2, where it is not what it should be."""

@@ -7,9 +7,10 @@
                                                              v1: the soft limit of the background VM is High
     between             the kernel's own order               nothing
 
-That much the kernel does by itself. Where memory runs short, or a foreground VM is about to start, background VMs give back in
-steps down to their Low, by balloon or memory.reclaim; what is still missing after within_s is taken by saving VMs, one at a
-look. Who was saved is started when there is room again. Sizes are bytes, times seconds of one monotonic clock.
+That much the kernel does by itself. Where it cannot (no memory.low, or no swap for what the background loses) and memory is short,
+or a foreground VM is about to start, or waits for memory, background VMs give back in steps down to their Low, by balloon or by
+memory.reclaim; what is still missing after within_s is taken by saving VMs, one at a look. Who was saved is started when there
+is room again. Sizes are bytes, times seconds of one monotonic clock.
 """
 
 from __future__ import annotations
@@ -117,12 +118,15 @@ class Saved:
 @dataclass(frozen=True)
 class Host:
     """available: MemAvailable. reserve: what is to be available. starting: of foreground VMs that are about to start. pressure:
-    PSI some avg10 of the foreground VM that has most, in percent; None: there is no PSI."""
+    PSI some avg10 of the foreground VM that has most, in percent; None: there is no PSI. protected: memory.low of all
+    foreground VMs is in force. swap: SwapFree."""
 
     available: int
     reserve: int
     starting: int = 0
     pressure: float | None = None
+    protected: bool = False
+    swap: int = 0
 
     @property
     def free(self) -> int:
@@ -130,9 +134,15 @@ class Host:
         return self.available - self.reserve - self.starting
 
     @property
+    def missing(self) -> int:
+        """Bytes; none where the kernel takes from the background alone, when it has to: who asks it to earlier reads and writes
+        the same swap by the same processors."""
+        return 0 if self.protected and not self.starting and self.swap >= -self.free else max(0, -self.free)
+
+    @property
     def cause(self) -> str:
         """What asks for memory, in a word."""
-        if self.free >= 0:
+        if not self.missing:
             return "pressure"
         return "starting" if self.available >= self.reserve else "reserve"
 
@@ -141,7 +151,7 @@ def shortage(host: Host) -> int:
     """Bytes that background is to give back now. Pressure alone asks for one small step at each look: it says that something
     is missing, not how much."""
     pressed = SMALLEST_STEP if (host.pressure or 0.0) >= PRESSED_PERCENT else 0
-    return max(0, -host.free, pressed)
+    return max(host.missing, pressed)
 
 
 # ---- the decision
@@ -204,7 +214,7 @@ def decide(state: State, host: Host, vms: Sequence[Vm], now_s: float, settings: 
     coming = sum(vm.resident for vm in vms if vm.name in state.leaving)
     late = now_s - since >= settings.within_s
     # Pressure alone sends nobody away: it may be the foreground's own.
-    hard = -host.free - coming
+    hard = host.missing - coming
     goes = _who_goes(staying, hard) if hard > 0 and (late or sum(vm.may_come for vm in staying) < hard) else None
     acts = [_save(goes, hard, late, settings.within_s)] if goes else []
     share = _step(max(0, missing - coming), since + settings.within_s - now_s, settings.look_s)
