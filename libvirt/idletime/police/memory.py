@@ -7,7 +7,7 @@
                                                              v1: the soft limit of the background VM is High
     between             the kernel's own order               nothing
 
-That much the kernel does by itself. Where it cannot (no memory.low, or no swap for what the background loses) and memory is short,
+That much the kernel does by itself. Where it cannot (no memory.low, or no swap for what background loses) and memory is short,
 or a foreground VM is about to start, or waits for memory, background VMs give back in steps down to their Low, by balloon or by
 memory.reclaim; what is still missing after within_s is taken by saving VMs, one at a look. Who was saved is started when there
 is room again. Sizes are bytes, times seconds of one monotonic clock.
