@@ -11,7 +11,7 @@ from tests.openstack.events import BUSY, IDLE, come, held, hypervisor, moved
 from tests.openstack.lab import Lab
 from tests.openstack.role import AGENT, EVICTOR
 
-INSTALLED = "dpkg-query --show --showformat='${db:Status-Abbrev}' %s 2>/dev/null || true"
+INSTALLED = "test -x /usr/bin/%s && echo yes || true"
 STOCK = conf.nova(True, "ctl", conf.CONTROLLER)
 WEIGHERS = "grep -h weight_classes /etc/nova/nova.conf /etc/nova/nova.conf.d/* 2>/dev/null || true"
 
@@ -29,7 +29,7 @@ def test_role(lab: Lab) -> None:
 
     assert all(role.play().values())
     assert role.play() == {"ctl": 0, "hv1": 0}
-    assert one.sh(INSTALLED % AGENT) == control.sh(INSTALLED % EVICTOR) == "ii "
+    assert one.sh(INSTALLED % AGENT) == control.sh(INSTALLED % EVICTOR) == "yes\n"
     held(lab, server, "background by the role's rule")
     come(lambda: lab.spare("hv1") >= IDLE, "the agent tells Placement", lab)
     assert lab.boot("busy", "m1.small", "busy", "hv1").status == "ACTIVE"
@@ -39,6 +39,6 @@ def test_role(lab: Lab) -> None:
     assert other.compute_host not in ("", "hv1"), "the weigher is asked"
 
     role.play("-e", "nova_state=absent")
-    assert one.sh(INSTALLED % AGENT) + control.sh(INSTALLED % EVICTOR) + control.sh(INSTALLED % AGENT) == ""
+    assert one.sh(INSTALLED % AGENT) == control.sh(INSTALLED % EVICTOR) == ""
     assert control.sh(WEIGHERS) == "" and not one.sh("ls /etc/idletime/rules.d")
     assert lab.boot("any", "m1.small").status == "ACTIVE", "nova-scheduler goes on without a weigher"
