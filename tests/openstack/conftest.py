@@ -9,7 +9,7 @@ import pytest
 from tests.openstack.lab import Lab
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def lab() -> Iterator[Lab]:
     """It takes a minute, once its file system and data bases are made."""
     with Lab() as result:
