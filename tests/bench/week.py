@@ -38,8 +38,8 @@ BACKUP_HOUR, BACKUP_SHARE, BACKUP_RATE = 2, 2 / 3, 120
 """Share of that hour; requests a second, more than half of what the disk can do."""
 SCHEDULERS = ("auto:3", "auto:10", "off", "20", "clairvoyant")
 DEPTH = 8
-TRACE_SECONDS, RUN_SECONDS = 1.0, (2.0, 12.0)
-"""What an hour takes, about; of a run, without the learner and with it."""
+TRACE_SECONDS, RUN_SECONDS = 1.0 / 3600, (2.0 / 3600, 12.0 / 3600)
+"""What a second takes, about; of a run, without the learner and with it."""
 
 
 def rate(hour: int) -> float:
@@ -66,7 +66,7 @@ def rows(dice: random.Random, hour: int, seconds: int) -> Iterator[Row]:
 def write(target: TextIO, hours: int, seconds: int) -> None:
     """The trace."""
     dice, late = random.Random(SEED), []
-    with Progress(hours * TRACE_SECONDS) as progress:
+    with Progress(hours * seconds * TRACE_SECONDS) as progress:
         for hour in range(hours):
             progress.step(f"trace of hour {hour + 1} of {hours}")
             all_ = sorted(late + list(rows(dice, hour, seconds)))
@@ -74,7 +74,7 @@ def write(target: TextIO, hours: int, seconds: int) -> None:
             for at, kind, offset, size in all_:
                 if at < seconds:
                     target.write(f"{int((hour * seconds + at) * TICKS_PER_SECOND)},mail,0,{kind},{offset},{size},0\n")
-            progress.at((hour + 1) * TRACE_SECONDS)
+            progress.at((hour + 1) * seconds * TRACE_SECONDS)
 
 
 def simulate(trace: Path, hours: int, seconds: int, progress: Progress) -> list[str]:
@@ -92,7 +92,7 @@ def simulate(trace: Path, hours: int, seconds: int, progress: Progress) -> list[
                 one = json.loads(line)
                 if one["scheduler"] != "alone":
                     done.append(scheduler)
-                    progress.at(sum(RUN_SECONDS[each.startswith("auto")] for each in done))
+                    progress.at(sum(RUN_SECONDS[each.startswith("auto")] for each in done) * seconds)
                     if one["begin_s"] % (24 * seconds) == 0:
                         progress.step(f"{one['scheduler']}, day {one['begin_s'] / seconds / 24 + 1:.0f}")
         if process.returncode:
@@ -121,7 +121,7 @@ def main() -> None:
             write(target, hours, seconds)
         partial.rename(trace)
     results = arguments.output / "week.jsonl"
-    with Progress(sum(RUN_SECONDS[each.startswith("auto")] for each in SCHEDULERS) * hours) as progress:
+    with Progress(sum(RUN_SECONDS[each.startswith("auto")] for each in SCHEDULERS) * hours * seconds) as progress:
         results.write_text("".join(simulate(trace, hours, seconds, progress)))
     report.report(results)
 
