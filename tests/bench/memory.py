@@ -155,7 +155,7 @@ class Rig:
     def _give(self, state: State, starting: int) -> tuple[State, bool]:
         """idletimed's look, decision and act; whether nothing is missing any more."""
         seen = self._look()
-        about = memory.Host(seen.available, int(self.memory * RESERVE), starting, seen.pressure, True, seen.swap)
+        about = memory.Host(seen.available, int(self.memory * RESERVE), starting, seen.pressure, protected=True, swap=seen.swap)
         has = seen.resident[BACKGROUND]
         vm = Vm(BACKGROUND, has, has, self._low, self._high, balloon=False, reclaim=True, can_save=False)
         decision = memory.decide(state, about, [vm], time.monotonic(), memory.Settings(look_s=LOOK_SECONDS))

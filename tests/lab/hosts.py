@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from abc import ABC, abstractmethod
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -16,7 +17,7 @@ from tests.testbed.loop import LoopDisk
 SERVICE_US = 5000
 
 
-class Hosts:
+class Hosts(ABC):
     """A context manager. cache: the lab's folder, with run and logs below it; logs: of its hosts, beside those of services."""
 
     cache: Path
@@ -36,9 +37,9 @@ class Hosts:
     def __exit__(self, kind: type | None, value: BaseException | None, trace: TracebackType | None) -> None:
         self._stack.close()
 
+    @abstractmethod
     def _make(self, stack: ExitStack) -> None:
         """All of it; what the stack has ends with the lab."""
-        raise NotImplementedError
 
     def _keep_logs(self) -> None:
         """What was said stays, and nothing else."""

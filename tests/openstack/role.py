@@ -58,7 +58,7 @@ def prepare(lab: Lab, hypervisor: Host) -> None:
     """Both hosts as they were without our engine: SSH, no source of packages but what the role brings."""
     run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", KEY])
     for one in (lab.controller, hypervisor):
-        one.sh(f"""mkdir -p /run/sshd /root/.ssh; chmod 700 /root/.ssh; echo '{KEY.with_suffix(".pub").read_text().strip()}' >/root/.ssh/authorized_keys
+        one.sh(f"""mkdir -p /run/sshd ~/.ssh; chmod 700 ~/.ssh; echo '{KEY.with_suffix(".pub").read_text().strip()}' >~/.ssh/authorized_keys
             rm -rf /etc/apt/sources.list /etc/apt/sources.list.d/* /etc/idletime/openstack.conf /etc/idletime/rules.d/50-openstack.toml""")
         one.serve("sshd", "/usr/sbin/sshd", "-D", "-e")
         for name in (AGENT, EVICTOR):

@@ -117,7 +117,7 @@ static void test_requests(void)
     near(w->l.request_gaps, 2);
     near(w->l.request_ns, 2 * D - 2 * MS);
     near(w->l.budget.cost_ns, 2 * MS);
-    near(w->l.budget.done, 2);
+    near(w->l.channels.done, 2);
     w->l.request_gaps = 511;
     burst(w, 10 * MS);
     near(w->l.request_gaps, 256);

@@ -51,13 +51,11 @@ void idletime_budget_look(IdletimeBudget *b, double share,
                           int64_t idle_ns, int64_t now_ns)
 {
     double elapsed_ns = MAX(now_ns - b->last_ns, 0);
-    double done = idletime_grown(now->fg_done, b->last.fg_done);
     double request_ns = idletime_grown(now->fg_request_ns,
                                        b->last.fg_request_ns);
     double cost_ns = idletime_grown(now->bg_cost_ns, b->last.bg_cost_ns);
     double before_ns = b->cap_ns;
 
-    b->done += b->started ? done : 0;
     b->cap_ns = IDLETIME_CREDIT_COLLISIONS * collision_most_ns;
     if (before_ns == 0) {
         /* One collision to begin with, as soon as we know its size. */

@@ -43,7 +43,7 @@ typedef struct IdletimeBudget {
     double cap_ns;
 
     /* Totals since the beginning. */
-    double done, request_ns, cost_ns;
+    double request_ns, cost_ns;
 
     IdletimeTotals last;
     int64_t last_ns;

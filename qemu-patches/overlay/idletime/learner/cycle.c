@@ -82,7 +82,6 @@ static void compare(IdletimeCycle *c, const IdletimeGap *gap,
     double price = MAX(by_age->price, by_age->starts *
                                       by_age->service.mean_ns / request_ns);
     int64_t length_ns = gap->end_ns - gap->begin_ns;
-
     double gain_ns = replay(&c->windows, gap->begin_ns - c->onset_ns,
                             c->windows.begin_ns, length_ns, price);
     double other_ns = replay(by_age, 0, 0, length_ns, price);
