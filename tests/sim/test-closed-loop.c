@@ -172,6 +172,44 @@ static void test_memoryless(void)
     }
 }
 
+/*
+ * A foreground that is there before us and never pauses, so that there is no
+ * idle disk from which to learn: what is allowed is spent, no more, and from
+ * the first second on.
+ */
+static void test_no_pauses(void)
+{
+    static const int depths[] = { 1, 4, 16 };
+
+    for (int i = 0; i < 3; i++) {
+        SimParams p = servers(1, 5, 1);
+        char what[64];
+        Run r;
+
+        p.load.gaps = SIM_GAPS_EVEN;
+        p.fg_think_ns = 0.3 * MS;
+        p.bg_think_ns = 0.2 * MS;
+        p.outstanding = 1;
+        p.rule = (IdletimeRule) { .max_inflight = 1 };
+        p.depth = depths[i];
+        p.duration_ns = 10e9;
+        p.warm_up_ns = 0;
+        r = run(p, 0.03);
+        snprintf(what, sizeof(what), "no pauses, depth %d, 3 %%: slower, "
+                 "first 10 s", p.depth);
+        check(what, r.slower, 0, 3.5);
+        p.duration_ns = 120e9;
+        p.warm_up_ns = 60e9;
+        r = run(p, 0.1);
+        snprintf(what, sizeof(what), "no pauses, depth %d, 10 %%: slower",
+                 p.depth);
+        check(what, r.slower, 5, 10.5);
+        snprintf(what, sizeof(what), "no pauses, depth %d, 10 %%: background/s",
+                 p.depth);
+        check(what, r.result.bg_rate, 9, 25);
+    }
+}
+
 /* ---- what else there could be: only contenders in comparisons */
 
 static SimResult contender(int outstanding, SimPolicy policy)
@@ -243,6 +281,7 @@ int main(int argc, char **argv)
     test_one_server();
     test_trace(argv[1]);
     test_memoryless();
+    test_no_pauses();
     test_variants();
     test_aimd();
     return failures > 0;

@@ -366,14 +366,12 @@ static void test_probe(void)
     g_assert_cmpuint(ask(l, q).max_inflight, ==, 4);
     g_assert_cmpfloat(l->channels.purse_ns, ==, 80 * MS);
     g_assert_cmpfloat(l->owed_ns, ==, 20 * MS);
-    /* Not without credit for one, unless no service time is known. */
+    /* Not without credit for one. */
     q.fg_requests = 1;
     l->budget.credit_ns = D;
     g_assert_true(ask(l, q).beside);
     l->budget.credit_ns = D - 1;
     g_assert_false(ask(l, q).beside);
-    l->services.any.count = 2;
-    g_assert_true(ask(l, q).beside);
     /* Several servers: it costs nobody anything, but the purse. */
     l = several();
     l->budget.credit_ns = 40 * MS;
@@ -396,6 +394,122 @@ static void test_probe(void)
     q.bg_in_service = 2;
     g_assert_cmpuint(ask(l, q).max_inflight, ==, 3);
     g_assert_cmpfloat(l->channels.purse_ns, ==, 95 * MS);
+}
+
+/* No service time is known, as the foreground has been there all the time. */
+static void test_first_probe(void)
+{
+    IdletimeLearner *l = learner();
+    IdletimeQuestion q = after(0);
+
+    memset(&l->services, 0, sizeof(l->services));
+    l->gap_count = 0;
+    /* Nothing at all is known: one is free, and alone. */
+    q.fg_requests = 2;
+    q.bg_in_service = 1;
+    g_assert_false(ask(l, q).beside);
+    q.bg_in_service = 0;
+    g_assert_true(ask(l, q).beside);
+    g_assert_cmpfloat(l->owed_ns, ==, 0);
+    /* There is no second one, should this one tell nothing. */
+    g_assert_false(ask(l, q).beside);
+    /* It took two service times: that is what each costs, of the purse, too. */
+    l->channels.mean_ns = 2 * D;
+    l->budget.credit_ns = 2 * D;
+    l->channels.purse_ns = 2 * D - 1;
+    g_assert_false(ask(l, q).beside);
+    l->channels.purse_ns = 2 * D;
+    g_assert_true(ask(l, q).beside);
+    g_assert_cmpfloat(l->owed_ns, ==, 2 * D);
+    l->channels.purse_ns = 20 * D;
+    l->budget.credit_ns = 2 * D - 1;
+    g_assert_false(ask(l, q).beside);
+}
+
+/* A request that starts alone tells how long one takes: short gaps will do. */
+static void test_told_in_gaps(void)
+{
+    IdletimeLearner *l = learner();
+    IdletimeQuestion q = after(MS);
+
+    l->channels.mean_ns = 2 * D;
+    l->channels.purse_ns = 2 * D;
+    l->budget.credit_ns = 100 * MS;
+    /* Who knows it waits for the window, or the interval. */
+    g_assert_false(ask(l, q).beside);
+    l->services.any.count = 2;
+    g_assert_cmpint(idletime_learner_again(l, NOW + D, NOW), ==, NOW + MS / 5);
+    g_assert_true(ask(l, q).beside);
+    g_assert_cmpfloat(l->channels.purse_ns, ==, 0);
+    g_assert_cmpfloat(l->owed_ns, ==, 2 * D);
+    g_assert_false(ask(l, q).beside);
+    g_assert_cmpint(idletime_learner_again(l, NOW + D, NOW), ==, NOW + D);
+    /* After the interval it may start as it is. */
+    l->channels.purse_ns = 2 * D;
+    g_assert_false(ask(l, after(20 * MS)).beside);
+    /* Beside the foreground it would tell less: twice as much is left here. */
+    q.fg_requests = 1;
+    g_assert_false(ask(l, q).beside);
+    l->channels.purse_ns = 4 * D;
+    g_assert_true(ask(l, q).beside);
+    g_assert_cmpfloat(l->channels.purse_ns, ==, 2 * D);
+    /* Where there are no gaps it is all that there is. */
+    l->gap_count = 23;
+    g_assert_true(ask(l, q).beside);
+}
+
+/* The credit is full, and there is no idle time to speak of. */
+static void test_spend(void)
+{
+    IdletimeLearner *l = learner();
+    IdletimeQuestion q = after(0);
+    float *idle = l->spare.seconds.share;
+
+    l->budget.cap_ns = l->budget.credit_ns = 24 * D;
+    l->spare.seconds.count = 1;
+    l->probed = true;
+    q.fg_requests = 1;
+    g_assert_true(ask(l, q).beside);
+    g_assert_cmpfloat(l->owed_ns, ==, D);
+    /* Each of three waits for it. */
+    q.fg_requests = 3;
+    g_assert_cmpuint(ask(l, q).max_inflight, ==, 4);
+    g_assert_cmpfloat(l->owed_ns, ==, 4 * D);
+    /* What costs more than can be owed is left. */
+    q.fg_requests = 48;
+    g_assert_true(ask(l, q).beside);
+    q.fg_requests = 49;
+    g_assert_false(ask(l, q).beside);
+    /* One at a time. */
+    q.fg_requests = 1;
+    q.bg_in_service = 1;
+    g_assert_false(ask(l, q).beside);
+    q.bg_in_service = 0;
+    l->budget.credit_ns = 24 * D - 1;
+    g_assert_false(ask(l, q).beside);
+    l->budget.credit_ns = 24 * D;
+    /* A percent of 5 has to bring two percent: a third of the time is idle. */
+    idle[0] = 0.33;
+    g_assert_true(ask(l, q).beside);
+    idle[0] = 0.34;
+    g_assert_false(ask(l, q).beside);
+}
+
+/* A window that the credit meters is open a moment longer. */
+static void test_late(void)
+{
+    IdletimeLearner *l = learner();
+
+    l->budget.credit_ns = 1000 * MS;
+    for (unsigned i = 1; i < IDLETIME_BINS; i++) {
+        l->windows.next[i] = l->windows.first[i] = IDLETIME_BINS;
+    }
+    assert_open(l, after(0));
+    assert_closed(l, after(MS / 10), NOW + D / 2);
+    l->windows.late_ns = MS / 5;
+    assert_open(l, after(MS / 10));
+    assert_open(l, after(MS / 5));
+    assert_closed(l, after(MS / 5 + 2000), NOW + D / 2);
 }
 
 /* The ceiling may be one: then it is by age, and one at a time. */
@@ -438,6 +552,10 @@ int main(int argc, char **argv)
     g_test_add_func("/admission/look-again", test_look_again);
     g_test_add_func("/admission/number", test_number);
     g_test_add_func("/admission/probe", test_probe);
+    g_test_add_func("/admission/probe/first", test_first_probe);
+    g_test_add_func("/admission/probe/told-in-gaps", test_told_in_gaps);
+    g_test_add_func("/admission/spend", test_spend);
+    g_test_add_func("/admission/late", test_late);
     g_test_add_func("/admission/ceiling-of-one", test_ceiling_of_one);
     g_test_add_func("/admission/turnaround", test_turnaround);
     return g_test_run();

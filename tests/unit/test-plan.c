@@ -8,7 +8,7 @@
 #include "idletime/learner/learner.h"
 #include <math.h>
 
-#define PRICES 3584
+#define PRICES 3585
 
 static const IdletimeHalfLife never = { 1e12, 1e24 };
 
@@ -120,7 +120,8 @@ static void model_price(Model *m, int step)
 {
     double seek = m->terms.seek_ns;
 
-    m->price = ldexp(1 + step % 256 / 256.0, step / 256 - 3);
+    m->price = step ? ldexp(1 + (step - 1) % 256 / 256.0,
+                            (step - 1) / 256 - 3) : 0;
     memset(&m->yield[IDLETIME_BINS], 0, sizeof(m->yield[0]));
     for (int i = IDLETIME_BINS - 1; i >= 0; i--) {
         IdletimeYield now = model_start(m, i);
@@ -150,12 +151,20 @@ static bool model_within(const Model *m)
 }
 
 /* The last percent of what may be spent brings a tenth, but three need not. */
+static double model_exchange(const Model *m)
+{
+    return MIN(0.1 * m->terms.request_ns / m->terms.budget_ns, 3);
+}
+
+static double model_gain(const Model *m, IdletimeYield y)
+{
+    return y.starts * m->w.service.mean_ns - y.delay_ns;
+}
+
 static bool model_fair(const Model *m)
 {
-    double exchange = 0.1 * m->terms.request_ns / m->terms.budget_ns;
-    double gain = m->total.starts * m->w.service.mean_ns - m->total.delay_ns;
-
-    return m->price * m->terms.request_ns >= MIN(exchange, 3) * gain;
+    return m->price * m->terms.request_ns >=
+           model_exchange(m) * model_gain(m, m->total);
 }
 
 static bool model_good(Model *m, int step)
@@ -164,11 +173,15 @@ static bool model_good(Model *m, int step)
     return model_within(m) && model_fair(m);
 }
 
-/* The lowest price that is good; if a lower one costs too much, a mixture. */
+/*
+ * The lowest price that is good; if the next lower one costs too much, a
+ * mixture, as long as what that brings more is worth it.
+ */
 static void model_search(Model *m)
 {
+    IdletimeYield less = { 0 }, more;
+    double may = m->terms.budget_ns, part;
     int step = 0;
-    bool over;
 
     while (step < PRICES && !model_good(m, step)) {
         step += 64;
@@ -177,23 +190,26 @@ static void model_search(Model *m)
     while (step < PRICES && !model_good(m, step)) {
         step++;
     }
-    if (step > 0) {
-        model_price(m, step - 1);
-    }
-    over = step > 0 && !model_within(m);
     model_price(m, step);
-    if (over) {
-        double may = m->terms.budget_ns, part;
-        IdletimeYield less = { 0 };
-
-        if (step < PRICES) {
-            less = m->total;
-        }
-        model_price(m, step - 1);
-        part = (may - less.delay_ns) / (m->total.delay_ns - less.delay_ns);
-        m->total.starts = less.starts + part * (m->total.starts - less.starts);
-        m->total.delay_ns = may;
+    if (step == 0) {
+        return;
     }
+    if (step < PRICES) {
+        less = m->total;
+    }
+    model_price(m, step - 1);
+    more = m->total;
+    part = (may - less.delay_ns) / (more.delay_ns - less.delay_ns);
+    if (model_within(m) ||
+        (model_gain(m, more) - model_gain(m, less)) * m->terms.request_ns <
+        model_exchange(m) * model_gain(m, less) *
+        (more.delay_ns - less.delay_ns)) {
+        model_price(m, step);
+        return;
+    }
+    m->w.late_ns = MIN(m->w.service.mean_ns / 8, MS / 5);
+    m->total.starts = less.starts + part * (more.starts - less.starts);
+    m->total.delay_ns = may;
 }
 
 static void model_windows(Model *m)
@@ -217,9 +233,11 @@ static void model_windows(Model *m)
 
 /*
  * RAGGED: bursts whose gaps vary.  CYCLE: as PERIODIC, and the ages are those
- * of a cycle with a burst in it.
+ * of a cycle with a burst in it.  DENSE: bursts with short pauses.
  */
-typedef enum Kind { BURSTS, RAGGED, MEMORYLESS, PERIODIC, CYCLE, ONE } Kind;
+typedef enum Kind {
+    BURSTS, RAGGED, MEMORYLESS, PERIODIC, CYCLE, ONE, SHORT, DENSE
+} Kind;
 
 typedef struct Case {
     Kind kind;
@@ -236,8 +254,10 @@ static void fill(IdletimeHistogram *h, Kind kind)
         double u = test_uniform(&random);
         double ms = kind == MEMORYLESS ? -20 * log(1 - u) :
                     kind == PERIODIC || kind == CYCLE ? 100 + u :
-                    kind == ONE ? 30 :
-                    kind == RAGGED && i % 6 ? -log(1 - u) : i % 6 ? 0.2 + u / 5 : 50 + 40 * u;
+                    kind == ONE ? 30 : kind == SHORT ? 0.3 :
+                    kind == RAGGED && i % 6 ? -log(1 - u) :
+                    i % 6 ? 0.2 + u / 5 :
+                    kind == DENSE ? 16 + 8 * u : 50 + 40 * u;
 
         idletime_histogram_add(h, never, ms * MS, 0);
     }
@@ -291,6 +311,7 @@ static void check(const Case *c)
     assert_near(plan.windows.delay_ns, m.total.delay_ns);
     assert_near(plan.windows.harmless, m.w.harmless);
     assert_near(plan.windows.seek_ns, c->terms.seek_ns);
+    assert_near(plan.windows.late_ns, m.w.late_ns);
     g_assert_cmpint(plan.windows.begin_ns, ==, idletime_bin_edge(m.begin));
     g_assert_cmpmem(plan.windows.next, sizeof(m.w.next), m.w.next,
                     sizeof(m.w.next));
@@ -323,6 +344,13 @@ static void test_reference(void)
         { RAGGED, 5, 0, 0, BUDGET(0.15, 5, 0) },
         { PERIODIC, 2, 0, 0, BUDGET(16, 3, 0) },
         { ONE, 5, 0, 0, BUDGET(0.15, 5, 0) },
+        /* No gap is long enough for anything that is cheap. */
+        { SHORT, 5, 0, 0, BUDGET(0.15, 5, 0) },
+        { SHORT, 5, 1, 1, BUDGET(0.5, 5, 0) },
+        { SHORT, 1, 0, 0, BUDGET(0.5, 5, 2) },
+        /* The short gaps of a burst could be paid, but are not worth it. */
+        { DENSE, 5, 0, 0, BUDGET(3, 5, 0) },
+        { DENSE, 5, 0, 0, BUDGET(3.5, 5, 0) },
         { ONE, 2000, 0, 0, BUDGET(100, 300, 0) },
         { ONE, 90000, 0, 0, BUDGET(1000, 3000, 0) },
         /* All is open, the last bin too: nothing is behind it. */
@@ -386,7 +414,7 @@ static void test_work(void)
     g_assert_cmpuint(plan.work, ==, 7 * IDLETIME_BINS + 32 + 2);
 }
 
-/* Twelve prices to find one of 3,584, and that one again. */
+/* Twelve prices to find one of 3,585, and that one again. */
 static void test_search_is_short(void)
 {
     static IdletimeHistogram h;

@@ -62,7 +62,8 @@ static bool is_open(const IdletimeLearner *l, Clock clock,
     double ratio = idletime_windows_ratio(w, service, age_ns);
 
     return (ratio <= w->harmless && (used(l) || w->seek_ns <= 0)) ||
-           (idletime_windows_next(w, age_ns, used(l)) == age_ns &&
+           (idletime_windows_next(w, MAX(age_ns - w->late_ns, 0), used(l)) <=
+            age_ns &&
             STAKE * ratio * service.mean_ns * idletime_cost_factor(&l->cost) <=
             l->budget.credit_ns);
 }
@@ -157,23 +158,83 @@ static void admit_by_number(const IdletimeLearner *l, IdletimeService service,
 }
 
 /*
- * If there is one server, a probe costs each foreground request that is in
- * service a service time, and those that come before all is idle as well.
+ * What one more beside the foreground costs it, if there is one server: each
+ * request that is in service comes behind it the next time, or those that come
+ * before all is idle.  While no service time is known, what such a start took
+ * stands for that: it waited for them.  Nothing is known at all: 0.
  */
-static bool may_probe(IdletimeLearner *l, IdletimeService service, uint32_t n)
+static double beside_ns(const IdletimeLearner *l, IdletimeService service,
+                        uint32_t fg_requests)
+{
+    if (!idletime_service_known(&l->services)) {
+        return l->channels.mean_ns;
+    }
+    return service.mean_ns *
+           MAX(fg_requests, idletime_cost_factor(&l->cost));
+}
+
+/* Next to nothing is known: what a request takes is told in a gap, if any. */
+static bool told_in_gaps(const IdletimeLearner *l)
+{
+    return !idletime_service_known(&l->services) &&
+           l->gap_count >= IDLETIME_READY_GAPS;
+}
+
+/* To see how long it takes.  The first one is free, so it is the only one. */
+static bool may_probe(IdletimeLearner *l, const IdletimeQuestion *q,
+                      IdletimeService service, uint32_t number)
 {
     bool one_server = idletime_channels_limit(&l->channels) == 1;
-    double each_ns = service.mean_ns * idletime_cost_factor(&l->cost);
-    double cost_ns = one_server ? each_ns * MAX(n - 1, 1) : service.mean_ns;
+    double cost_ns = one_server ? beside_ns(l, service, q->fg_requests) :
+                     service.mean_ns;
 
-    if (idletime_service_known(&l->services) && l->budget.credit_ns < each_ns) {
+    if ((l->channels.mean_ns <= 0 && (q->bg_in_service || l->probed)) ||
+        (l->channels.purse_ns < 2 * cost_ns && q->fg_requests &&
+         told_in_gaps(l)) ||
+        l->budget.credit_ns < idletime_learner_collision(l) ||
+        !idletime_channels_probe(&l->channels, number, cost_ns)) {
         return false;
     }
-    if (!idletime_channels_probe(&l->channels, n, cost_ns)) {
-        return false;
-    }
+    l->probed = true;
     l->owed_ns += one_server ? cost_ns : 0;
     return true;
+}
+
+/*
+ * The credit is full, the foreground does not pause, and there is so little
+ * idle time that a start beside it brings what it has to.
+ */
+static bool may_spend(IdletimeLearner *l, const IdletimeGoal *goal,
+                      const IdletimeQuestion *q, IdletimeService service)
+{
+    double cost_ns = beside_ns(l, service, q->fg_requests);
+    double idle = idletime_spare_minute(&l->spare);
+
+    if (q->bg_in_service || cost_ns <= 0 || cost_ns > 2 * l->budget.cap_ns ||
+        l->budget.credit_ns < l->budget.cap_ns ||
+        idle * idletime_plan_exchange(goal->share) > 1 - idle) {
+        return false;
+    }
+    l->owed_ns += cost_ns;
+    return true;
+}
+
+/* Is anything to be had that the windows do not say? */
+static bool may_beyond(IdletimeLearner *l, const IdletimeGoal *goal,
+                       const IdletimeQuestion *q, IdletimeService service)
+{
+    uint32_t limit = idletime_channels_limit(&l->channels);
+    uint32_t number = q->fg_requests + q->bg_in_service + 1;
+    bool several = limit > 1;
+
+    if (number <= limit) {
+        return !several && told_in_gaps(l) &&
+               q->now_ns - q->fg_last_ns < goal->interval_ns &&
+               may_probe(l, q, service, number);
+    }
+    return (several || q->fg_requests) &&
+           (may_probe(l, q, service, number) ||
+            (!several && may_spend(l, goal, q, service)));
 }
 
 /* The first who asks after a completion, whether it may start or not. */
@@ -188,7 +249,8 @@ static void note_turnaround(IdletimeLearner *l, int64_t now_ns)
 int64_t idletime_learner_again(const IdletimeLearner *l, int64_t again_ns,
                                int64_t now_ns)
 {
-    if (l->planning != IDLETIME_PLANNING_NOTHING) {
+    if (l->planning != IDLETIME_PLANNING_NOTHING ||
+        (told_in_gaps(l) && l->channels.purse_ns >= l->channels.mean_ns)) {
         return MIN(again_ns, now_ns + LOOK_MIN_NS);
     }
     return l->collision.open ?
@@ -216,8 +278,7 @@ IdletimeAdmission idletime_learner_admit(IdletimeLearner *l,
     } else {
         admit_by_age(l, goal, q, &answer);
     }
-    if (number > limit && (q->fg_requests || limit > 1) &&
-        may_probe(l, service, number)) {
+    if (may_beyond(l, goal, q, service)) {
         answer.beside = true;
         answer.max_inflight = number;
         answer.interval_ns = 0;

@@ -86,8 +86,6 @@
 #include "idletime/learner/learner.h"
 #include "idletime/core/recent.h"
 
-/* Less is no distribution. */
-#define READY_GAPS          24
 /*
  * Long memory for precision, short memory to notice a change: with bursts of
  * six requests these are 170 and 8 bursts.
@@ -187,7 +185,8 @@ static void note_requests(IdletimeLearner *l, double request_ns, double gaps)
 
 bool idletime_learner_ready(const IdletimeLearner *l)
 {
-    return l->gap_count >= READY_GAPS && idletime_service_known(&l->services);
+    return l->gap_count >= IDLETIME_READY_GAPS &&
+           idletime_service_known(&l->services);
 }
 
 static bool plan_is_due(const IdletimeLearner *l, int64_t now_ns)
@@ -377,8 +376,8 @@ uint64_t idletime_learner_look(IdletimeLearner *l, const IdletimeGoal *goal,
     span = span_of(l, totals);
     cost_ns = note_cost(l, &span);
     with_cost.bg_cost_ns += cost_ns;
-    idletime_budget_look(&l->budget, goal->share, l->services.any.mean_ns *
-                         idletime_cost_factor(&l->cost), &with_cost,
+    idletime_budget_look(&l->budget, goal->share,
+                         idletime_learner_collision(l), &with_cost,
                          l->gaps.busy ? 0 : now_ns - l->gaps.idle_since_ns,
                          now_ns);
     note_span(l, goal, &span, totals, l->budget.cost_ns - paid_ns);
@@ -386,6 +385,13 @@ uint64_t idletime_learner_look(IdletimeLearner *l, const IdletimeGoal *goal,
                         now_ns);
     plan_step(l, goal, now_ns);
     return cost_ns;
+}
+
+double idletime_learner_collision(const IdletimeLearner *l)
+{
+    return idletime_service_known(&l->services) ?
+           l->services.any.mean_ns * idletime_cost_factor(&l->cost) :
+           l->channels.mean_ns;
 }
 
 /* ---- own requests */

@@ -21,6 +21,9 @@
 #include "idletime/learner/spare.h"
 #include "idletime/learner/seek.h"
 
+/* Fewer are no distribution. */
+#define IDLETIME_READY_GAPS 24
+
 /* What the operator wants. */
 typedef struct IdletimeGoal {
     double share;               /* the budget: 0.05 is 5 % */
@@ -88,6 +91,7 @@ typedef struct IdletimeLearner {
     uint32_t own_started;       /* since then */
     double owed_ns;             /* probes, returns: not published yet */
     IdletimeChannels channels;
+    bool probed;                /* one was started to see how long it takes */
     IdletimeSpare spare;
     int64_t start_ns;           /* own last start */
     int64_t done_ns;            /* own last completion, not yet asked after */
@@ -148,6 +152,12 @@ void idletime_learner_done(IdletimeLearner *l, const IdletimeServed *served,
 
 /** idletime_learner_interval: in force; @safe_ns until enough is known. */
 int64_t idletime_learner_interval(const IdletimeLearner *l, int64_t safe_ns);
+
+/**
+ * idletime_learner_collision: what one costs at most, in ns of foreground time.
+ * While no service time is known, what own requests have taken; 0: no idea.
+ */
+double idletime_learner_collision(const IdletimeLearner *l);
 
 /** idletime_learner_ready: is enough known? */
 bool idletime_learner_ready(const IdletimeLearner *l);

@@ -34,11 +34,15 @@
 #include "qemu/osdep.h"
 #include "idletime/learner/plan.h"
 
-/* Prices: from 1/8 to 2048, 256 an octave; at the highest nothing starts. */
+/*
+ * Prices: none, and from 1/8 to 2048, 256 an octave.  At the highest nothing
+ * starts, without one all does: beside a foreground that never pauses for long
+ * all starts are nearly as dear as can be.
+ */
 #define PRICE_MIN           0.125
 #define PRICE_OCTAVES       14
 #define PRICE_OCTAVE        256
-#define PRICES              (PRICE_OCTAVES * PRICE_OCTAVE)
+#define PRICES              (PRICE_OCTAVES * PRICE_OCTAVE + 1)
 /*
  * A budget is a limit, not a duty: if all of it were spent as its last part
  * is, it must bring a tenth more background.  Just before a periodic burst
@@ -52,6 +56,13 @@
  * starts were that cheap, they would cost a tenth of the budget.
  */
 #define HARMLESS            0.1
+/*
+ * Where the credit meters, the cheapest age may be that at which a gap begins,
+ * and nobody looks just then.  So a window stays open for a part of a service
+ * time, but no longer than until a look is due in any case.
+ */
+#define LATE                0.125
+#define LATE_MAX_NS         (200 * 1000.0)
 /* Ages never seen weigh so little that they change no other age's choice. */
 #define UNSEEN              0.000001
 /* Expected delays of three lengths take as long as four bins of the rest. */
@@ -120,8 +131,11 @@ static int sum_bin(IdletimePlan *plan)
 
 static double price_of(int step)
 {
-    return PRICE_MIN * (1 << step / PRICE_OCTAVE) *
-           (1 + step % PRICE_OCTAVE / (double)PRICE_OCTAVE);
+    int above = step - 1;
+
+    return step == 0 ? 0 :
+           PRICE_MIN * (1 << above / PRICE_OCTAVE) *
+           (1 + above % PRICE_OCTAVE / (double)PRICE_OCTAVE);
 }
 
 static void try_price(IdletimePlan *plan, int step)
@@ -275,16 +289,40 @@ static bool within(const IdletimePlan *plan)
     return plan->total.delay_ns <= plan->terms.budget_ns;
 }
 
+/* Idle time used, a gap; the rest of what is served is the foreground's. */
+static double idle_of(const IdletimePlan *plan, IdletimeYield y)
+{
+    return y.starts * plan->windows.service.mean_ns - y.delay_ns;
+}
+
+double idletime_plan_exchange(double share)
+{
+    return MIN(BRINGS / share, EXCHANGE_MAX);
+}
+
+/* What a ns of delay has to bring more of @idle_ns, at least. */
+static double exchange(const IdletimePlan *plan, double idle_ns)
+{
+    const IdletimeTerms *terms = &plan->terms;
+
+    return idletime_plan_exchange(terms->budget_ns / terms->request_ns) *
+           idle_ns / terms->request_ns;
+}
+
 /* The last part of what is spent brings what it has to. */
 static bool fair(const IdletimePlan *plan)
 {
-    const IdletimeTerms *terms = &plan->terms;
-    double exchange = MIN(BRINGS * terms->request_ns / terms->budget_ns,
-                          EXCHANGE_MAX);
+    return plan->price >= exchange(plan, idle_of(plan, plan->total));
+}
 
-    return plan->price * terms->request_ns >=
-           exchange * (plan->total.starts * plan->windows.service.mean_ns -
-                       plan->total.delay_ns);
+/* So does what the next lower price brings more, which may be much. */
+static bool more_is_fair(const IdletimePlan *plan)
+{
+    double less_ns = idle_of(plan, plan->at_high);
+    double more_ns = idle_of(plan, plan->total) - less_ns;
+
+    return more_ns >= exchange(plan, less_ns) *
+                      (plan->total.delay_ns - plan->at_high.delay_ns);
 }
 
 /*
@@ -307,6 +345,9 @@ static int next_price(IdletimePlan *plan)
         plan->at_high = plan->high < PRICES ? plan->total :
                                               (IdletimeYield) { 0 };
         try_price(plan, plan->low);
+    } else if (plan->over && !more_is_fair(plan)) {
+        plan->over = false;
+        try_price(plan, plan->high);
     } else {
         if (plan->over) {
             plan->total = share_of(plan->at_high, plan->total,
@@ -327,6 +368,7 @@ static void answer(IdletimePlan *plan)
     w->starts = plan->total.starts;
     w->delay_ns = plan->total.delay_ns;
     w->begin_ns = idletime_bin_edge(plan->begin);
+    w->late_ns = plan->over ? MIN(LATE * w->service.mean_ns, LATE_MAX_NS) : 0;
     w->harmless = HARMLESS * plan->terms.budget_ns /
                   (MAX(w->starts, 1) * w->service.mean_ns);
 }

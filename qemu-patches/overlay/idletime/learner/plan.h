@@ -92,6 +92,12 @@ void idletime_plan_begin(IdletimePlan *plan, const IdletimeHistogram *gaps,
  */
 int idletime_plan_step(IdletimePlan *plan, int work);
 
+/**
+ * idletime_plan_exchange: by how many percent more background a percent of
+ * foreground delay has to bring, at a budget of @share.
+ */
+double idletime_plan_exchange(double share);
+
 /* The most that one bin takes, in units: the widest that is smoothed. */
 #define IDLETIME_PLAN_BIN_MAX   40
 

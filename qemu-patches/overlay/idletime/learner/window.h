@@ -27,6 +27,7 @@ typedef struct IdletimeWindows {
     double delay_ns;            /* expected a gap if all windows are used */
     double starts;              /* expected a gap */
     double seek_ns;             /* what it costs to use a gap at all */
+    int64_t late_ns;            /* open for so long after a window's end */
     float reached[IDLETIME_BINS];   /* share of gaps seen that reach it */
     /* First open bin from here, BINS: none; if no background ran, and if. */
     uint16_t first[IDLETIME_BINS], next[IDLETIME_BINS];
