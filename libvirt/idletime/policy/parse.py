@@ -48,13 +48,14 @@ def find(root: Element) -> Element | None:
     """The policy element of a domain or network of elements; checks that there is one at most, of this version."""
     if root.tag == _PREFIX + "policy":
         return root
-    ours = [element for element in root.iterfind("./metadata/*") if
-            isinstance(element.tag, str) and element.tag.startswith("{" + _ANY_VERSION)]
+    ours = [element for element in root.iterfind("./metadata/*")
+            if isinstance(element.tag, str) and _is_meant(etree.QName(element))]
     for element in ours:
         name = etree.QName(element)
         if name.namespace != NAMESPACE:
+            newer = ", or install a newer virt-idletime" if (name.namespace or "").startswith(_ANY_VERSION) else ""
             raise PolicyError([_error(element, f"namespace '{name.namespace}' is not known to this version",
-                                      f"write {NAMESPACE}, or install a newer virt-idletime")])
+                                      f"write {NAMESPACE}{newer}")])
         if name.localname != "policy":
             raise PolicyError([_error(element, f"element '{name.localname}' is not known in <metadata>",
                                       "write 'policy'")])
@@ -69,6 +70,13 @@ def describe(element: Element) -> str:
     key = KEYS.get(name)
     value = element.get(key) if key else None
     return f"{name} {key}='{value}'" if value is not None else name
+
+
+def _is_meant(name: etree.QName) -> bool:
+    """Whether this is a policy of ours, of any version, or was to be one, with its namespace mistyped."""
+    namespace = name.namespace or ""
+    return namespace.startswith(_ANY_VERSION) or (name.localname == "policy" and (
+        "idletime" in namespace or difflib.SequenceMatcher(None, namespace, NAMESPACE).ratio() > 0.8))
 
 
 def _error(element: Element, message: str, remedy: str) -> Finding:
