@@ -70,9 +70,26 @@ def value(text: str, **machine: object) -> object:
     (0.1, False, True, False), (0.3, False, False, False), (0.9, True, False, True), (None, False, False, False)])
 def test_expressions(configured, spare, start, suspend, resume):
     """Between the thresholds all stays as it is; without a figure nothing starts and nothing is suspended."""
-    machine = {"Owner": "somebody"} | ({} if spare is None else {"IdletimeSpare": spare})
+    machine = {"Owner": "somebody", "Activity": "Idle"} | ({} if spare is None else {"IdletimeSpare": spare})
     found = [value(configured[name], **machine) for name in ("START", "SUSPEND", "CONTINUE")]
     assert found == [start, suspend, resume]
+
+
+@pytest.mark.parametrize("activity, since, suspended, spare, found", [
+    ("Suspended", 3599, 3599, 0.1, (False, True, False)),  # it waits
+    ("Suspended", 3601, 3601, 0.1, (True, True, False)),   # it is continued
+    ("Busy", 5, 3601, 0.1, (True, False, False)),          # and not suspended again
+    ("Busy", 16, 3601, 0.1, (True, False, True)),          # but sent away
+    ("Busy", 16, 3601, 0.3, (False, True, False)),         # unless there is room by now
+    ("Busy", 61, 3601, 0.1, (True, True, False)),          # the next time it is suspended as any
+    ("Busy", 16, None, 0.1, (True, True, False))])
+def test_sent_away_after_its_patience_and_not_while_suspended(configured, activity, since, suspended, spare, found):
+    """HTCondor 23.9 never offers a job again whose checkpoint it made while it was suspended: its status stays "suspended"."""
+    machine = {"Activity": activity, "EnteredCurrentActivity": int(time.time()) - since, "IdletimeSpare": spare,
+               "TotalJobSuspendTime": suspended}
+    machine = {name: each for name, each in machine.items() if each is not None}
+    said = {name: value(configured[name], **machine) for name in ("SUSPEND", "CONTINUE", "WANT_SUSPEND", "PREEMPT")}
+    assert (said["CONTINUE"] if activity == "Suspended" else said["SUSPEND"], said["WANT_SUSPEND"], said["PREEMPT"] is True) == found
 
 
 def test_the_operators_own_start_holds(configured):

@@ -206,6 +206,6 @@ class Pool(Hosts):
 
     def said(self) -> str:
         """For errors."""
-        return "\n".join([*(one.said(name) for one in self.nodes for name in ("condor", "idletimed")),
+        return "\n".join([str(self.jobs()), *(one.said(name) for one in self.nodes for name in ("condor", "idletimed")),
                           *(one.sh("tail -n 15 /var/log/condor/StartLog /var/log/condor/StarterLog* /var/log/condor/VMGahpLog* 2>/dev/null || true")
                             for one in self.nodes)])
