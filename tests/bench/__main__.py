@@ -24,6 +24,7 @@ FULL = (
     ["tests.bench.eval", "--output", str(BENCH / "eval")],
     ["tests.bench.eval", "--disk", "seek", "--seconds", "16", "--learning-seconds", "24", "--output", str(BENCH / "eval-seek")],
     ["tests.bench.eval", "--disk", "ssd", "--seconds", "26", "--learning-seconds", "50", "--output", str(BENCH / "eval-ssd")],
+    ["tests.bench.isolation", "--output", str(BENCH / "isolation")],
 )
 QUICK = (
     ["tests.bench.eval", "--quick", "--seconds", "5", "--output", str(BENCH / "eval-quick")],

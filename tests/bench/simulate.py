@@ -53,6 +53,9 @@ WORKLOADS: dict[str, list[str]] = {
     "bursts, disk of 5 to 15 ms": ["--service-ms", "10", "--spread", "50", "--quantum-ms", "400"],
     "bursts, disk of 15 ms with an arm": SEEK,
     "the same, gaps jittered by 30 %, guests": ["--jitter", "30", *SEEK, *GUESTS],
+    "no pauses, one at a time (of uncontrolled)": ["--intensity", "100"],
+    "no pauses, four at a time (of uncontrolled)": ["--intensity", "100", "--depth", "4"],
+    "no pauses, one at a time, guests (of uncontrolled)": ["--intensity", "100", *GUESTS],
     "16 channels of 100 us, Poisson 50 %": [*SSD, "--poisson", "--intensity", "50"],
     "16 channels of 50 to 150 us, Poisson 50 %": [*SSD, "--spread", "50", "--poisson", "--intensity", "50"],
 }

@@ -168,10 +168,10 @@ class Rig:
             pid = self.machines["loop", name].process.pid
             idle = contender.idle_class and name == BACKGROUND
             subprocess.run(["ionice", "-c", "3" if idle else "0", "-p", str(pid)], check=True)
-            self._weigh(name, pid, contender.weight)
+            self.weigh(name, pid, contender.weight)
 
     @staticmethod
-    def _weigh(name: str, pid: int, weight: int | None) -> None:
+    def weigh(name: str, pid: int, weight: int | None) -> None:
         """Into a cgroup of this weight; with none, back to the root group."""
         if weight is None:
             if (CGROUP / "cgroup.procs").exists():
@@ -193,13 +193,13 @@ class Rig:
     # ---- loads
 
     @staticmethod
-    def _program(way: str, role: str, name: str) -> str:
+    def program(way: str, role: str, name: str) -> str:
         return f"{guesthost.ENTER} {role} {name}" if way == "guest" else name
 
     def background(self, way: str, seconds: float) -> Load:
         """Start the greedy load."""
         load = {"device": "/dev/vda", **BACKGROUND_LOAD, "outstanding": self._outstanding, "seconds": seconds}
-        return Load(self.machines[way, BACKGROUND].guest, self._program(way, "background", "idleload"), load)
+        return Load(self.machines[way, BACKGROUND].guest, self.program(way, "background", "idleload"), load)
 
     def foreground(self, way: str, workload: Workload, part: int, seconds: float, seed: int) -> list[Load]:
         """Start one part of a workload in as many VMs as it has."""
@@ -207,7 +207,7 @@ class Rig:
         for name, parts in zip(FOREGROUNDS, workload.loads):
             guest = self.machines[way, name].guest
             common = {} if workload.tree else {"device": "/dev/vda", **FOREGROUND_LOAD}
-            program = self._program(way, "foreground", workload.program)
+            program = self.program(way, "foreground", workload.program)
             loads.append(Load(guest, program, {"seed": seed, **common, **parts[part], "seconds": seconds}))
         return loads
 

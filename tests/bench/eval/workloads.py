@@ -56,6 +56,7 @@ WORKLOADS = (
     Workload("change", "periodic bursts, then Poisson arrivals of 30 %", ((BURSTS, _poisson(30)),)),
     Workload("database", "SQLite, 8 durable transactions a second", (({"device": DATABASE, "rate": 8},),), "dbload", True),
     Workload("search", "search through a tree of files (grep -r)", (({"device": FILES, "files": True},),), tree=True),
+    _one("greedy", "four requests at the disk, always", {"outstanding": 4}),
     _one("trace", "a recorded trace of a mail server's disk, replayed", {"trace": TRACE, "outstanding": 8}),
 )
 
