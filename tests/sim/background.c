@@ -112,7 +112,7 @@ static void variant_done(Sim *s)
     }
 }
 
-static IdletimeVerdict decide(Sim *s, Part *part)
+static IdletimeVerdict decide(Sim *s, Part *part, IdletimeFee *fee)
 {
     IdletimeView view = look(s, part);
     IdletimeRule rule = s->p.rule;
@@ -145,6 +145,7 @@ static IdletimeVerdict decide(Sim *s, Part *part)
         rule.max_inflight = MIN(rule.max_inflight, permit.max_inflight);
         view.beside = permit.beside;
         view.closed_until_ns = permit.closed_until_ns;
+        *fee = permit.fee;
     }
     return idletime_core_ask(&part->core, &rule, &view, s->now_ns,
                              part->since_ns[0]);
@@ -154,7 +155,8 @@ static void ask(Sim *s, Part *part)
 {
     part->timer_ns = INT64_MAX;
     while (part->held) {
-        IdletimeVerdict verdict = decide(s, part);
+        IdletimeFee fee = { .probe = false }, none = fee;
+        IdletimeVerdict verdict = decide(s, part, &fee);
 
         if (verdict.kind > IDLETIME_PROMOTE) {
             part->timer_ns = MAX(verdict.again_ns, s->now_ns + 1);
@@ -167,7 +169,9 @@ static void ask(Sim *s, Part *part)
         }
         s->promoted += verdict.kind == IDLETIME_PROMOTE;
         idletime_core_started(&part->core);
-        idletime_learner_started(&part->learner, s->now_ns);
+        idletime_learner_started(&part->learner,
+                                 verdict.kind == IDLETIME_START ? fee : none,
+                                 s->now_ns);
         release(s, part);
     }
 }

@@ -187,6 +187,7 @@ static void test_no_pauses(void)
         Run r;
 
         p.load.gaps = SIM_GAPS_EVEN;
+        p.load.quantum_ns = 10e9;
         p.fg_think_ns = 0.3 * MS;
         p.bg_think_ns = 0.2 * MS;
         p.outstanding = 1;

@@ -46,6 +46,7 @@ static IdletimeLearner *learner(void)
     l.windows.harmless = -1;
     l.gap_count = 24;
     l.built_gaps = 24;
+    l.budget.cap_ns = 1e12;
     return &l;
 }
 
@@ -59,6 +60,15 @@ static IdletimeQuestion after(int64_t age_ns)
 static IdletimeAdmission ask(IdletimeLearner *l, IdletimeQuestion q)
 {
     return idletime_learner_admit(l, &goal, &q);
+}
+
+/* The same, and it starts. */
+static IdletimeAdmission begin(IdletimeLearner *l, IdletimeQuestion q)
+{
+    IdletimeAdmission a = ask(l, q);
+
+    idletime_learner_started(l, a.fee, q.now_ns);
+    return a;
 }
 
 static void assert_open(IdletimeLearner *l, IdletimeQuestion q)
@@ -347,26 +357,32 @@ static void test_probe(void)
     l->channels.purse_ns = 100 * MS;
     open_from(&l->windows, IDLETIME_BINS);
     /* Alone there is nothing to probe. */
-    a = ask(l, q);
-    g_assert_false(a.beside);
-    q.bg_in_service = 1;
     g_assert_false(ask(l, q).beside);
-    q.bg_in_service = 0;
-    /* Beside one, who waits for a service time. */
+    /* Beside one, who waits for a service time.  To ask takes nothing. */
     q.fg_requests = 1;
-    a = ask(l, q);
+    g_assert_true(ask(l, q).beside);
+    g_assert_cmpfloat(l->owed_ns, ==, 0);
+    a = begin(l, q);
     g_assert_true(a.beside);
     g_assert_cmpuint(a.max_inflight, ==, 2);
     g_assert_cmpint(a.interval_ns, ==, 0);
     g_assert_cmpint(a.closed_until_ns, ==, FOREVER);
     g_assert_cmpfloat(l->channels.purse_ns, ==, 95 * MS);
     g_assert_cmpfloat(l->owed_ns, ==, 5 * MS);
-    /* Beside three: three of them. */
+    /* Beside three: three of them, and not those of ours. */
     q.fg_requests = 3;
-    g_assert_cmpuint(ask(l, q).max_inflight, ==, 4);
+    q.bg_in_service = 2;
+    g_assert_cmpuint(begin(l, q).max_inflight, ==, 6);
     g_assert_cmpfloat(l->channels.purse_ns, ==, 80 * MS);
     g_assert_cmpfloat(l->owed_ns, ==, 20 * MS);
+    /* Beside our own in a gap: a collision would be measured. */
+    q = after(10 * MS);
+    q.bg_in_service = 1;
+    g_assert_cmpuint(begin(l, q).max_inflight, ==, 2);
+    g_assert_cmpfloat(l->channels.purse_ns, ==, 75 * MS);
+    g_assert_cmpfloat(l->owed_ns, ==, 20 * MS);
     /* Not without credit for one. */
+    q = after(0);
     q.fg_requests = 1;
     l->budget.credit_ns = D;
     g_assert_true(ask(l, q).beside);
@@ -378,7 +394,7 @@ static void test_probe(void)
     l->channels.purse_ns = 100 * MS;
     q.fg_requests = 0;
     q.bg_in_service = 4;
-    a = ask(l, q);
+    a = begin(l, q);
     g_assert_true(a.beside);
     g_assert_cmpuint(a.max_inflight, ==, 5);
     g_assert_cmpfloat(l->channels.purse_ns, ==, 95 * MS);
@@ -386,13 +402,13 @@ static void test_probe(void)
     /* So it is with two at a time, the fewest that are several. */
     l->channels.ceiling = 2;
     q.bg_in_service = 2;
-    g_assert_cmpuint(ask(l, q).max_inflight, ==, 3);
+    g_assert_cmpuint(begin(l, q).max_inflight, ==, 3);
     g_assert_cmpfloat(l->channels.purse_ns, ==, 15 * MS);
     l->channels.ceiling = IDLETIME_LEVELS;
     l->channels.purse_ns = 95 * MS;
     /* No probe where it may start anyhow. */
     q.bg_in_service = 2;
-    g_assert_cmpuint(ask(l, q).max_inflight, ==, 3);
+    g_assert_cmpuint(begin(l, q).max_inflight, ==, 3);
     g_assert_cmpfloat(l->channels.purse_ns, ==, 95 * MS);
 }
 
@@ -401,6 +417,7 @@ static void test_first_probe(void)
 {
     IdletimeLearner *l = learner();
     IdletimeQuestion q = after(0);
+    const IdletimeGoal nothing = { 0, 20 * MS };
 
     memset(&l->services, 0, sizeof(l->services));
     l->gap_count = 0;
@@ -409,7 +426,10 @@ static void test_first_probe(void)
     q.bg_in_service = 1;
     g_assert_false(ask(l, q).beside);
     q.bg_in_service = 0;
+    g_assert_false(idletime_learner_admit(l, &nothing, &q).beside);
+    /* It may be another one's turn: then it is still free. */
     g_assert_true(ask(l, q).beside);
+    g_assert_true(begin(l, q).beside);
     g_assert_cmpfloat(l->owed_ns, ==, 0);
     /* There is no second one, should this one tell nothing. */
     g_assert_false(ask(l, q).beside);
@@ -419,11 +439,30 @@ static void test_first_probe(void)
     l->channels.purse_ns = 2 * D - 1;
     g_assert_false(ask(l, q).beside);
     l->channels.purse_ns = 2 * D;
-    g_assert_true(ask(l, q).beside);
+    g_assert_true(begin(l, q).beside);
     g_assert_cmpfloat(l->owed_ns, ==, 2 * D);
     l->channels.purse_ns = 20 * D;
     l->budget.credit_ns = 2 * D - 1;
     g_assert_false(ask(l, q).beside);
+}
+
+/* What is served by others, too, tells a price, and no level. */
+static void test_mixed_probe(void)
+{
+    IdletimeLearner *l = learner();
+    IdletimeQuestion q = after(0);
+    IdletimeServed served = { .bytes = 4096, .beside = 1, .mixed = true,
+                              .since_ns = NOW };
+
+    memset(&l->services, 0, sizeof(l->services));
+    l->gap_count = 0;
+    q.fg_requests = 1;
+    begin(l, q);
+    idletime_learner_done(l, &served, NOW + 2 * D);
+    g_assert_cmpfloat(l->channels.mean_ns, ==, 2 * D);
+    g_assert_cmpfloat(l->channels.level[2].count, ==, 0);
+    l->budget.credit_ns = l->channels.purse_ns = 2 * D;
+    g_assert_true(ask(l, q).beside);
 }
 
 /* A request that starts alone tells how long one takes: short gaps will do. */
@@ -439,48 +478,84 @@ static void test_told_in_gaps(void)
     g_assert_false(ask(l, q).beside);
     l->services.any.count = 2;
     g_assert_cmpint(idletime_learner_again(l, NOW + D, NOW), ==, NOW + MS / 5);
-    g_assert_true(ask(l, q).beside);
+    g_assert_true(begin(l, q).beside);
     g_assert_cmpfloat(l->channels.purse_ns, ==, 0);
     g_assert_cmpfloat(l->owed_ns, ==, 2 * D);
     g_assert_false(ask(l, q).beside);
     g_assert_cmpint(idletime_learner_again(l, NOW + D, NOW), ==, NOW + D);
-    /* After the interval it may start as it is. */
+    /* Nobody hurries for what cannot be paid. */
     l->channels.purse_ns = 2 * D;
+    l->budget.credit_ns = 2 * D - 1;
+    g_assert_cmpint(idletime_learner_again(l, NOW + D, NOW), ==, NOW + D);
+    l->budget.credit_ns = 100 * MS;
+    /* After the interval it may start as it is, and where nobody ever was. */
     g_assert_false(ask(l, after(20 * MS)).beside);
+    q.fg_last_ns = INT64_MIN;
+    g_assert_false(ask(l, q).beside);
     /* Beside the foreground it would tell less: twice as much is left here. */
+    q = after(MS);
     q.fg_requests = 1;
     g_assert_false(ask(l, q).beside);
     l->channels.purse_ns = 4 * D;
-    g_assert_true(ask(l, q).beside);
+    g_assert_true(begin(l, q).beside);
     g_assert_cmpfloat(l->channels.purse_ns, ==, 2 * D);
     /* Where there are no gaps it is all that there is. */
     l->gap_count = 23;
     g_assert_true(ask(l, q).beside);
 }
 
-/* The credit is full, and there is no idle time to speak of. */
-static void test_spend(void)
+/* It knows a foreground that has sent the next one at once for two seconds. */
+static IdletimeLearner *without_gaps(void)
 {
     IdletimeLearner *l = learner();
-    IdletimeQuestion q = after(0);
-    float *idle = l->spare.seconds.share;
 
     l->budget.cap_ns = l->budget.credit_ns = 24 * D;
     l->spare.seconds.count = 1;
+    l->spare.seconds.share[0] = 0;
     l->probed = true;
+    l->gaps.busy = true;
+    l->gap_ns = NOW - SEC;
+    l->channels.away = false;
+    l->channels.alone_ns = 20 * MS;
+    l->cost.seen = 1024;
+    l->cost.mean = 4;
+    l->cost.square = 4;
+    return l;
+}
+
+static void test_spend(void)
+{
+    IdletimeLearner *l = without_gaps();
+    IdletimeQuestion q = after(0);
+
     q.fg_requests = 1;
     g_assert_true(ask(l, q).beside);
+    g_assert_cmpfloat(l->owed_ns, ==, 0);
+    begin(l, q);
     g_assert_cmpfloat(l->owed_ns, ==, D);
     /* Each of three waits for it. */
     q.fg_requests = 3;
-    g_assert_cmpuint(ask(l, q).max_inflight, ==, 4);
+    g_assert_cmpuint(begin(l, q).max_inflight, ==, 4);
     g_assert_cmpfloat(l->owed_ns, ==, 4 * D);
+    /* It was seen to cost twice as much as is reckoned. */
+    l->channels.dear = 2;
+    begin(l, q);
+    g_assert_cmpfloat(l->owed_ns, ==, 10 * D);
+    l->channels.dear = 1;
     /* What costs more than can be owed is left. */
     q.fg_requests = 48;
     g_assert_true(ask(l, q).beside);
     q.fg_requests = 49;
     g_assert_false(ask(l, q).beside);
-    /* One at a time. */
+}
+
+/* Each of what it takes to spend, at its bound. */
+static void test_no_spending(void)
+{
+    IdletimeLearner *l = without_gaps();
+    IdletimeQuestion q = after(0);
+    float *idle = l->spare.seconds.share;
+
     q.fg_requests = 1;
     q.bg_in_service = 1;
     g_assert_false(ask(l, q).beside);
@@ -488,11 +563,55 @@ static void test_spend(void)
     l->budget.credit_ns = 24 * D - 1;
     g_assert_false(ask(l, q).beside);
     l->budget.credit_ns = 24 * D;
+    l->gap_ns++;
+    g_assert_false(ask(l, q).beside);
+    l->gap_ns--;
+    l->cost.seen--;
+    g_assert_false(ask(l, q).beside);
+    l->cost.seen++;
+    l->cost.square += 0.01;
+    g_assert_false(ask(l, q).beside);
+    l->cost.square -= 0.01;
+    /* While it is measured without us, and before it was. */
+    l->channels.away = true;
+    g_assert_false(ask(l, q).beside);
+    l->channels.away = false;
+    l->channels.alone_ns = 0;
+    g_assert_false(ask(l, q).beside);
+    l->channels.alone_ns = 20 * MS;
     /* A percent of 5 has to bring two percent: a third of the time is idle. */
     idle[0] = 0.33;
     g_assert_true(ask(l, q).beside);
     idle[0] = 0.34;
     g_assert_false(ask(l, q).beside);
+}
+
+/* Who could soon spend it looks twice a service time, else when it is due. */
+static void test_spend_again(void)
+{
+    IdletimeLearner *l = without_gaps();
+
+    l->budget.credit_ns = 18 * D;
+    g_assert_cmpint(idletime_learner_again(l, NOW + SEC, NOW), ==, NOW + D / 2);
+    l->budget.credit_ns = 18 * D - 1;
+    g_assert_cmpint(idletime_learner_again(l, NOW + SEC, NOW), ==, NOW + SEC);
+    l->budget.credit_ns = 18 * D;
+    l->gap_ns++;
+    g_assert_cmpint(idletime_learner_again(l, NOW + SEC, NOW), ==, NOW + SEC);
+}
+
+/* A larger request than others: all of the credit is enough. */
+static void test_large(void)
+{
+    IdletimeLearner *l = learner();
+    double cost_ns = D * idletime_windows_ratio(&l->windows,
+                                                l->windows.service, 28 * MS);
+
+    l->budget.cap_ns = 20 * cost_ns;
+    l->budget.credit_ns = 20 * cost_ns;
+    assert_open(l, after(28 * MS));
+    l->budget.credit_ns = 20 * cost_ns - 1;
+    assert_closed(l, after(28 * MS), NOW + D / 2);
 }
 
 /* A window that the credit meters is open a moment longer. */
@@ -553,8 +672,12 @@ int main(int argc, char **argv)
     g_test_add_func("/admission/number", test_number);
     g_test_add_func("/admission/probe", test_probe);
     g_test_add_func("/admission/probe/first", test_first_probe);
+    g_test_add_func("/admission/probe/mixed", test_mixed_probe);
     g_test_add_func("/admission/probe/told-in-gaps", test_told_in_gaps);
     g_test_add_func("/admission/spend", test_spend);
+    g_test_add_func("/admission/spend/not", test_no_spending);
+    g_test_add_func("/admission/spend/again", test_spend_again);
+    g_test_add_func("/admission/large", test_large);
     g_test_add_func("/admission/late", test_late);
     g_test_add_func("/admission/ceiling-of-one", test_ceiling_of_one);
     g_test_add_func("/admission/turnaround", test_turnaround);

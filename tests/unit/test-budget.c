@@ -119,6 +119,18 @@ static void test_channels_one_level(void)
     }
 }
 
+/* May one be started, and what that takes of the purse. */
+static bool probe(IdletimeChannels *c, uint32_t n, double cost_ns)
+{
+    double price_ns;
+
+    if (!idletime_channels_probe(c, n, cost_ns, &price_ns)) {
+        return false;
+    }
+    c->purse_ns -= price_ns;
+    return true;
+}
+
 /* One server: where it is known to be slower, a probe is dear. */
 static void test_channels_wall(void)
 {
@@ -131,7 +143,7 @@ static void test_channels_wall(void)
         serve(&c, &random, 1, 1);
         /* A tenth of it for probes: one in ten services. */
         idletime_channels_earn(&c, 0.1 * MS);
-        if (idletime_channels_probe(&c, 2, 0.1 * MS)) {
+        if (probe(&c, 2, 0.1 * MS)) {
             serve(&c, &random, 1, 2);
             probes++;
         }
@@ -184,10 +196,10 @@ static void test_channels_false_wall(void)
 
         serve(&c, &random, 16, 1 + i % limit);
         idletime_channels_earn(&c, 0.1 * MS);
-        if (idletime_channels_probe(&c, limit + 2, 0.1 * MS)) {
+        if (probe(&c, limit + 2, 0.1 * MS)) {
             serve(&c, &random, 16, limit + 2);
         }
-        if (idletime_channels_probe(&c, limit + 1, 0.1 * MS)) {
+        if (probe(&c, limit + 1, 0.1 * MS)) {
             serve(&c, &random, 16, limit + 1);
         }
         g_assert_cmpuint(idletime_channels_limit(&c), <=, 17);
@@ -240,11 +252,11 @@ static void test_channels_steps(void)
     /* Two steps above the limit are probed, three are not; never the wall. */
     c.purse_ns = 20 * c.mean_ns;
     c.wall = 0;
-    g_assert_false(idletime_channels_probe(&c, 18, 1));
-    g_assert_true(idletime_channels_probe(&c, 17, 1));
+    g_assert_false(probe(&c, 18, 1));
+    g_assert_true(probe(&c, 17, 1));
     c.wall = 16;
-    g_assert_false(idletime_channels_probe(&c, 17, 1));
-    g_assert_true(idletime_channels_probe(&c, 16, 1));
+    g_assert_false(probe(&c, 17, 1));
+    g_assert_true(probe(&c, 16, 1));
 }
 
 /* Measurements of 5,000 requests of @ns, as many as @n. */

@@ -298,6 +298,31 @@ static void test_ceiling(void)
     g_assert_cmpuint(c.ceiling, ==, IDLETIME_LEVELS);
 }
 
+/* What is beside the foreground on one server costs what is seen of it. */
+static void test_dear(void)
+{
+    IdletimeChannels c = flat(1, 1);
+
+    g_assert_cmpfloat(c.dear, ==, 1);
+    measure(&c, 1250, 0.25);
+    g_assert_cmpfloat(c.dear, ==, 1);
+    /* Twice what it may be: twice as dear; four times as much at most. */
+    measure(&c, 1500, 0.25);
+    g_assert_cmpfloat(ABS(c.dear - 2), <, 1e-9);
+    measure(&c, 9000, 0.25);
+    g_assert_cmpfloat(ABS(c.dear - 0.9 * 2 * 4), <, 1e-9);
+    measure(&c, 1100, 0.25);
+    g_assert_cmpfloat(ABS(c.dear - 0.9 * 0.9 * 2 * 4), <, 1e-9);
+    for (int i = 0; i < 40; i++) {
+        measure(&c, 1000, 0.25);
+    }
+    g_assert_cmpfloat(c.dear, ==, 1);
+    for (int i = 0; i < 40; i++) {
+        measure(&c, c.away ? 1000 : 9000, 0.25);
+    }
+    g_assert_cmpfloat(c.dear, ==, 64);
+}
+
 /* ---- probes */
 
 /* A tenth of what the budget earns, twenty requests' time at most. */
@@ -314,27 +339,34 @@ static void test_purse(void)
     g_assert_cmpfloat(c.purse_ns, ==, 20000);
 }
 
-/* May a probe of level @n be had for exactly @price, and for no less? */
+/* A probe of level @n costs @price_ns, and is had with @need_ns, not less. */
+static void assert_needs(const IdletimeChannels *before, uint32_t n,
+                         double cost_ns, double price_ns, double need_ns)
+{
+    IdletimeChannels c = *before;
+    double price;
+
+    c.purse_ns = need_ns - 1;
+    g_assert_false(idletime_channels_probe(&c, n, cost_ns, &price));
+    c.purse_ns = need_ns;
+    g_assert_true(idletime_channels_probe(&c, n, cost_ns, &price));
+    g_assert_cmpfloat(price, ==, price_ns);
+    g_assert_cmpfloat(c.purse_ns, ==, need_ns);
+}
+
 static void assert_price(const IdletimeChannels *before, uint32_t n,
                          double cost_ns, double price_ns)
 {
-    IdletimeChannels c = *before;
-
-    c.purse_ns = price_ns - 1;
-    g_assert_false(idletime_channels_probe(&c, n, cost_ns));
-    g_assert_cmpfloat(c.purse_ns, ==, price_ns - 1);
-    c.purse_ns = price_ns;
-    g_assert_true(idletime_channels_probe(&c, n, cost_ns));
-    g_assert_cmpfloat(c.purse_ns, ==, 0);
+    assert_needs(before, n, cost_ns, price_ns, price_ns);
 }
 
 static void assert_never(const IdletimeChannels *before, uint32_t n)
 {
     IdletimeChannels c = *before;
+    double price;
 
     c.purse_ns = 1e9;
-    g_assert_false(idletime_channels_probe(&c, n, 1));
-    g_assert_cmpfloat(c.purse_ns, ==, 1e9);
+    g_assert_false(idletime_channels_probe(&c, n, 1, &price));
 }
 
 static void test_probe(void)
@@ -345,8 +377,16 @@ static void test_probe(void)
     c.level[2].count = 15;
     c.level[3].count = 16;
     assert_price(&c, 2, 100, 100);
-    /* What is known costs 16 times as much; all cost a full purse at most. */
+    /*
+     * What is known costs 16 times as much, and leaves enough for the next one
+     * up; all cost a full purse at most.
+     */
+    assert_needs(&c, 3, 100, 1600, 1700);
+    c.level[4].count = 16;
+    c.level[5].count = 15;
     assert_price(&c, 3, 100, 1600);
+    assert_needs(&c, 4, 100, 1600, 1700);
+    c.level[4].count = 0;
     assert_price(&c, 3, 2000, 20000);
     assert_price(&c, 2, 30000, 20000);
     assert_price(&c, IDLETIME_LEVELS, 100, 100);
@@ -380,6 +420,7 @@ int main(int argc, char **argv)
     g_test_add_func("/channels/measurement", test_measurement);
     g_test_add_func("/channels/given-up", test_given_up);
     g_test_add_func("/channels/ceiling", test_ceiling);
+    g_test_add_func("/channels/dear", test_dear);
     g_test_add_func("/channels/purse", test_purse);
     g_test_add_func("/channels/probe", test_probe);
     return g_test_run();

@@ -25,7 +25,8 @@ static World *collision(void)
     w->l.cost.clean_done = 100;
     w->l.cost.clean_busy_ns = 100.0 * D;
     w->now += 10 * MS;
-    idletime_learner_started(&w->l, w->now);
+    idletime_learner_started(&w->l, (IdletimeFee) { .probe = false },
+                             w->now);
     g_assert_cmpint(w->l.arrival_ns, ==, INT64_MAX);
     g_assert_cmpint(w->l.start_ns, ==, w->now);
     g_assert_cmpuint(w->l.own_started, ==, 1);
@@ -87,7 +88,8 @@ static void test_first_arrival(void)
     w = world();
     burst(w, 10 * MS);
     w->now += 10 * MS;
-    idletime_learner_started(&w->l, w->now);
+    idletime_learner_started(&w->l, (IdletimeFee) { .probe = false },
+                             w->now);
     begin(w, MS);
     end(w, MS);
     begin(w, MS);
@@ -98,7 +100,8 @@ static void test_first_arrival(void)
     w = world();
     burst(w, 10 * MS);
     begin(w, 10 * MS);
-    idletime_learner_started(&w->l, w->now);
+    idletime_learner_started(&w->l, (IdletimeFee) { .probe = false },
+                             w->now);
     end(w, MS);
     begin(w, MS);
     look(w);

@@ -193,6 +193,7 @@ static void test_probe(void)
     static World w;
     const IdletimeGoal goal = { 0.5, 20 * MS };
     IdletimeQuestion q = { .bytes = 4096, .fg_requests = 7 };
+    IdletimeAdmission a;
 
     world_begin(&w);
     for (int i = 0; i < 200; i++) {
@@ -203,7 +204,13 @@ static void test_probe(void)
     q.now_ns = q.fg_last_ns = w.now;
     g_assert_false(idletime_learner_admit(&w.l, &goal, &q).beside);
     w.l.channels.purse_ns = 36 * MS;
+    a = idletime_learner_admit(&w.l, &goal, &q);
+    g_assert_true(a.beside);
+    /* Nothing is taken as long as it does not start. */
+    g_assert_cmpuint(look(&w), ==, 0);
     g_assert_true(idletime_learner_admit(&w.l, &goal, &q).beside);
+    idletime_learner_started(&w.l, a.fee, w.now);
+    g_assert_cmpfloat(w.l.channels.purse_ns, ==, MS);
     g_assert_cmpuint(look(&w), ==, 35 * MS);
     g_assert_cmpuint(look(&w), ==, 0);
     free(w.fg);
@@ -237,7 +244,7 @@ static void test_several_servers(void)
     g_assert_cmpuint(a.max_inflight, ==, 2);
     g_assert_cmpint(a.closed_until_ns, ==, INT64_MIN);
     /* One started a ms ago: 1.5 ms more. */
-    idletime_learner_started(&w.l, SEC - MS);
+    idletime_learner_started(&w.l, (IdletimeFee) { .probe = false }, SEC - MS);
     a = idletime_learner_admit(&w.l, &goal, &q);
     g_assert_true(a.beside);
     g_assert_cmpint(a.closed_until_ns, ==, SEC + 3 * MS / 2);

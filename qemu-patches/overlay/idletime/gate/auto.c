@@ -96,9 +96,11 @@ static void look(IdletimeGate *gate, const IdletimeView *view, int64_t now_ns)
     }
 }
 
-void idletime_gate_learn(IdletimeGate *gate, IdletimeRule *rule,
-                         IdletimeView *view, uint64_t bytes, int64_t now_ns)
+IdletimeFee idletime_gate_learn(IdletimeGate *gate, IdletimeRule *rule,
+                                IdletimeView *view, uint64_t bytes,
+                                int64_t now_ns)
 {
+    const IdletimeFee none = { .probe = false };
     IdletimeGoal goal = idletime_resource_goal(gate->res);
     IdletimeQuestion question = {
         .bytes = MIN(bytes, UINT32_MAX),
@@ -115,18 +117,19 @@ void idletime_gate_learn(IdletimeGate *gate, IdletimeRule *rule,
         rule->max_inflight =
             MIN(rule->max_inflight,
                 idletime_resource_get(gate->res, IDLETIME_MAX_INFLIGHT));
-        return;
+        return none;
     }
     look(gate, view, now_ns);
     admission = idletime_learner_admit(gate->res->learner, &goal, &question);
     note_time(gate, begin_ns);
     if (!idletime_resource_get(gate->res, IDLETIME_AUTO)) {
-        return;         /* shadow without auto: what the interval would do */
+        return none;    /* shadow without auto: what the interval would do */
     }
     rule->interval_ns = admission.interval_ns;
     rule->max_inflight = MIN(rule->max_inflight, admission.max_inflight);
     view->closed_until_ns = admission.closed_until_ns;
     view->beside = admission.beside;
+    return admission.fee;
 }
 
 int64_t idletime_gate_learn_again(const IdletimeGate *gate, int64_t again_ns,

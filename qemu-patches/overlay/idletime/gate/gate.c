@@ -117,11 +117,11 @@ static IdletimeVerdict shadow(IdletimeGate *gate, IdletimeVerdict verdict,
 }
 
 /* res->lock held */
-static void note_issued(IdletimeResource *res)
+static void note_issued(IdletimeResource *res, const IdletimeLease *lease)
 {
     idletime_core_started(&res->core);
     if (res->learner) {
-        idletime_learner_started(res->learner, idletime_now_ns());
+        idletime_learner_started(res->learner, lease->fee, idletime_now_ns());
     }
 }
 
@@ -138,9 +138,11 @@ static IdletimeVerdict ask_once(IdletimeGate *gate, IdletimeRule *rule,
     QEMU_LOCK_GUARD(&res->lock);
     now_ns = idletime_now_ns();
     lease->since_ns = now_ns;
+    lease->fee = (IdletimeFee) { .probe = false };
     view = look(gate, rule, now_ns);
     if (res->learner) {
-        idletime_gate_learn(gate, rule, &view, lease->bytes, now_ns);
+        lease->fee = idletime_gate_learn(gate, rule, &view, lease->bytes,
+                                         now_ns);
     } else {
         rule->max_inflight =
             MIN(rule->max_inflight,
@@ -149,13 +151,16 @@ static IdletimeVerdict ask_once(IdletimeGate *gate, IdletimeRule *rule,
     lease->beside = view.fg_requests + view.bg_in_service;
     lease->fg_idle = view.fg_requests == 0;
     verdict = idletime_core_ask(&res->core, rule, &view, now_ns, held_since_ns);
+    if (verdict.kind != IDLETIME_START) {
+        lease->fee = (IdletimeFee) { .probe = false };
+    }
     if (verdict.kind != IDLETIME_WAIT_TURN) {
         /* Nobody could start: what was waited until now is no grace. */
         gate->yielded_to = -1;
     }
     if (idletime_resource_get(res, IDLETIME_SHADOW)) {
         if (issue) {
-            note_issued(res);
+            note_issued(res, lease);
         }
         return shadow(gate, verdict, lease);
     }
@@ -178,7 +183,7 @@ static IdletimeVerdict ask_once(IdletimeGate *gate, IdletimeRule *rule,
         return verdict;
     }
     if (issue) {
-        note_issued(res);
+        note_issued(res, lease);
     }
     return verdict;
 }
@@ -266,7 +271,7 @@ void idletime_gate_issue(IdletimeGate *gate, const IdletimeLease *lease,
     idletime_gate_code(gate);
     idletime_guard_thread();
     WITH_QEMU_LOCK_GUARD(&gate->res->lock) {
-        note_issued(gate->res);
+        note_issued(gate->res, lease);
     }
     note_started(gate, lease, held_since_ns);
 }

@@ -16,6 +16,7 @@
 #include "idletime/arena/slot.h"
 #include "idletime/arena/tokens.h"
 #include "idletime/arena/turns.h"
+#include "idletime/learner/learner.h"
 #include "idletime/resource/resource.h"
 #include "idletime/gate/sigbus.h"
 #include "idletime/gate/waker.h"
@@ -118,6 +119,7 @@ typedef struct IdletimeLease {
     bool fg_idle;               /* no foreground among these */
     bool promoted;              /* at its deadline */
     bool mixed;                 /* other resources served it as well */
+    IdletimeFee fee;            /* the learner's, when it starts */
 } IdletimeLease;
 
 /**
@@ -255,10 +257,12 @@ void idletime_gate_set_context(IdletimeGate *gate, AioContext *ctx);
 /**
  * idletime_gate_learn: have the learner see what a look saw, and ask it.
  * @rule, @view: the permit is entered here
+ * Returns what a start costs beyond it.
  * Context: @gate's ctx, res->lock held; there is a learner.
  */
-void idletime_gate_learn(IdletimeGate *gate, IdletimeRule *rule,
-                         IdletimeView *view, uint64_t bytes, int64_t now_ns);
+IdletimeFee idletime_gate_learn(IdletimeGate *gate, IdletimeRule *rule,
+                                IdletimeView *view, uint64_t bytes,
+                                int64_t now_ns);
 /**
  * idletime_gate_learn_again: by when to look again, @again_ns at the latest:
  * sooner while the learner has more to do than one look takes.

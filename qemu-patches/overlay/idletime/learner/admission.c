@@ -22,6 +22,8 @@
  * start can be paid.
  */
 #define STAKE               IDLETIME_CREDIT_COLLISIONS
+/* Of the credit: soon there is enough to spend some beside the foreground. */
+#define NEARLY_FULL         0.75
 /* All channels taken: one in four service times is over. */
 #define LOOK_CHANNELS       0.25
 /*
@@ -64,7 +66,8 @@ static bool is_open(const IdletimeLearner *l, Clock clock,
     return (ratio <= w->harmless && (used(l) || w->seek_ns <= 0)) ||
            (idletime_windows_next(w, MAX(age_ns - w->late_ns, 0), used(l)) <=
             age_ns &&
-            STAKE * ratio * service.mean_ns * idletime_cost_factor(&l->cost) <=
+            MIN(STAKE * ratio * service.mean_ns *
+                idletime_cost_factor(&l->cost), l->budget.cap_ns) <=
             l->budget.credit_ns);
 }
 
@@ -158,19 +161,17 @@ static void admit_by_number(const IdletimeLearner *l, IdletimeService service,
 }
 
 /*
- * What one more beside the foreground costs it, if there is one server: each
- * request that is in service comes behind it the next time, or those that come
- * before all is idle.  While no service time is known, what such a start took
- * stands for that: it waited for them.  Nothing is known at all: 0.
+ * What one more beside the foreground costs it, if there is one server: each of
+ * its requests waits for it the next time, and @behind as many.  While no
+ * service time is known, what such a start took stands for that: it waited for
+ * them.  Nothing is known at all: 0.
  */
 static double beside_ns(const IdletimeLearner *l, IdletimeService service,
-                        uint32_t fg_requests)
+                        uint32_t fg_requests, double behind)
 {
-    if (!idletime_service_known(&l->services)) {
-        return l->channels.mean_ns;
-    }
-    return service.mean_ns *
-           MAX(fg_requests, idletime_cost_factor(&l->cost));
+    return idletime_service_known(&l->services) ?
+           service.mean_ns * MAX(fg_requests, 1) * behind :
+           l->channels.mean_ns;
 }
 
 /* Next to nothing is known: what a request takes is told in a gap, if any. */
@@ -180,61 +181,87 @@ static bool told_in_gaps(const IdletimeLearner *l)
            l->gap_count >= IDLETIME_READY_GAPS;
 }
 
-/* To see how long it takes.  The first one is free, so it is the only one. */
-static bool may_probe(IdletimeLearner *l, const IdletimeQuestion *q,
-                      IdletimeService service, uint32_t number)
+/* A probe could be paid.  The first one is free, so it is the only one. */
+static bool can_probe(const IdletimeLearner *l)
 {
-    bool one_server = idletime_channels_limit(&l->channels) == 1;
-    double cost_ns = one_server ? beside_ns(l, service, q->fg_requests) :
-                     service.mean_ns;
-
-    if ((l->channels.mean_ns <= 0 && (q->bg_in_service || l->probed)) ||
-        (l->channels.purse_ns < 2 * cost_ns && q->fg_requests &&
-         told_in_gaps(l)) ||
-        l->budget.credit_ns < idletime_learner_collision(l) ||
-        !idletime_channels_probe(&l->channels, number, cost_ns)) {
-        return false;
-    }
-    l->probed = true;
-    l->owed_ns += one_server ? cost_ns : 0;
-    return true;
+    return (l->channels.mean_ns > 0 || !l->probed) &&
+           l->budget.credit_ns >= idletime_learner_collision(l);
 }
 
 /*
- * The credit is full, the foreground does not pause, and there is so little
- * idle time that a start beside it brings what it has to.
+ * To see how long it takes.  In a gap a collision is measured as any is, once
+ * the service time is known.
  */
-static bool may_spend(IdletimeLearner *l, const IdletimeGoal *goal,
-                      const IdletimeQuestion *q, IdletimeService service)
+static bool may_probe(const IdletimeLearner *l, const IdletimeGoal *goal,
+                      const IdletimeQuestion *q, IdletimeService service,
+                      IdletimeFee *fee)
 {
-    double cost_ns = beside_ns(l, service, q->fg_requests);
-    double idle = idletime_spare_minute(&l->spare);
+    uint32_t number = q->fg_requests + q->bg_in_service + 1;
+    bool one_server = idletime_channels_limit(&l->channels) == 1;
+    double behind = q->fg_requests ? idletime_cost_factor(&l->cost) : 1;
+    bool measured = !q->fg_requests && idletime_service_known(&l->services);
+    double cost_ns = one_server ?
+                     beside_ns(l, service, q->fg_requests, behind) :
+                     service.mean_ns;
 
-    if (q->bg_in_service || cost_ns <= 0 || cost_ns > 2 * l->budget.cap_ns ||
-        l->budget.credit_ns < l->budget.cap_ns ||
-        idle * idletime_plan_exchange(goal->share) > 1 - idle) {
+    if (!can_probe(l) || goal->share <= 0 ||
+        (l->channels.mean_ns <= 0 && q->bg_in_service) ||
+        (l->channels.purse_ns < 2 * cost_ns && q->fg_requests &&
+         told_in_gaps(l))) {
         return false;
     }
-    l->owed_ns += cost_ns;
-    return true;
+    fee->probe = true;
+    fee->owed_ns = one_server && !measured ? cost_ns : 0;
+    return idletime_channels_probe(&l->channels, number, cost_ns,
+                                   &fee->purse_ns);
 }
 
-/* Is anything to be had that the windows do not say? */
-static bool may_beyond(IdletimeLearner *l, const IdletimeGoal *goal,
-                       const IdletimeQuestion *q, IdletimeService service)
+/*
+ * The foreground has left no gap for long, and sends the next request when one
+ * is done: no start would be any cheaper.
+ */
+static bool leaves_no_gap(const IdletimeLearner *l, int64_t now_ns)
+{
+    return l->gaps.busy && now_ns - l->gap_ns >= IDLETIME_AWAY_NS &&
+           idletime_cost_steady(&l->cost) &&
+           !l->channels.away && l->channels.alone_ns > 0;
+}
+
+/*
+ * The budget may be spent beside it then, if the idle time that there is
+ * otherwise is not worth more, and while credit overflows.
+ */
+static bool may_spend(const IdletimeLearner *l, const IdletimeGoal *goal,
+                      const IdletimeQuestion *q, IdletimeService service,
+                      IdletimeFee *fee)
+{
+    double cost_ns = beside_ns(l, service, q->fg_requests, 1) *
+                     l->channels.dear;
+    double idle = idletime_spare_minute(&l->spare);
+
+    *fee = (IdletimeFee) { .owed_ns = cost_ns };
+    return leaves_no_gap(l, q->now_ns) && !q->bg_in_service &&
+           cost_ns > 0 && cost_ns <= 2 * l->budget.cap_ns &&
+           l->budget.credit_ns >= l->budget.cap_ns &&
+           idle * idletime_plan_exchange(goal->share) <= 1 - idle;
+}
+
+/* Is anything to be had that the windows do not say, and for what? */
+static bool may_beyond(const IdletimeLearner *l, const IdletimeGoal *goal,
+                       const IdletimeQuestion *q, IdletimeService service,
+                       IdletimeFee *fee)
 {
     uint32_t limit = idletime_channels_limit(&l->channels);
-    uint32_t number = q->fg_requests + q->bg_in_service + 1;
     bool several = limit > 1;
 
-    if (number <= limit) {
-        return !several && told_in_gaps(l) &&
+    if (q->fg_requests + q->bg_in_service + 1 <= limit) {
+        return !several && told_in_gaps(l) && q->fg_last_ns != INT64_MIN &&
                q->now_ns - q->fg_last_ns < goal->interval_ns &&
-               may_probe(l, q, service, number);
+               may_probe(l, goal, q, service, fee);
     }
-    return (several || q->fg_requests) &&
-           (may_probe(l, q, service, number) ||
-            (!several && may_spend(l, goal, q, service)));
+    return (several || q->fg_requests || q->bg_in_service) &&
+           (may_probe(l, goal, q, service, fee) ||
+            (!several && may_spend(l, goal, q, service, fee)));
 }
 
 /* The first who asks after a completion, whether it may start or not. */
@@ -250,8 +277,15 @@ int64_t idletime_learner_again(const IdletimeLearner *l, int64_t again_ns,
                                int64_t now_ns)
 {
     if (l->planning != IDLETIME_PLANNING_NOTHING ||
-        (told_in_gaps(l) && l->channels.purse_ns >= l->channels.mean_ns)) {
+        (told_in_gaps(l) && can_probe(l) &&
+         l->channels.purse_ns >= l->channels.mean_ns)) {
         return MIN(again_ns, now_ns + LOOK_MIN_NS);
+    }
+    if (leaves_no_gap(l, now_ns) &&
+        l->budget.credit_ns >= NEARLY_FULL * l->budget.cap_ns) {
+        IdletimeService each = { .mean_ns = idletime_learner_collision(l) };
+
+        again_ns = MIN(again_ns, look_again(each, LOOK_SERVICES, now_ns));
     }
     return l->collision.open ?
            MIN(again_ns, look_again(idletime_service_any(&l->services),
@@ -265,6 +299,7 @@ IdletimeAdmission idletime_learner_admit(IdletimeLearner *l,
     IdletimeService service = idletime_service_expected(&l->services, q->bytes);
     uint32_t limit = idletime_channels_limit(&l->channels);
     uint32_t number = q->fg_requests + q->bg_in_service + 1;
+    IdletimeFee fee = { .probe = false };
     IdletimeAdmission answer = {
         .learned = idletime_learner_ready(l) && l->built_gaps,
         .interval_ns = goal->interval_ns,
@@ -278,7 +313,8 @@ IdletimeAdmission idletime_learner_admit(IdletimeLearner *l,
     } else {
         admit_by_age(l, goal, q, &answer);
     }
-    if (may_beyond(l, goal, q, service)) {
+    if (may_beyond(l, goal, q, service, &fee)) {
+        answer.fee = fee;
         answer.beside = true;
         answer.max_inflight = number;
         answer.interval_ns = 0;

@@ -57,6 +57,13 @@
 #define AWAY_LIMIT          2
 /* With more own requests in it, it measures no time without them. */
 #define AWAY_OWN            256
+/*
+ * One server, a foreground that leaves no gap: what a start beside it costs is
+ * reckoned, and what the foreground gets corrects that.  So much at a time.
+ */
+#define DEAR_MORE           4
+#define DEAR_LESS           0.9
+#define DEAR_MAX            64
 /* Of the foreground without us, the weight of the last measurement. */
 #define AWAY_PART           0.5
 
@@ -65,6 +72,7 @@ void idletime_channels_init(IdletimeChannels *c)
     memset(c, 0, sizeof(*c));
     c->limit = 1;
     c->ceiling = IDLETIME_LEVELS;
+    c->dear = 1;
     c->away = true;
 }
 
@@ -142,6 +150,11 @@ static void start_measurement(IdletimeChannels *c, bool away)
     c->own = 0;
 }
 
+void idletime_channels_took(IdletimeChannels *c, double ns)
+{
+    c->mean_ns += (ns - c->mean_ns) / (c->mean_ns > 0 ? MEAN_MEMORY : 1);
+}
+
 void idletime_channels_note(IdletimeChannels *c, uint32_t n, double ns)
 {
     IdletimeLevel *level;
@@ -153,7 +166,7 @@ void idletime_channels_note(IdletimeChannels *c, uint32_t n, double ns)
     if (c->away && c->own++ == AWAY_OWN) {
         start_measurement(c, false);
     }
-    c->mean_ns += (ns - c->mean_ns) / (c->mean_ns > 0 ? MEAN_MEMORY : 1);
+    idletime_channels_took(c, ns);
     level = &c->level[n];
     level->count = MIN(level->count + 1, LEVEL_MEMORY);
     part = 1 / level->count;
@@ -175,8 +188,10 @@ static void note_alone(IdletimeChannels *c, double mean_ns)
 static void set_ceiling(IdletimeChannels *c, double mean_ns, double share)
 {
     c->slowdown = c->alone_ns > 0 ? mean_ns / c->alone_ns - 1 : 0;
+    c->dear = MAX(c->dear * DEAR_LESS, 1);
     if (c->slowdown > share) {
         c->ceiling = MAX(MIN(c->ceiling, c->limit) - 1, 1);
+        c->dear = MIN(c->dear * MIN(c->slowdown / share, DEAR_MORE), DEAR_MAX);
     } else if (c->slowdown < share / 2) {
         c->ceiling = MIN(c->ceiling + 1, IDLETIME_LEVELS);
     }
@@ -216,18 +231,24 @@ void idletime_channels_earn(IdletimeChannels *c, double ns)
                       PROBE_PURSE * c->mean_ns);
 }
 
-bool idletime_channels_probe(IdletimeChannels *c, uint32_t n, double cost_ns)
+static bool is_unknown(const IdletimeChannels *c, uint32_t n)
 {
-    bool unknown = n <= IDLETIME_LEVELS && n != c->wall &&
-                   c->level[n].count < PROBE_ENOUGH;
-    double price_ns = MIN(cost_ns * (unknown ? 1 : PROBE_AGAIN),
-                          PROBE_PURSE * c->mean_ns);
+    return n <= IDLETIME_LEVELS && n != c->wall &&
+           c->level[n].count < PROBE_ENOUGH;
+}
 
+bool idletime_channels_probe(const IdletimeChannels *c, uint32_t n,
+                             double cost_ns, double *price_ns)
+{
+    bool unknown = is_unknown(c, n);
+    double most_ns = PROBE_PURSE * c->mean_ns;
+    /* The next one up is tried from here: enough has to be left for it. */
+    double rest_ns = !unknown && n != c->wall && is_unknown(c, n + 1) ?
+                     cost_ns : 0;
+
+    *price_ns = MIN(cost_ns * (unknown ? 1 : PROBE_AGAIN), most_ns);
     /* A step up, or anywhere while nothing is known; never past the wall. */
-    if (c->purse_ns < price_ns || (c->wall && n > c->wall) ||
-        (c->limit > 1 && n > idletime_channels_limit(c) + 2)) {
-        return false;
-    }
-    c->purse_ns -= price_ns;
-    return true;
+    return c->purse_ns >= MIN(*price_ns + rest_ns, most_ns) &&
+           !(c->wall && n > c->wall) &&
+           !(c->limit > 1 && n > idletime_channels_limit(c) + 2);
 }

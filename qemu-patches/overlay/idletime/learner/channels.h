@@ -32,10 +32,14 @@ typedef struct IdletimeChannels {
     uint32_t since_away;        /* measurements */
     double alone_ns;
     uint32_t ceiling;           /* by foreground latency */
+    double dear;                /* one server: what is beside it costs more */
     double slowdown;            /* of the last measurement */
 } IdletimeChannels;
 
 void idletime_channels_init(IdletimeChannels *c);
+
+/** idletime_channels_took: an own one, beside who knows how many. */
+void idletime_channels_took(IdletimeChannels *c, double ns);
 
 /** idletime_channels_note: an own one, started as number @n, took @ns. */
 void idletime_channels_note(IdletimeChannels *c, uint32_t n, double ns);
@@ -51,8 +55,10 @@ uint32_t idletime_channels_limit(const IdletimeChannels *c);
  * idletime_channels_probe: may one be started as number @n to see how long
  * it takes?
  * @cost_ns: what the foreground loses if there is one server
+ * @price_ns: if so, what it takes of the purse when it starts
  */
-bool idletime_channels_probe(IdletimeChannels *c, uint32_t n, double cost_ns);
+bool idletime_channels_probe(const IdletimeChannels *c, uint32_t n,
+                             double cost_ns, double *price_ns);
 
 /** idletime_channels_earn: the budget has earned @ns. */
 void idletime_channels_earn(IdletimeChannels *c, double ns);

@@ -50,8 +50,15 @@
 #define FULL                0.9
 /* With one at a time nobody waits behind it. */
 #define FULL_LEAST          1.5
-/* "Ever" is this many requests with a collision. */
+/* "Ever" is this many requests. */
 #define MOST_MEMORY         1024
+/*
+ * As many all the time: the deviation is below half of the mean.  In a
+ * queue that fills and empties by chance it is as large as the mean.
+ */
+#define STEADY              2
+#define STEADY_MEMORY       4096
+#define STEADY_LEAST        1024
 /* Memory: clean requests, and service times of collisions. */
 #define CLEAN_MAX           2048
 #define COLLISIONS_MAX      256
@@ -83,6 +90,18 @@ static double each_ns(const IdletimeCost *c)
            c->clean_busy_ns / c->clean_done : c->service_ns;
 }
 
+static void note_number(IdletimeCost *c, const IdletimeSpan *span)
+{
+    double off = span->in_service - c->mean, part;
+
+    c->most -= c->most * MIN(span->done / MOST_MEMORY, 1);
+    c->most = MAX(c->most, span->in_service);
+    c->seen = MIN(c->seen + span->done, STEADY_MEMORY);
+    part = c->seen > 0 ? MIN(span->done / c->seen, 1) : 0;
+    c->mean += part * off;
+    c->square += part * (off * (span->in_service - c->mean) - c->square);
+}
+
 static void counted(IdletimeCost *c)
 {
     c->came = c->done = c->request_ns = c->in_service = 0;
@@ -108,7 +127,6 @@ static void count_waits(IdletimeCost *c)
     if (first || !full(c)) {
         c->waits_ns += c->left_ns * MAX(came, 0);
     }
-    c->most -= c->most * MIN(c->done / MOST_MEMORY, 1);
     counted(c);
 }
 
@@ -138,14 +156,14 @@ double idletime_cost_look(IdletimeCost *c, const IdletimeSpan *span,
 
     c->service_ns = service_ns;
     c->dirty |= span->background;
-    c->most = MAX(c->most, span->in_service);
+    note_number(c, span);
     if (!c->dirty) {
         note_clean(c, span);
         return 0;
     }
-    c->came += span->came;
-    c->done += span->done;
-    c->request_ns += span->request_ns;
+    c->came += (1 - span->after) * span->came;
+    c->done += (1 - span->after) * span->done;
+    c->request_ns += (1 - span->after) * span->request_ns;
     c->in_service = MAX(c->in_service, span->in_service);
     if (c->done > 0 && c->first_ns > 0) {
         count_waits(c);
@@ -162,11 +180,17 @@ double idletime_cost_look(IdletimeCost *c, const IdletimeSpan *span,
 
 /* ---- what collisions cost */
 
+bool idletime_cost_steady(const IdletimeCost *c)
+{
+    return c->seen >= STEADY_LEAST &&
+           STEADY * STEADY * c->square <= c->mean * c->mean;
+}
+
 void idletime_cost_doubt(IdletimeCost *c)
 {
     limit_clean(c, CLEAN_DOUBT);
     limit_collisions(c, COLLISIONS_DOUBT);
-    c->most = 0;
+    c->most = c->seen = 0;
 }
 
 double idletime_cost_factor(const IdletimeCost *c)

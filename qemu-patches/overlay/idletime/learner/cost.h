@@ -16,6 +16,7 @@ typedef struct IdletimeSpan {
     double request_ns;          /* time in service of all, with waiting */
     double busy_ns;             /* at least one of them was in service */
     bool background;            /* some was, too, or began */
+    double after;               /* part of it: after the collision was over */
     bool settled;               /* foreground idle since a collision */
     bool quiet;                 /* nothing is in service now */
 } IdletimeSpan;
@@ -30,6 +31,7 @@ typedef struct IdletimeCost {
     /* The collision that goes on: delays of the first, the next, and all. */
     double first_ns, left_ns, waits_ns;
     double most;                /* foreground requests in service, at most */
+    double seen, mean, square;  /* the same: requests, mean and deviation */
     /* Of collisions: delays of the first request, and of all that wait. */
     double delay_ns, lost_ns;
     double service_ns;          /* of a background request, on average */
@@ -52,6 +54,12 @@ void idletime_cost_collision(IdletimeCost *c, double delay_ns);
 
 /** idletime_cost_doubt: the workload changed; what was learned weighs less */
 void idletime_cost_doubt(IdletimeCost *c);
+
+/**
+ * idletime_cost_steady: as many foreground requests are in service all the
+ * time: each is sent when one is done, and none on its own schedule.
+ */
+bool idletime_cost_steady(const IdletimeCost *c);
 
 /** idletime_cost_factor: ns of foreground time per ns of the first's delay. */
 double idletime_cost_factor(const IdletimeCost *c);

@@ -264,15 +264,30 @@ static void plan_step(IdletimeLearner *l, const IdletimeGoal *goal,
 
 /* ---- looks */
 
-/* Was the foreground idle at some time from @at_ns on? */
-static bool idle_since(const IdletimeGaps *gaps, int64_t at_ns)
+/* When the foreground was idle first from @at_ns on; INT64_MAX: not yet. */
+static int64_t idle_after(const IdletimeGaps *gaps, int64_t at_ns)
 {
     for (uint32_t i = 0; i < gaps->count; i++) {
         if (gaps->gap[i].begin_ns >= at_ns) {
-            return true;
+            return gaps->gap[i].begin_ns;
         }
     }
-    return !gaps->busy && gaps->idle_since_ns >= at_ns;
+    return !gaps->busy && gaps->idle_since_ns >= at_ns ?
+           gaps->idle_since_ns : INT64_MAX;
+}
+
+/*
+ * Which part of a span's foreground came after a collision that was over at
+ * @end_ns: who holds nothing looks late, and much may have come since.
+ */
+static double part_after(const IdletimeLearner *l, int64_t end_ns)
+{
+    int64_t begin_ns = MAX(l->collision.arrival_ns, l->look_ns);
+    double busy_ns = l->gaps.busy_ns - l->busy_ns +
+                     (l->gaps.busy ?
+                      l->gaps.now_ns - l->gaps.busy_since_ns : 0);
+
+    return busy_ns > 0 ? 1 - MIN(MAX(end_ns - begin_ns, 0) / busy_ns, 1) : 0;
 }
 
 static void read_rings(IdletimeLearner *l, const IdletimeFgBoard *fg,
@@ -320,8 +335,9 @@ static IdletimeSpan span_of(const IdletimeLearner *l,
 {
     const IdletimeTotals *last = l->budget.started ? &l->budget.last : totals;
     double done = idletime_grown(totals->fg_done, last->fg_done);
-    bool settled = l->collision.open &&
-                   idle_since(&l->gaps, l->collision.arrival_ns);
+    int64_t idle_ns = l->collision.open ?
+                      idle_after(&l->gaps, l->collision.arrival_ns) : INT64_MAX;
+    bool settled = idle_ns != INT64_MAX;
 
     return (IdletimeSpan) {
         .came = done + totals->fg_in_service - last->fg_in_service,
@@ -333,6 +349,7 @@ static IdletimeSpan span_of(const IdletimeLearner *l,
         .background = totals->bg_in_service ||
                       totals->bg_started != l->bg_started,
         .settled = settled,
+        .after = settled ? part_after(l, idle_ns) : 0,
         .quiet = totals->quiet && (settled || !l->collision.open),
     };
 }
@@ -360,6 +377,7 @@ static void note_span(IdletimeLearner *l, const IdletimeGoal *goal,
                          goal->share);
     idletime_channels_earn(&l->channels, goal->share * span->request_ns);
     l->busy_ns = l->gaps.busy_ns;
+    l->look_ns = l->gaps.now_ns;
     l->bg_started = totals->bg_started;
 }
 
@@ -396,8 +414,12 @@ double idletime_learner_collision(const IdletimeLearner *l)
 
 /* ---- own requests */
 
-void idletime_learner_started(IdletimeLearner *l, int64_t now_ns)
+void idletime_learner_started(IdletimeLearner *l, IdletimeFee fee,
+                              int64_t now_ns)
 {
+    l->probed |= fee.probe;
+    l->owed_ns += fee.owed_ns;
+    l->channels.purse_ns -= fee.purse_ns;
     l->start_ns = now_ns;
     l->arrival_ns = INT64_MAX;
     l->own_started++;
@@ -437,7 +459,9 @@ void idletime_learner_done(IdletimeLearner *l, const IdletimeServed *served,
     bool parallel;
 
     l->done_ns = now_ns;
-    if (!served->mixed) {
+    if (served->mixed) {
+        idletime_channels_took(&l->channels, took_ns);
+    } else {
         idletime_channels_note(&l->channels, served->beside + 1, took_ns);
     }
     parallel = idletime_channels_limit(&l->channels) > 1;

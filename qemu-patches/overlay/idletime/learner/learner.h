@@ -30,12 +30,20 @@ typedef struct IdletimeGoal {
     int64_t interval_ns;        /* in force until enough is known */
 } IdletimeGoal;
 
+/* What a start costs that is beyond the windows; taken when it starts. */
+typedef struct IdletimeFee {
+    bool probe;                 /* to see how long it takes */
+    double owed_ns;             /* of foreground time */
+    double purse_ns;            /* of what there is for probes */
+} IdletimeFee;
+
 typedef struct IdletimeAdmission {
     bool learned;               /* else the goal's interval is in force */
     int64_t interval_ns;        /* age at which background may start first */
     int64_t closed_until_ns;    /* no start before; INT64_MIN: open */
     bool beside;                /* start although foreground is in service */
     uint32_t max_inflight;      /* background in service at most */
+    IdletimeFee fee;
 } IdletimeAdmission;
 
 /* Background was in service when the foreground arrived. */
@@ -69,7 +77,7 @@ typedef struct IdletimeLearner {
     int64_t gap_ns;             /* when the last gap ended */
     uint64_t gap_count, changes;
     double request_ns, request_gaps;    /* foreground time a gap, decaying */
-    int64_t busy_ns;            /* of the gaps, at the last look */
+    int64_t busy_ns, look_ns;   /* of the gaps, at the last look */
 
     IdletimeServiceTimes services;
     bool served_alone;          /* they are of requests that were not mixed */
@@ -121,7 +129,7 @@ typedef struct IdletimeQuestion {
     int64_t now_ns;
 } IdletimeQuestion;
 
-/** idletime_learner_admit: may a request start now? */
+/** idletime_learner_admit: may a request start now?  Takes nothing for it. */
 IdletimeAdmission idletime_learner_admit(IdletimeLearner *l,
                                        const IdletimeGoal *goal,
                                        const IdletimeQuestion *q);
@@ -134,8 +142,12 @@ IdletimeAdmission idletime_learner_admit(IdletimeLearner *l,
 int64_t idletime_learner_again(const IdletimeLearner *l, int64_t again_ns,
                                int64_t now_ns);
 
-/** idletime_learner_started: an own request was issued. */
-void idletime_learner_started(IdletimeLearner *l, int64_t now_ns);
+/**
+ * idletime_learner_started: an own request was issued.
+ * @fee: of its admission; of one that was promoted: none
+ */
+void idletime_learner_started(IdletimeLearner *l, IdletimeFee fee,
+                              int64_t now_ns);
 
 /* An own request that has completed. */
 typedef struct IdletimeServed {
