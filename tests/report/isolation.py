@@ -9,20 +9,20 @@ from statistics import mean, median
 from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 
 from tests.report import grid, kept
 
-COLORS = {"nbd": "#06c", "loop": "#E69F00", "guest": "#009E73"}
-WAYS = {"nbd": "QEMU", "loop": "the host's kernel", "guest": "the kernel of a guest that plays the host"}
+WAYS = {"nbd": "QEMU", "loop": "kernel", "guest": "guest"}
 PAUSE_US = 100_000
 """At least so long after the last one a request is the first of a burst."""
-PARTS = {"first": slice(0, 1), "2 to 8": slice(1, 8), "later": slice(8, None)}
+PARTS = {"1st": slice(0, 1), "2nd to 8th": slice(1, 8), "later": slice(8, None)}
 COLUMNS = 150
 NOTES = (
     "All by what the guests see, medians over the repeats, against no control on the same way to the disk.",
     "overhead: of a greedy foreground that has the disk for itself, mean and p99. spare: of a greedy background that has it for itself, throughput kept.",
     "isolation: the foreground's requests/s beside the background, of those alone; conservation: requests/s of both, of those without control.",
-    "burst: mean latency of the first, the 2nd to 8th, and the later requests of each burst, against the same alone.",
+    "burst: mean latency of the 1st, the 2nd to 8th, and the later requests of each burst, against the same alone.",
     "fair: Jain's index of two backgrounds' requests/s, one with one request at a time and one with four; 1 is equal, 0.5 is all for one.",
 )
 
@@ -107,25 +107,27 @@ def _conditions(about: dict[str, Any]) -> str:
             f"pauses varied. {kept.built(about)}")
 
 
+def _bars(axis: Axes, bars: dict[str, list[float]]) -> None:
+    """Side by side for each contender, the first one on top."""
+    high = 0.8 / len(bars)
+    for number, (label, values) in enumerate(bars.items()):
+        axis.barh(np.arange(len(values)) + 0.4 - high * (number + 0.5), values, 0.95 * high, label=label)
+    axis.legend(fontsize=7, frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.06), ncols=len(bars))
+
+
 def draw(found: dict[str, Point], about: dict[str, Any], target: Path) -> None:
-    """Left resctl-bench's plane, right how a burst begins."""
-    figure, (left, right) = kept.pyplot.subplots(1, 2, figsize=(11, 4.6), gridspec_kw={"width_ratios": (3, 2)})
-    seen = set()
-    for name, one in found.items():
-        left.plot(one.isolation, one.conservation, "o", color=COLORS[one.way], label=None if one.way in seen else WAYS[one.way])
-        left.annotate(name, (one.isolation, one.conservation), fontsize=7, xytext=(4, 3), textcoords="offset points")
-        seen.add(one.way)
-    kept.label(left, "requests/s of both, % of those without control", "the foreground keeps, % of its requests/s alone")
-    left.legend(fontsize=7, frameon=False, loc="lower left")
-    left.margins(x=0.15, y=0.1)
+    """Left resctl-bench's two figures, in the middle how a burst begins, right who is alike."""
     names = list(found)[::-1]
-    for offset, part in zip((0.25, 0, -0.25), PARTS):
-        right.barh(np.arange(len(names)) + offset, [found[name].burst[part] for name in names], 0.24, label=part)
-    right.set_yticks(range(len(names)), names, fontsize=7)
-    right.axvline(1, color="#555", linewidth=0.8, linestyle=":")
-    kept.label(right, "requests of a burst", "mean latency, multiple of alone")
-    right.legend(fontsize=7, frameon=False)
-    kept.save(figure, "Isolation against work conservation, and how a burst begins", _conditions(about), target)
+    figure, axes = kept.pyplot.subplots(1, 3, figsize=(11, 5.2), sharey=True, gridspec_kw={"width_ratios": (3, 3, 2)})
+    _bars(axes[0], {"foreground, of alone (isolation)": [found[name].isolation for name in names],
+                    "both, of no control (conservation)": [found[name].conservation for name in names]})
+    _bars(axes[1], {part: [found[name].burst[part] for name in names] for part in PARTS})
+    _bars(axes[2], {"two backgrounds": [found[name].fair or 0 for name in names]})
+    axes[0].set_yticks(range(len(names)), [f"{name} ({WAYS[found[name].way]})" for name in names])
+    for axis, label, one in zip(axes, ("requests/s, %", "mean latency in a burst, multiple of alone", "Jain's index, 1 is equal"), (100, 1, 1)):
+        axis.axvline(one, color="#555", linewidth=0.8, linestyle=":")
+        kept.label(axis, "", label)
+    kept.save(figure, "What protects the foreground, keeps the disk busy, spares the first request of a burst, and treats equals alike", _conditions(about), target)
 
 
 def report(path: Path) -> None:
