@@ -89,7 +89,8 @@ def test_sent_away_after_its_patience_and_not_while_suspended(configured, activi
                "TotalJobSuspendTime": suspended}
     machine = {name: each for name, each in machine.items() if each is not None}
     said = {name: value(configured[name], **machine) for name in ("SUSPEND", "CONTINUE", "WANT_SUSPEND", "PREEMPT")}
-    assert (said["CONTINUE"] if activity == "Suspended" else said["SUSPEND"], said["WANT_SUSPEND"], said["PREEMPT"] is True) == found
+    goes = said["CONTINUE"] if activity == "Suspended" else said["SUSPEND"]
+    assert (goes, said["WANT_SUSPEND"], said["PREEMPT"] is True) == found
 
 
 def test_the_operators_own_start_holds(configured):

@@ -132,6 +132,26 @@ static void test_requests(void)
     free(w->fg);
 }
 
+/* Gaps that were over before the first look: between as long as it was busy. */
+static void test_first_look(void)
+{
+    World *w = world();
+
+    for (int i = 0; i < 10; i++) {
+        begin(w, 10 * MS);
+        end(w, D);
+        w->totals.fg_done++;
+        w->totals.fg_request_ns += 2 * D;
+    }
+    look(w);
+    near(w->l.request_gaps, 9);
+    near(w->l.request_ns, 10 * D);
+    burst(w, 10 * MS);
+    near(w->l.request_gaps, 10);
+    near(w->l.request_ns, 11 * D);
+    free(w->fg);
+}
+
 /* What the parts are told of the time between two looks. */
 static void test_span(void)
 {
@@ -433,6 +453,7 @@ int main(int argc, char **argv)
     g_test_add_func("/learner/doubt/bound", test_doubt_bound);
     g_test_add_func("/learner/doubt/change", test_change);
     g_test_add_func("/learner/requests", test_requests);
+    g_test_add_func("/learner/requests/first-look", test_first_look);
     g_test_add_func("/learner/span", test_span);
     g_test_add_func("/learner/owed", test_owed);
     g_test_add_func("/learner/away", test_away);

@@ -365,14 +365,21 @@ static uint64_t note_cost(IdletimeLearner *l, const IdletimeSpan *span)
     return cost_ns;
 }
 
+/*
+ * The first look finds gaps that are over, and no sum from before them: the
+ * foreground's requests took as long as it was busy, at least.
+ */
 static void note_span(IdletimeLearner *l, const IdletimeGoal *goal,
                       const IdletimeSpan *span, const IdletimeTotals *totals,
-                      double cost_ns)
+                      double cost_ns, bool first)
 {
+    double request_ns = !first ? span->request_ns - cost_ns :
+                        l->gaps.count ? span->busy_ns : 0;
+
     if (idletime_channels_limit(&l->channels) == 1) {
         note_turn(l, totals, span, cost_ns);
     }
-    note_requests(l, span->request_ns - cost_ns, l->gaps.count);
+    note_requests(l, request_ns, l->gaps.count);
     idletime_channels_fg(&l->channels, span->done, span->request_ns,
                          goal->share);
     idletime_channels_earn(&l->channels, goal->share * span->request_ns);
@@ -387,6 +394,7 @@ uint64_t idletime_learner_look(IdletimeLearner *l, const IdletimeGoal *goal,
 {
     IdletimeTotals with_cost = *totals;
     double paid_ns = l->budget.cost_ns;
+    bool first = !l->budget.started;
     IdletimeSpan span;
     uint64_t cost_ns;
 
@@ -398,7 +406,7 @@ uint64_t idletime_learner_look(IdletimeLearner *l, const IdletimeGoal *goal,
                          idletime_learner_collision(l), &with_cost,
                          l->gaps.busy ? 0 : now_ns - l->gaps.idle_since_ns,
                          now_ns);
-    note_span(l, goal, &span, totals, l->budget.cost_ns - paid_ns);
+    note_span(l, goal, &span, totals, l->budget.cost_ns - paid_ns, first);
     idletime_spare_look(&l->spare, idletime_gaps_idle(&l->gaps, now_ns),
                         now_ns);
     plan_step(l, goal, now_ns);
