@@ -87,9 +87,11 @@ class LoopDisk(MountedDisk):
     def _enter(self) -> None:
         super()._enter()
         self.device = self._losetup("--find", "--show", "--direct-io=on", "--sector-size=512", str(self.file))
+        self.elevator("none")  # whoever had this device before may have left another one
 
     def _leave(self) -> None:
         if self.device:
+            self.elevator("none")
             self._losetup("--detach", self.device)
             self.device = ""
         super()._leave()
