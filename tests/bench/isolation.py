@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import argparse
 import shutil
-import subprocess
 import sys
 import time
 from dataclasses import dataclass
@@ -117,9 +116,7 @@ class _Run:
             held = it_is and contender.interval_us is not None
             machine.qmp.execute("idletime-set", device=DEVICE, **{"class": "background" if held else "foreground"})
         else:
-            idle = it_is and contender.idle_class
-            subprocess.run(["ionice", "-c", "3" if idle else "0", "-p", str(machine.process.pid)], check=True)
-            self._rig.weigh(BACKGROUND if it_is else FOREGROUNDS[1], machine.process.pid, contender.weight)
+            self._rig.place(BACKGROUND if it_is else FOREGROUNDS[1], machine.process.pid, contender)
 
 
 class Isolation:

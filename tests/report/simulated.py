@@ -45,11 +45,11 @@ def _family(scheduler: str) -> str:
 def _points(runs: list[dict[str, Any]]) -> list[Point]:
     by_key = {(run["scheduler"], run["seed"]): run for run in runs}
     seeds = sorted({run["seed"] for run in runs})
+    whole = "clairvoyant" if by_key["clairvoyant", seeds[0]]["bg_rate"] >= LEAST_PER_SECOND else "off"
     result = []
     for scheduler in dict.fromkeys(run["scheduler"] for run in runs):
         if scheduler in ("alone", "clairvoyant"):
             continue
-        whole = "clairvoyant" if by_key["clairvoyant", seeds[0]]["bg_rate"] >= LEAST_PER_SECOND else "off"
         rows = [(by_key[scheduler, s], by_key["alone", s], by_key[whole, s]) for s in seeds]
 
         def average(figure: Any) -> float:

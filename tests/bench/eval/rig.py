@@ -165,13 +165,16 @@ class Rig:
     def _apply_kernel(self, disk: loop.LoopDisk, contender: Contender) -> None:
         disk.elevator(contender.elevator)
         for name in self._names:
-            pid = self.machines["loop", name].process.pid
-            idle = contender.idle_class and name == BACKGROUND
-            subprocess.run(["ionice", "-c", "3" if idle else "0", "-p", str(pid)], check=True)
-            self.weigh(name, pid, contender.weight)
+            self.place(name, self.machines["loop", name].process.pid, contender)
+
+    def place(self, name: str, pid: int, contender: Contender) -> None:
+        """A QEMU on the loop device is to the kernel what this contender makes of BACKGROUND, or of another one of this name."""
+        idle = contender.idle_class and name == BACKGROUND
+        subprocess.run(["ionice", "-c", "3" if idle else "0", "-p", str(pid)], check=True)
+        self._weigh(name, pid, contender.weight)
 
     @staticmethod
-    def weigh(name: str, pid: int, weight: int | None) -> None:
+    def _weigh(name: str, pid: int, weight: int | None) -> None:
         """Into a cgroup of this weight; with none, back to the root group."""
         if weight is None:
             if (CGROUP / "cgroup.procs").exists():
