@@ -8,7 +8,8 @@ so the rule is
     stay        as long as that pays: see pays_after()
     who         the cheapest first, by what moving it costs, until what is left fits; no one more than budget times a day
     where to    the host with most free that has room for it and margin; it is counted there at once
-    nowhere     paused where it stands, or shelved, or left, by policy; back when there is room with margin for resume_seconds
+    nowhere     paused where it stands, or shelved, or left, by policy; back when there is room with margin for resume_seconds,
+                there, or elsewhere if there is none there
     how often   one act at a time on a host, acts_per_minute over all
 
 Lingering costs the foreground nothing, and what stays gets what is spare. It pays to move where the shortage will last for
@@ -159,7 +160,7 @@ def decide(now: float, hosts: Sequence[Host], servers: Sequence[Server], setting
     for place, since in sorted(short.items(), key=lambda one: (one[1], one[0])):
         if now - since >= settings.after_seconds and place[0] not in round_.left:
             _relieve(round_, place, since, [one for one in servers if one.host == place[0]])
-    _bring_back(round_, short, servers)
+    _bring_back(round_, servers)
     return round_.acts, Memory(short, free, round_.disrupted, round_.credit, now), round_.notes
 
 
@@ -240,31 +241,34 @@ def _why_nobody(running: int, settings: Settings) -> str:
     return f"each has been disrupted {settings.budget} times in 24 h" if running else "nothing can be done with who is there"
 
 
-def _bring_back(round_: _Round, short: Mapping[Place, float], servers: Sequence[Server]) -> None:
-    """Where there has been room for a while: in place, else elsewhere. Paused longest is not known, so the smallest first:
-    it fits soonest. One a host, as the next look sees what came of it."""
+def _bring_back(round_: _Round, servers: Sequence[Server]) -> None:
+    """Where there has been room for a while: in place, else elsewhere. A paused one gets nothing where it stands, and without
+    room there for resume_seconds at least, so a move pays. Paused longest is not known, so the smallest first: it fits soonest.
+    One a host, as the next look sees what came of it."""
     account, done = round_.account, {act.to for act in round_.acts}
     away = [one for one in servers if one.state in (State.PAUSED, State.SHELVED)]
     for one in sorted(away, key=lambda one: (max(one.asks.values(), default=0.0), one.uuid)):
         if round_.credit < 1:
             return
         places = [(one.host, name) for name in one.holds]
-        if one.state is State.PAUSED and one.host not in done and _is_room(round_, one, places):
+        fits = one.state is State.PAUSED and _is_room(round_, one, places)
+        if fits and one.host not in done and all(round_.lasted(place, one.holds[place[1]]) for place in places):
             why = " and ".join(f"{percent(account.free(place) / account.there[place].full)} of {place[1]}" for place in places)
             round_.act(What.RESUME, one, f"{one.host} has {why or 'all'} free again")
             done.add(one.host)
             continue
-        if one.state is State.PAUSED and not any(place in short for place in places):
+        if fits or any(place not in account.there for place in places):
             continue
         to = round_.best(one, lasting=True, but=done)
         if to is not None:
             what = What.UNSHELVE if one.state is State.SHELVED else What.MOVE
             why = f"{to[1]} for {round_.settings.resume_seconds:.0f} s"
-            round_.act(what, one, why if what is What.UNSHELVE else f"it is paused and {one.host} stays short; {to[1]}", to[0])
+            round_.act(what, one, why if what is What.UNSHELVE else f"it is paused and {one.host} has no room; {why}", to[0])
             done.add(to[0])
 
 
 def _is_room(round_: _Round, one: Server, places: Sequence[Place]) -> bool:
+    """For a paused one where it stands, now."""
     account = round_.account
-    return all(round_.lasted(place, one.holds[place[1]]) and
-               account.free(place) + 1e-9 >= one.holds[place[1]] + account.margin(place) for place in places)
+    return all(place in account.there and account.free(place) + 1e-9 >= one.holds[place[1]] + account.margin(place)
+               for place in places)

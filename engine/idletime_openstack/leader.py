@@ -4,14 +4,18 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import socket
+import threading
+import time
+from collections.abc import Callable
 from typing import Any, Protocol
 
-import tooz
-from tooz import coordination
+from tooz import coordination, locking
 
 LOCK = b"idletime-openstack-evict"
+log = logging.getLogger("idletime-openstack-evict")
 
 
 class LeaderError(Exception):
@@ -37,22 +41,28 @@ class Alone:
 
 
 class Elected:
-    """url: of tooz, such as etcd3+http://HOST:2379, redis://HOST:6379, file:///run/idletime-openstack-evict."""
+    """url: of tooz, such as redis://HOST:6379, etcd3+http://HOST:2379, file:///run/idletime-openstack-evict."""
 
     def __init__(self, url: str, member: str = "") -> None:
         self._url = url
         self._member = (member or f"{socket.gethostname()}-{os.getpid()}").encode()
         self._coordinator: Any = None
         self._lock: Any = None
+        self._heart: _Heart | None = None
 
     def leads(self) -> bool:
         try:
+            if self._heart is not None and not self._heart.in_time():
+                log.warning("[eviction] coordination '%s': no heartbeat came through in time, so the lock may be another's; "
+                            "asks for it anew", self._url)
+                self.stop()
             if self._coordinator is None:
                 self._start()
             if self._lock.acquired and self._owns():
                 return True
             return bool(self._lock.acquire(blocking=False))
         except LeaderError:
+            self.stop()
             raise
         except Exception as error:  # drivers raise what their clients do, not only ToozError
             self.stop()
@@ -64,22 +74,73 @@ class Elected:
             coordinator = coordination.get_coordinator(self._url, self._member)
         except Exception as error:  # of a driver that is not there it is stevedore's
             raise LeaderError(f"[eviction] coordination '{self._url}': {error}; remedy: a URL of tooz, such as "
-                              "etcd3+http://HOST:2379, and the driver's own client library") from error
-        coordinator.start(start_heart=True)
+                              "redis://HOST:6379, and the driver's own client library") from error
+        coordinator.start()
         self._coordinator, self._lock = coordinator, coordinator.get_lock(LOCK)
+        self._heart = _Heart(coordinator.heartbeat)
+        if not self._heart.lease_seconds and not _tells(self._lock):
+            raise LeaderError(f"[eviction] coordination '{self._url}': a lock of this driver is lost with its connection, and "
+                              "does not say so; remedy: redis://, etcd3+http://, zookeeper://, memcached:// or file://")
 
     def _owns(self) -> bool:
-        """Leases end where heartbeats do not come through. A driver that cannot say so has none."""
-        try:
-            return bool(self._lock.is_still_owner())
-        except tooz.NotImplemented:
-            return True
+        return bool(self._lock.is_still_owner()) if _tells(self._lock) else True
 
     def stop(self) -> None:
-        coordinator, lock, self._coordinator, self._lock = self._coordinator, self._lock, None, None
-        with contextlib.suppress(Exception):  # whatever is wrong: the lease ends by itself
-            if lock is not None and lock.acquired:
+        """Whatever is wrong: the lease ends by itself."""
+        coordinator, lock, heart = self._coordinator, self._lock, self._heart
+        if heart is not None:
+            heart.stop()
+        with contextlib.suppress(Exception):
+            if lock is not None and lock.acquired and self._owns():
                 lock.release()
         with contextlib.suppress(Exception):
             if coordinator is not None:
                 coordinator.stop()
+        self._coordinator = self._lock = self._heart = None
+
+
+def _tells(lock: Any) -> bool:
+    """Whether it can say that it is still held. etcd's cannot, nor can those of data bases."""
+    return type(lock).is_still_owner is not locking.Lock.is_still_owner
+
+
+class _Heart:
+    """Keeps leases alive, from a thread of its own, and knows whether one may have run out meanwhile: where the process was
+    stopped, or the server not reached, for longer than a lease lasts. tooz's own heart does not tell.
+
+    beat: of a coordinator; returns how long leases last, in seconds, or None where there are none. The first one is here, and
+    raises what it raises."""
+
+    def __init__(self, beat: Callable[[], float | None]) -> None:
+        self._beat = beat
+        self._last = _now()
+        self._late = False
+        self.lease_seconds = float(beat() or 0.0)
+        self._ended = threading.Event()
+        if self.lease_seconds:
+            threading.Thread(target=self._run, name="heart", daemon=True).start()
+
+    def _run(self) -> None:
+        pause = self.lease_seconds / 3
+        while not self._ended.wait(pause):
+            began, pause = _now(), self.lease_seconds / 3
+            try:
+                self._beat()
+            except Exception as error:  # drivers raise what their clients do
+                log.debug("heartbeat: %s", error)
+                pause = min(pause, 1.0)
+                continue
+            self._late = self._late or began - self._last >= self.lease_seconds
+            self._last = began
+
+    def in_time(self) -> bool:
+        """Called from any thread. False remains so."""
+        return not self.lease_seconds or not (self._late or _now() - self._last >= self.lease_seconds)
+
+    def stop(self) -> None:
+        self._ended.set()
+
+
+def _now() -> float:
+    """Seconds; goes on while the machine is suspended."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)

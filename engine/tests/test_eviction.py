@@ -140,12 +140,31 @@ def test_an_unknown_gauge_moves_nobody():
     assert played([0.1] * 3, [A], replace(DEFAULT, nowhere=Nowhere.LEAVE), others=[host("h2", None)]) == [[]] * 3
 
 
-def test_a_paused_one_goes_where_there_is_room():
-    """h1 stays short of B; h2 has had room for five minutes."""
-    paused = replace(A, state=State.PAUSED)
-    memory = Memory({H1: 0.0}, {("h2", "disk"): ((0.0, 0.9),)}, {"b": (9000.0,) * DEFAULT.budget})
-    acts, _, _ = decide(10_000, [host("h1", 0.1), host("h2", 0.9)], [paused, B], DEFAULT, memory)
-    assert [(act.what, act.server, act.to) for act in acts] == [(What.MOVE, "a", "h2")]
+PAUSED = replace(A, state=State.PAUSED)
+ROOM_SINCE_LONG = {("h2", "disk"): ((0.0, 0.9),)}
+
+
+@pytest.mark.parametrize("others", [[], [B]])
+def test_a_paused_one_goes_where_there_is_room(others: list[Server]):
+    """h1 has none, with or without one who runs there; h2 has had room for five minutes."""
+    memory = Memory({H1: 0.0}, ROOM_SINCE_LONG, {"b": (9000.0,) * DEFAULT.budget})
+    (act,), _, _ = decide(10_000, [host("h1", 0.1), host("h2", 0.9)], [PAUSED, *others], DEFAULT, memory)
+    assert str(act) == "move a to h2: it is paused and h1 has no room; h2 has 90% free for 300 s"
+
+
+def test_a_paused_one_stays_where_room_has_come():
+    """It comes back there in five minutes, and costs no move."""
+    hosts, memory = [host("h1", 0.8), host("h2", 0.9)], Memory(free=ROOM_SINCE_LONG)
+    for now in range(10_000, 10_300, 60):
+        acts, memory, _ = decide(now, hosts, [PAUSED], DEFAULT, memory)
+        assert acts == []
+    acts, _, _ = decide(10_300, hosts, [PAUSED], DEFAULT, memory)
+    assert [act.what for act in acts] == [What.RESUME]
+
+
+def test_a_paused_one_stays_where_the_gauge_is_unknown():
+    acts, _, _ = decide(10_000, [host("h1", None), host("h2", 0.9)], [PAUSED], DEFAULT, Memory(free=ROOM_SINCE_LONG))
+    assert acts == []
 
 
 share = st.one_of(st.none(), st.floats(0, 1))

@@ -158,18 +158,23 @@ def test_foreground_load_evicts(lab: Lab) -> None:
 
 
 def test_nowhere_to_go(lab: Lab) -> None:
-    """All hosts are busy: it is paused, and goes on when one of them is idle again. What it has written is what it reads."""
+    """All hosts are busy: it is paused, and goes on when one of them is idle again: in place, or moved. What it has written is
+    what it reads."""
     all_idle(lab)
     server = lab.boot("bg", "bg.small", "checks", "hv1")
     come(lambda: lab.class_of(server) == "background" and lab.reports(server), "it is background, and works", lab)
-    busy = [lab.boot(f"busy-{one.name}", "m1.small", "busy", one.name) for one in lab.hypervisors]
-    come(lambda: lab.server(server.id).status == "PAUSED", "it is paused", lab)
-    for one in busy:
-        lab.cloud.compute.delete_server(one.id, force=True)
-    come(lambda: lab.server(server.id).status == "ACTIVE", "it goes on", lab)
-    before = len(lab.reports(server))
-    come(lambda: len(lab.reports(server)) > before + 1, "it works", lab)
-    assert "idleverify:" not in lab.console(server)
+    names = [one.name for one in lab.hypervisors]
+    busy = {name: lab.boot(f"busy-{name}", "m1.small", "busy", name) for name in names}
+    for idle in ("hv1", "hv2"):
+        come(lambda: lab.server(server.id).status == "PAUSED", "it is paused", lab)
+        lab.cloud.compute.delete_server(busy.pop(idle).id, force=True)
+        come(lambda: (one := lab.server(server.id)).status == "ACTIVE" and not one.task_state, "it goes on", lab)
+        assert lab.server(server.id).compute_host == idle
+        held(lab, server, "it is background there")
+        before = len(lab.reports(server))
+        come(lambda: len(lab.reports(server)) > before + 1, "it works", lab)
+        assert "idleverify:" not in lab.console(server)
+        busy[idle] = lab.boot(f"busy-{idle}-again", "m1.small", "busy", idle)
 
 
 def test_uplinks(lab: Lab) -> None:
