@@ -87,7 +87,8 @@ class Candidate:
     def __init__(self, url: str, name: str) -> None:
         environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
         command = [sys.executable, "-c", PROGRAM, url, name]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1, env=environment)
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1,
+                                        env=environment)
         self.said = ""
 
     def leads(self) -> bool:
