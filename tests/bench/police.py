@@ -58,7 +58,7 @@ MODEL = Model(service_us=5000)
 LINK = at_rate(USUAL_LINK, 50)
 DAEMON = """
 [suspend]
-{ignored}-percent = 0
+{thresholds}
 rule = "{rule}"
 [rate]
 high-kbytes = {high}
@@ -95,7 +95,7 @@ class Rig:
 
     names = ("fg", "bg")
     ways = WAYS
-    ignored = "cpu"
+    thresholds = "cpu-percent = 0"
     inner = "<idletime:disk target='vda' resource='slow'/>"
     interval_us = 20000
     kbytes = 4096 * 1000 // 5000
@@ -174,7 +174,7 @@ class Rig:
             self._rule = rule
             self._daemon.close()
             (self.host.run / CONFIG).write_text(DAEMON.format(
-                rule=rule, ignored=self.ignored, high=self.kbytes // 10, low=self.kbytes // 20))
+                rule=rule, thresholds=self.thresholds, high=self.kbytes // 10, low=self.kbytes // 20))
             self._daemon.enter_context(Idletimed(self.host))
         file = self.host.run / "policy.xml"
         file.write_text(self._policy(way))
@@ -293,7 +293,7 @@ class ProcessorsRig(Rig):
     names = ("fg", "bg", "bg2")
     ways = (NONE, EII, IPD)
     inner = ""
-    ignored = "device"
+    thresholds = "device-percent = 0"
 
     @staticmethod
     def _boot(qemu: str | None) -> Boot:
