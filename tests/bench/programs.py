@@ -33,12 +33,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from tests.bench import police
+from tests.bench.cpu import USUAL_SHARES, Group, native
 from tests.bench.police import ALONE, AUTO, EII, IDLE_SECONDS, IPD, MODEL, NONE, WARM_UP_SECONDS
 from tests.bench.resume import ResultsFile, work_off
 from tests.cluster import apt
@@ -116,6 +117,7 @@ class Rig(police.Rig):
 
     names = ("fg", "bg", "bg2")
     thresholds = ""
+    in_force = False  # this libvirtd has no cgroups: what they have of a policy is the bench's
 
     @staticmethod
     def _boot(qemu: str | None) -> Boot:
@@ -146,6 +148,24 @@ class Rig(police.Rig):
         if way == HELD:
             return super()._policy(AUTO).replace("</idletime:policy>", f"{idle}</idletime:policy>")
         return super()._policy(way)
+
+    def _domain(self, name: str, number: int) -> Domain:
+        domain = super()._domain(name, number)
+        self._groups = getattr(self, "_groups", {})
+        self._groups[name] = self._stack.enter_context(Group(name, _pid_of(name)))
+        return domain
+
+    def _control(self, way: str) -> None:
+        super()._control(way)
+        idle = way in (PRIORITY, HELD)
+        for domain in self.backgrounds:
+            self._groups[domain.name].weigh(native.MIN_SHARES if idle else USUAL_SHARES)
+        wanted = "SCHED_IDLE" if idle else "SCHED_OTHER"
+        wait_until(lambda: all(wanted in self._scheduler(domain) for domain in self.backgrounds), f"the class is {wanted}", IDLE_SECONDS)
+
+    def _scheduler(self, domain: Domain) -> str:
+        pid = (self.host.run / "libvirt" / "qemu" / f"{domain.name}.pid").read_text().strip()
+        return str(self.host.call("chrt", "-p", pid).stdout)
 
     # ---- what the domains do
 
@@ -209,6 +229,15 @@ class Rig(police.Rig):
     def _used(self) -> float:
         """Processor seconds of all background VMs so far."""
         return sum(domain.dom.info()[4] / 1e9 for domain in self.backgrounds)
+
+
+def _pid_of(name: str) -> int:
+    """Of a domain's QEMU, outside of libvirtd's processes."""
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            if f"guest={name},".encode() in file.read_bytes():
+                return int(file.parent.name)
+    raise RuntimeError(f"no QEMU has the name {name}")
 
 
 def _session(load: str) -> str:
