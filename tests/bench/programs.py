@@ -21,7 +21,8 @@ No control; priority, which is the idle class of the processor alone (the papers
 on processors and disk; and held: the learned interval with a budget of 3 %, and the idle class. Each run is right after the
 program alone. What the background does is its requests on the disk, or its time on processors, a second, of what it does alone.
 As root; the file systems are made the first time (a minute, 400 MB from Debian). One JSON line a run; what is there is not run
-again. `python3 -m tests.report.programs FILE` makes table and plot.
+again. Each VM has a cgroup of its own (v1's controller "cpu"): the idle class comes with the smallest share, as the policy has it.
+`python3 -m tests.report.programs FILE` makes table and plot.
 """
 
 from __future__ import annotations

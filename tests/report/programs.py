@@ -57,7 +57,8 @@ def text(found: dict[Pair, dict[str, Point]], about: dict[str, Any]) -> str:
     """The table."""
     rows = grid.table(("foreground, background", "way", "alone, s", "slower %", "background %"))
     for (program, background), row in found.items():
-        for way, one in row.items():
+        for way in filter(row.get, COLOURS):
+            one = row[way]
             rows.add_row(f"{program}, {background}", way, f"{one.alone:.1f}", f"{one.slower:.1f}", f"{one.background:.0f}")
     return grid.text(rows, [*NOTES, _conditions(found, about)], COLUMNS)
 
@@ -73,7 +74,8 @@ def draw(found: dict[Pair, dict[str, Point]], about: dict[str, Any], target: Pat
     figure, axes = pyplot.subplots(2, 1, figsize=(9.5, 5.6), sharex=True)
     ways = list(COLOURS)
     for number, row in enumerate(found.values()):
-        for way, one in row.items():
+        for way in filter(row.get, COLOURS):
+            one = row[way]
             x = number + (ways.index(way) - (len(ways) - 1) / 2) * 0.16
             for axis, value, most in ((axes[0], one.slower, MOST), (axes[1], one.background, 120.0)):
                 axis.bar(x, min(value, most), 0.15, color=COLOURS[way], label=way if number == 0 else None)
@@ -85,7 +87,7 @@ def draw(found: dict[Pair, dict[str, Point]], about: dict[str, Any], target: Pat
         axis.axhline(0, color="#888", linewidth=0.8)
         axis.spines[["top", "right"]].set_visible(False)
         axis.tick_params(labelsize=7)
-    axes[0].legend(fontsize=7, frameon=False, ncols=len(ways), loc="upper left")
+    axes[0].legend(fontsize=7, frameon=False, ncols=len(ways), loc="lower left", bbox_to_anchor=(0, 1.02))
     kept.save(figure, "Programs in a foreground VM, and what background VMs take from them", _conditions(found, about), target)
 
 
