@@ -183,6 +183,7 @@ static void submit(Driver *d, Rig *rig, unsigned slot, int64_t now_ns)
     d->vring.avail->ring[d->available++ % d->vring.num] = slot * PARTS;
     qatomic_store_release(&d->vring.avail->idx, d->available);
     d->in_service++;
+    /* The device sets the flag, and then looks at the index again. */
     smp_mb();
     if (!(qatomic_read(&d->vring.used->flags) & VRING_USED_F_NO_NOTIFY)) {
         v->bus->virtqueue_kick(v, d->disk->vq[0]);
