@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import socket
 import threading
 import time
@@ -45,6 +46,7 @@ class Elected:
 
     def __init__(self, url: str, member: str = "") -> None:
         self._url = url
+        self._shown = re.sub("(://[^@/]*?:)[^@]*@", r"\1***@", url)  # without a password
         self._member = (member or f"{socket.gethostname()}-{os.getpid()}").encode()
         self._coordinator: Any = None
         self._lock: Any = None
@@ -54,7 +56,7 @@ class Elected:
         try:
             if self._heart is not None and not self._heart.in_time():
                 log.warning("[eviction] coordination '%s': no heartbeat came through in time, so the lock may be another's; "
-                            "asks for it anew", self._url)
+                            "asks for it anew", self._shown)
                 self.stop()
             if self._coordinator is None:
                 self._start()
@@ -67,20 +69,20 @@ class Elected:
         except Exception as error:  # drivers raise what their clients do, not only ToozError
             self.stop()
             text = " ".join(str(error).split()) or type(error).__name__
-            raise LeaderError(f"[eviction] coordination '{self._url}': {text}; remedy: does it run?") from error
+            raise LeaderError(f"[eviction] coordination '{self._shown}': {text}; remedy: does it run?") from error
 
     def _start(self) -> None:
         try:
             coordinator = coordination.get_coordinator(self._url, self._member)
         except Exception as error:  # of a driver that is not there it is stevedore's
-            raise LeaderError(f"[eviction] coordination '{self._url}': {error}; remedy: a URL of tooz, such as "
+            raise LeaderError(f"[eviction] coordination '{self._shown}': {error}; remedy: a URL of tooz, such as "
                               "redis://HOST:6379, and the driver's own client library") from error
         coordinator.start()
         self._coordinator, self._lock = coordinator, coordinator.get_lock(LOCK)
         self._heart = _Heart(coordinator.heartbeat)
         if not self._heart.lease_seconds and not _tells(self._lock):
-            raise LeaderError(f"[eviction] coordination '{self._url}': a lock of this driver is lost with its connection, and "
-                              "does not say so; remedy: redis://, etcd3+http://, zookeeper://, memcached:// or file://")
+            raise LeaderError(f"[eviction] coordination '{self._shown}': a lock of this driver is lost with its connection "
+                              "and does not say so; remedy: redis://, etcd3+http://, zookeeper://, memcached:// or file://")
 
     def _owns(self) -> bool:
         return bool(self._lock.is_still_owner()) if _tells(self._lock) else True

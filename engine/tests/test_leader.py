@@ -168,5 +168,6 @@ def test_a_driver_that_does_not_tell_is_refused(monkeypatch) -> None:
     """A lock of MySQL ends with its connection, of which nobody is told."""
     import pymysql
     monkeypatch.setattr(pymysql, "Connect", lambda **_: pymysql.connections.Connection(defer_connect=True))
-    with pytest.raises(LeaderError, match="does not say so; remedy: redis://"):
+    with pytest.raises(LeaderError, match="does not say so; remedy: redis://") as raised:
         Elected("mysql://user:secret@127.0.0.1/db").leads()
+    assert "'mysql://user:***@127.0.0.1/db'" in str(raised.value)
