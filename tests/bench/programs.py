@@ -28,13 +28,14 @@ again. Each VM has a cgroup of its own (v1's controller "cpu"): the idle class c
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import struct
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -126,6 +127,7 @@ class Rig(police.Rig):
         return replace(accel.prepare(qemu), initramfs=initramfs.get_initramfs(kernel.get_kernel(), ["ext4"], programs=[load]))
 
     def _prepare(self, stack: ExitStack, boot: Boot) -> Libvirtd:
+        self._groups: dict[str, Group] = {}
         image = paths.BUILD / "bench/programs.img"
         image.parent.mkdir(parents=True, exist_ok=True)
         stack.callback(image.unlink, missing_ok=True)
@@ -152,8 +154,7 @@ class Rig(police.Rig):
 
     def _domain(self, name: str, number: int) -> Domain:
         domain = super()._domain(name, number)
-        self._groups = getattr(self, "_groups", {})
-        self._groups[name] = self._stack.enter_context(Group(name, _pid_of(name)))
+        self._groups[name] = self._stack.enter_context(Group(name, domain.pid))
         return domain
 
     def _control(self, way: str) -> None:
@@ -161,12 +162,9 @@ class Rig(police.Rig):
         idle = way in (PRIORITY, HELD)
         for domain in self.backgrounds:
             self._groups[domain.name].weigh(native.MIN_SHARES if idle else USUAL_SHARES)
-        wanted = "SCHED_IDLE" if idle else "SCHED_OTHER"
-        wait_until(lambda: all(wanted in self._scheduler(domain) for domain in self.backgrounds), f"the class is {wanted}", IDLE_SECONDS)
-
-    def _scheduler(self, domain: Domain) -> str:
-        pid = (self.host.run / "libvirt" / "qemu" / f"{domain.name}.pid").read_text().strip()
-        return str(self.host.call("chrt", "-p", pid).stdout)
+        wanted = os.SCHED_IDLE if idle else os.SCHED_OTHER
+        wait_until(lambda: all(os.sched_getscheduler(domain.pid) == wanted for domain in self.backgrounds), "their class is in force",
+                   IDLE_SECONDS)
 
     # ---- what the domains do
 
@@ -230,15 +228,6 @@ class Rig(police.Rig):
     def _used(self) -> float:
         """Processor seconds of all background VMs so far."""
         return sum(domain.dom.info()[4] / 1e9 for domain in self.backgrounds)
-
-
-def _pid_of(name: str) -> int:
-    """Of a domain's QEMU, outside of libvirtd's processes."""
-    for file in Path("/proc").glob("[0-9]*/cmdline"):
-        with suppress(OSError):
-            if f"guest={name},".encode() in file.read_bytes():
-                return int(file.parent.name)
-    raise RuntimeError(f"no QEMU has the name {name}")
 
 
 def _session(load: str) -> str:

@@ -259,7 +259,7 @@ def test_nobody_changes_and_delays_nothing(host: Libvirtd, daemon: Idletimed, pr
 def test_a_qemu_that_hangs(prometheus: Scraper, idle_pair: tuple[Domain, Domain]) -> None:
     """Its figures grow old and say so; those of the others are new; when it goes on, so are its."""
     _, bg = idle_pair
-    pid = pid_of(bg)
+    pid = bg.pid
     age = "time() - idletime_vm_look_timestamp_seconds"
     wait_until(lambda: set(prometheus.values(f"{age} < 8")) == {("bg",), ("fg",)}, "both are asked")
     os.kill(pid, signal.SIGSTOP)
@@ -269,15 +269,3 @@ def test_a_qemu_that_hangs(prometheus: Scraper, idle_pair: tuple[Domain, Domain]
     finally:
         os.kill(pid, signal.SIGCONT)
     wait_until(lambda: ("bg",) in prometheus.values(f"{age} < 8"), "it answers again", 60)
-
-
-def pid_of(domain: Domain) -> int:
-    """Of a domain's QEMU, as this machine knows it."""
-    namespace = Path(f"/proc/{domain.host.libvirtd.pid}/ns/pid").readlink()
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            if f"guest={domain.name}," in (folder / "cmdline").read_text() and (folder / "ns/pid").readlink() == namespace:
-                return int(folder.name)
-        except OSError:
-            continue  # it has ended
-    raise AssertionError(f"no QEMU of {domain.name}")

@@ -6,6 +6,7 @@ import json
 import socket
 import uuid
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Sequence
 
 import libvirt_qemu
@@ -105,6 +106,18 @@ class Domain:
     def dom(self) -> Any:
         """The virDomain, looked up anew: connections come and go."""
         return self.host.connection.lookupByName(self.name)
+
+    @property
+    def pid(self) -> int:
+        """Of its QEMU, as this machine knows it, and not libvirtd."""
+        namespace = Path(f"/proc/{self.host.libvirtd.pid}/ns/pid").readlink()
+        for folder in Path("/proc").glob("[0-9]*"):
+            try:
+                if f"guest={self.name}," in (folder / "cmdline").read_text() and (folder / "ns/pid").readlink() == namespace:
+                    return int(folder.name)
+            except OSError:
+                continue  # it has ended
+        raise AssertionError(f"no QEMU of {self.name}")
 
     def define(self, xml: str | None = None) -> Any:
         """Define it."""

@@ -21,21 +21,20 @@
 #define MEMORY_BYTES        (128 * MiB)
 #define FIRMWARE_BYTES      (64 * KiB)
 #define RESET_OFFSET        (FIRMWARE_BYTES - 16)
-#define DEPTH_MAX           32
+#define DEPTH               32
 #define PARTS               3       /* header, data, status */
 #define TEST_SECONDS        0.2
 #define SAMPLES_MAX         (4 * 1000 * 1000)
 #define NULL_DISK           "driver=null-co,size=67108864,latency-ns=%d"
-#define UNSET               -1
 
 /* A disk's ring, as its driver sees it in the guest's memory. */
 typedef struct Driver {
     TestDisk *disk;
     struct vring vring;
     uint16_t available, used;
-    unsigned depth, in_service;
-    uint64_t status[DEPTH_MAX];     /* where each request's status is */
-    int64_t since_ns[DEPTH_MAX];
+    unsigned in_service;
+    uint64_t status[DEPTH];     /* where each request's status is */
+    int64_t since_ns[DEPTH];
     uint64_t done;
     uint32_t *sample_ns;            /* latencies; NULL: not wanted */
     uint64_t samples;
@@ -159,17 +158,17 @@ static void fill_slot(Driver *d, Rig *rig, unsigned slot)
     d->status[slot] = addr + header + BLOCK_BYTES;
 }
 
-static void driver_init(Driver *d, Rig *rig, TestDisk *disk, unsigned depth)
+static void driver_init(Driver *d, Rig *rig, TestDisk *disk)
 {
     QVirtQueue *vq = disk->vq[0];
 
-    *d = (Driver) { .disk = disk, .depth = depth };
+    *d = (Driver) { .disk = disk };
     d->vring.num = vq->size;
     d->vring.desc = (void *)(rig->memory + vq->desc);
     d->vring.avail = (void *)(rig->memory + vq->avail);
     d->vring.used = (void *)(rig->memory + vq->used);
     d->vring.avail->flags = VRING_AVAIL_F_NO_INTERRUPT;
-    for (unsigned slot = 0; slot < depth; slot++) {
+    for (unsigned slot = 0; slot < DEPTH; slot++) {
         fill_slot(d, rig, slot);
     }
 }
@@ -199,7 +198,7 @@ static int complete(Driver *d, Rig *rig, int64_t now_ns)
         return -1;
     }
     slot = d->vring.used->ring[d->used++ % d->vring.num].id / PARTS;
-    g_assert_cmpint(slot, <, d->depth);
+    g_assert_cmpint(slot, <, DEPTH);
     g_assert_cmpint(rig->memory[d->status[slot]], ==, VIRTIO_BLK_S_OK);
     d->in_service--;
     d->done++;
@@ -230,7 +229,7 @@ typedef struct Arrivals {
     GRand *rand;
     double rate;
     int64_t next_ns;
-    unsigned free[DEPTH_MAX], n_free;
+    unsigned free[DEPTH], n_free;
 } Arrivals;
 
 static void paced(Driver *d, Rig *rig, Arrivals *a, int64_t now_ns, bool more)
@@ -250,7 +249,7 @@ static void begin(Driver *d, Rig *rig, Arrivals *a, double rate, int64_t at_ns)
 {
     *a = (Arrivals) { .rand = g_rand_new_with_seed(1), .rate = rate,
                       .next_ns = at_ns };
-    for (unsigned slot = 0; d->disk && slot < d->depth; slot++) {
+    for (unsigned slot = 0; d->disk && slot < DEPTH; slot++) {
         if (rate) {
             a->free[a->n_free++] = slot;
         } else {
@@ -270,7 +269,7 @@ static void step(Driver *d, Rig *rig, Arrivals *a, bool more)
     }
 }
 
-/* Until @end_ns, and then until all have come back. */
+/* For @seconds, and then until all have come back; returns how long. */
 static double run(Rig *rig, Driver *fg, Driver *bg, double rate,
                   double seconds)
 {
@@ -340,10 +339,10 @@ static void test_case(const void *data)
     }
     rig_start(&rig);
     if (fg_disk) {
-        driver_init(&fg, &rig, fg_disk, DEPTH_MAX);
+        driver_init(&fg, &rig, fg_disk);
     }
     if (bg_disk) {
-        driver_init(&bg, &rig, bg_disk, DEPTH_MAX);
+        driver_init(&bg, &rig, bg_disk);
     }
     /* The event loop learns to poll, and the learner learns. */
     run(&rig, &fg, &bg, c->rate, seconds);
