@@ -77,6 +77,8 @@ type Book struct {
 	store store
 	// limited are cgroups whose page cache is limited, with their own limits. Context: who calls LimitCache.
 	limited map[string]int64
+	// lifted: those of an earlier agent are gone, where there is to be no limit.
+	lifted sync.Once
 	// cacheLimits is how many that are.
 	cacheLimits atomic.Int32
 

@@ -27,7 +27,11 @@ func (b *Book) allowance() int64 {
 // The kernel frees memory while a limit is written, so the book is not locked then: what is unmarked meanwhile gets its own
 // limit back at the next call.
 func (b *Book) LimitCache() int {
-	if b.Tree == nil || b.CachePercent >= 100 {
+	if b.Tree == nil {
+		return 0
+	}
+	if b.CachePercent >= 100 {
+		b.lifted.Do(b.liftCaches) // an agent that had a limit may have been killed
 		return 0
 	}
 	defer func() { b.cacheLimits.Store(int32(len(b.limited))) }()

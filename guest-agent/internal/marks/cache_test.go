@@ -99,6 +99,25 @@ func TestCacheWithoutALimit(t *testing.T) {
 }
 
 // A process that was moved, and what it leaves: who inherited its mark is limited as long as the group is there.
+// An agent with a limit was killed, and the next one is started without.
+func TestCacheThatWasLeftLimited(t *testing.T) {
+	w, book := limitedWorld(t, "max")
+	book.LimitCache()
+	if w.high(backup)[:3] == "max" {
+		t.Fatal("it was not limited")
+	}
+	next := w.book()
+	next.CachePercent = 100
+	if got := next.LimitCache(); got != 0 || w.high(backup)[:3] != "max" {
+		t.Errorf("%d limited, %s", got, w.high(backup))
+	}
+	// Whoever sets one afterwards keeps it.
+	w.write("cgroup"+backup+"/memory.high", "5000")
+	if next.LimitCache(); w.high(backup) != "5000" {
+		t.Errorf("%s", w.high(backup))
+	}
+}
+
 func TestCacheOfWhatWasMoved(t *testing.T) {
 	w, book := limitedWorld(t, "max")
 	w.process(50, 0, 0, "/user", 1)
