@@ -424,6 +424,38 @@ def test_this_kernel_takes_no_share_of_an_idle_group() -> None:
         group.rmdir()
 
 
+@pytest.mark.parametrize(("cgroup", "controllers", "enabled", "takes"), [
+    ("0::/\n", "", "1", True),
+    ("1:cpu:/\n2:memory:/some\n0::/some\n", "memory io", "1", True),
+    ("1:cpu,cpuacct:/machine/a\n0::/\n", "", "1", False),
+    ("0::/machine/a\n", "cpu io", "1", False),
+    ("0::/\n", "", "0", False),
+])
+def test_a_vm_in_an_autogroup(look: Look, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cgroup: str, controllers: str,
+                              enabled: str, takes: bool) -> None:
+    """Where libvirt has no cgroups the kernel weighs sessions, and libvirt would refuse a share."""
+    own, process = tmp_path / "proc/7/autogroup", tmp_path / "proc/7"
+    process.mkdir(parents=True)
+    (tmp_path / "proc/sys/kernel").mkdir(parents=True)
+    (tmp_path / "proc/sys/kernel/sched_autogroup_enabled").write_text(enabled + "\n")
+    (process / "cgroup").write_text(cgroup)
+    own.write_text("/autogroup-12 nice 3\n")
+    for name in ("some", "machine/a"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "cgroup.controllers").write_text(controllers)
+    monkeypatch.setattr(native, "CGROUPS", str(tmp_path))
+    monkeypatch.setattr(native, "PROCESSES", str(tmp_path / "proc"))
+    monkeypatch.setattr(native, "pid_of", lambda name, uri: 7)
+    one = Domain(policy(inner="<i:cpu class='minimal'/>"))
+    look(one)
+    assert (own.read_text(), one.set) == (("19", {}) if takes else ("/autogroup-12 nice 3\n", {"cpu_shares": native.MIN_SHARES}))
+    if takes:
+        own.write_text("/autogroup-12 nice 19\n")
+        one.xml = one.xml.replace("<i:cpu class=\"minimal\"/>", "").replace("<i:cpu class='minimal'/>", "")
+        look(one)
+        assert own.read_text() == "3" and native.NAMESPACE not in one.xml
+
+
 MEMORY = "<i:memory low='1MiB' high='2MiB'/>"
 
 

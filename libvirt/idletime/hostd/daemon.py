@@ -40,6 +40,7 @@ from .gauge import Gauges
 from .guests import Agent
 from .hands import Hands
 from .host import Host, Listener
+from .linger import Linger
 from .memory import Memory
 from .metrics_look import Counts, Looks
 from .observe import decide
@@ -106,6 +107,7 @@ class Daemon:
                              deeds=self.counts.deeds)
         self.memory = Memory(self.hands.connect, settings, self.touched, deeds=self.counts.deeds)
         self.space = Space(self.hands.connect, settings, self.touched, self.counts.deeds)
+        self.linger = Linger(self.hands.connect, settings, self.touched, self.police.stopped_seconds, self.counts.deeds)
         self.watch = Watch(self.touch_all)
         self.names: dict[str, str] = {}  # UUID of each domain that runs
         self.later: dict[str, asyncio.TimerHandle] = {}  # domains with jobs that have a deadline
@@ -199,6 +201,7 @@ class Daemon:
             await self.police.close()
             await self.memory.close()
             await self.space.close()
+            await self.linger.close()
             for channel in self.channels.values():
                 channel.close()
             self.metrics.close()
@@ -258,6 +261,7 @@ class Daemon:
         self.police.seen(uuid, looked)
         self.memory.seen(uuid, looked)
         self.space.seen(uuid, looked)
+        self.linger.seen(uuid, looked)
         self._forget_name(uuid)
         self._again(uuid, looked.again_seconds)
         for seconds in EXPORTS_SECONDS if looked.more_to_come else ():
@@ -321,6 +325,7 @@ class Daemon:
         self.police.forget(uuid)
         self.memory.forget(uuid)
         self.space.forget(uuid)
+        self.linger.forget(uuid)
         self.parts.pop(uuid, None)
         state.remove_domain(self.settings.run_dir, uuid)
         self.said.pop(uuid, None)

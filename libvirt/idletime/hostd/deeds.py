@@ -27,6 +27,7 @@ KNOWN: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("memory", memory.How.START.value): ("calm",),
     ("space", "trim"): ("low-water",),
     ("space", "drop"): ("low-water",),
+    ("migrate", "move"): ("processor",),
 }
 """Policy and act, and its causes. A balloon whose cause is calm gives back."""
 

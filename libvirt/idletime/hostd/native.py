@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -28,12 +30,19 @@ cpu.weight: ten times as much. There cpu.idle makes it 3 of 1,024 (Linux 5.15), 
 UNLIMITED_KIB = 9007199254740991
 """VIR_DOMAIN_MEMORY_PARAM_UNLIMITED, which the binding for Python has not."""
 
+LAST = 19
+"""The least weight of an autogroup, 15 of 1,024. The kernel makes one of each session whose processes are in no cgroup of the
+processors', and who is in it competes with others by its weight: neither the idle class nor a nice value counts beyond it."""
+
+BUSY_SECONDS = 0.1
+"""The kernel takes no second weight of any autogroup sooner, without CAP_SYS_ADMIN."""
+
 CGROUPS, PROCESSES = "/sys/fs/cgroup", "/proc"
 
 RECORDS = {"qemu:///system": "/run/libvirt/qemu"}
 """Where libvirt writes down its running domains: process ids (NAME.pid), and all that it knows of them (NAME.xml)."""
 
-SHARES, SOFT_LIMIT, SCHEDULER, GROUP = "shares", "soft-limit", "scheduler", "group-idle"
+SHARES, SOFT_LIMIT, SCHEDULER, GROUP, AUTOGROUP = "shares", "soft-limit", "scheduler", "group-idle", "autogroup"
 _PATHS = {SHARES: "./cputune/shares", SOFT_LIMIT: "./memtune/soft_limit"}
 _SCHEDULERS = {"idle": os.SCHED_IDLE, "other": os.SCHED_OTHER}
 _NEEDS = {GROUP: "let idletimed write below /sys/fs/cgroup (no ProtectControlGroups in its unit)"}
@@ -53,12 +62,13 @@ def pid_of(name: str, uri: str) -> int | None:
 
 # ---- the decision
 
-def wanted(policy: Policy | None, live: Element, group: bool = False) -> dict[str, str]:
+def wanted(policy: Policy | None, live: Element, group: bool = False, autogroup: bool = False) -> dict[str, str]:
     """What a policy asks for. Where the domain's XML has a scheduler of its own, that stays. group: it has a cgroup of v2
-    that can be idle. A VM that was made foreground gets its processors back, whatever else its policy says."""
+    that can be idle. autogroup: it has no cgroup, but an autogroup, and a share would be refused. A VM that was made foreground
+    gets its processors back, whatever else its policy says."""
     values = {}
     if policy is not None and policy.cpu is not None and policy.class_ is not Class.FOREGROUND:
-        values[SHARES] = str(MIN_SHARES)
+        values |= {AUTOGROUP: str(LAST)} if autogroup else {SHARES: str(MIN_SHARES)}
         if group:
             values[GROUP] = "1"
         if policy.cpu is CpuClass.IDLE and not live.xpath("./cputune/vcpusched | ./cputune/emulatorsched"):
@@ -86,12 +96,14 @@ def bring(domain: Any, live: Element, policy: Policy | None, pid: int | None) ->
     record = live.find(f"./metadata/{{{NAMESPACE}}}before")
     before = {} if record is None else {str(name): str(value) for name, value in record.attrib.items()}
     idle = _group_file(pid)
-    want = wanted(policy, live, idle is not None)
+    autogroup = _autogroup_of(pid)
+    want = wanted(policy, live, idle is not None, autogroup is not None)
     if not want and not before:
         return []
     now = {name: (live.findtext(path) or "").strip() for name, path in _PATHS.items()}
     now[SCHEDULER] = _scheduler_of(pid)
     now[GROUP] = idle.read_text().strip() if idle else ""
+    now[AUTOGROUP] = autogroup or ""
     to_set, kept = change(want, now, before)
     if kept != before:
         _keep(domain, kept)
@@ -147,6 +159,38 @@ def _group_file(pid: int | None) -> Path | None:
     return None
 
 
+def _autogroup_of(pid: int | None) -> str | None:
+    """The nice value of its autogroup, where that is in force; None where a cgroup is, or autogroups are off. libvirt starts
+    each QEMU in a session of its own, so an autogroup is a VM's own."""
+    with contextlib.suppress(OSError):
+        found = re.fullmatch(r"/autogroup-\d+ nice (-?\d+)\s*", Path(f"{PROCESSES}/{pid}/autogroup").read_text())
+        if found and Path(f"{PROCESSES}/sys/kernel/sched_autogroup_enabled").read_text().strip() == "1" and not _has_cpu_group(pid):
+            return found[1]
+    return None
+
+
+def _has_cpu_group(pid: int | None) -> bool:
+    """Whether it competes for processors as part of a cgroup, of v1 or v2. Raises OSError."""
+    for line in Path(f"{PROCESSES}/{pid}/cgroup").read_text().splitlines():
+        number, controllers, path = line.split(":", 2)
+        if path == "/" or (number != "0" and "cpu" not in controllers.split(",")):
+            continue
+        if number != "0" or "cpu" in Path(f"{CGROUPS}{path}/cgroup.controllers").read_text().split():
+            return True
+    return False
+
+
+def _set_autogroup(_domain: Any, pid: int | None, value: str) -> None:
+    for left in (3, 2, 1, 0):
+        try:
+            Path(f"{PROCESSES}/{pid}/autogroup").write_text(value or "0")
+            return
+        except BlockingIOError:
+            if not left:
+                raise
+            time.sleep(BUSY_SECONDS)
+
+
 def set_scheduler(_domain: Any, pid: int | None, value: str) -> None:
     """All threads of QEMU: vCPUs, I/O threads, its own. Those that come later inherit it."""
     if pid is None:
@@ -158,7 +202,7 @@ def set_scheduler(_domain: Any, pid: int | None, value: str) -> None:
 
 _SET: Mapping[str, Callable[[Any, int | None, str], None]] = {
     SHARES: _set_shares, SOFT_LIMIT: _set_soft_limit, SCHEDULER: set_scheduler,
-    GROUP: _set_group}
+    GROUP: _set_group, AUTOGROUP: _set_autogroup}
 
 
 def _scheduler_of(pid: int | None) -> str:

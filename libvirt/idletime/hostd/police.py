@@ -16,7 +16,8 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -50,8 +51,8 @@ log = logging.getLogger("idletimed")
 @dataclass
 class Member:
     """A background VM, or one that was. meant: it is to be stopped when need be. recorded: its XML says that we stopped it, or
-    may say so. limits: what its devices have, None is not known; limited: they are to have some when need be. busy: an act is
-    under way. acted: when the last one ended."""
+    may say so. stopped: seconds, by cause. limits: what its devices have, None is not known; limited: they are to have some when need be. busy: an act is
+    under way. acted: when the last one ended. cause: of this stop."""
 
     name: str
     accesses: tuple[Access, ...] = ()
@@ -61,6 +62,8 @@ class Member:
     limited: bool = False
     limits: dict[str, int] | None = field(default_factory=dict)
     state: State = State()
+    cause: str = ""
+    stopped: Counter[str] = field(default_factory=Counter)
     busy: bool = False
     acted: float = 0.0
 
@@ -202,8 +205,16 @@ class Police:
     def _count(self, now: float) -> None:
         """Time that VMs were stopped since the last look."""
         seconds, self._looked = now - self._looked, now
-        if seconds < OLD_SECONDS:
-            self._deeds.stopped_seconds += seconds * sum(one.state.mode is Mode.STOPPED for one in self.members.values())
+        if seconds >= OLD_SECONDS:
+            return
+        for one in self.members.values():
+            if one.state.mode is Mode.STOPPED:
+                one.stopped[one.cause] += seconds
+                self._deeds.stopped_seconds += seconds
+
+    def stopped_seconds(self, uuid: str) -> Mapping[str, float]:
+        """For how long a VM was stopped since it is known, by cause; "" is one of an earlier idletimed."""
+        return self.members[uuid].stopped if uuid in self.members else {}
 
     def _limit(self, found: usage.Usage, now: float) -> None:
         """Limits that are not what they should be. Of who is not among the answers nothing is known."""
@@ -296,6 +307,7 @@ class Police:
         if done:
             self._tell(member, decision)
             self._deeds.done("suspend", decision.act.value, decision.cause)
+            member.cause = decision.cause if stops else ""
             member.state = replace(decision.state, since_s=member.acted) if decision.why else decision.state
         if self.members.get(uuid) is member:
             self._keep(uuid, member)

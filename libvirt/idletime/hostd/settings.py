@@ -100,6 +100,18 @@ class Space:
 
 
 @dataclass(frozen=True)
+class Migrate:
+    """[migrate]: where background VMs may be sent that get too little of this host's processors. to: URIs of libvirt with blanks
+    between, "" is nowhere. dry_run: say only what would be done. mbytes_per_second: what a migration gets of the line.
+    again_seconds: who was sent, or was to be, is not for so long."""
+
+    to: str = ""
+    dry_run: bool = False
+    mbytes_per_second: int = 100
+    again_seconds: int = 600
+
+
+@dataclass(frozen=True)
 class Settings:
     """The defaults are the documentation's."""
 
@@ -116,6 +128,7 @@ class Settings:
     memory: Memory = Memory()
     space: Space = Space()
     rate: Rate = Rate()
+    migrate: Migrate = Migrate()
 
 
 _GONE = ("on-misfit", "on-uncompiled", "compile-on-define")
@@ -127,11 +140,12 @@ _SPANS = {"resync-seconds": (10, 86400), "qmp.look-seconds": (2, 86400),
           "space.low-percent": (0, 50),
           "rate.high-kbytes": (1, 10**9), "rate.low-kbytes": (0, 10**9), "rate.limit-kbytes": (1, 10**9),
           "suspend.cpu-percent": (0, 100), "suspend.device-percent": (0, 100),
-          "suspend.quiet-per-second": (0, 100000)}
+          "suspend.quiet-per-second": (0, 100000),
+          "migrate.mbytes-per-second": (1, 100000), "migrate.again-seconds": (1, 86400)}
 
 
 _TABLES: dict[str, type] = {"qmp": Qmp, "metrics": Metrics, "api": Api, "suspend": Suspend, "memory": Memory, "space": Space,
-                            "rate": Rate}
+                            "rate": Rate, "migrate": Migrate}
 
 
 def load(file: Path = FILE) -> Settings:
@@ -149,6 +163,10 @@ def load(file: Path = FILE) -> Settings:
     result = Settings(**_values(file, "", data, _types(Settings)), **tables)
     _check_name(file, result.qmp.name)
     _check_address(file, result.metrics.address)
+    for uri in result.migrate.to.split():
+        if "://" not in uri:
+            raise SettingsError(f"{file}: migrate.to has '{uri}': use URIs of libvirt, such as qemu+ssh://host2/system, with blanks "
+                                "between")
     if result.suspend.rule not in (one.value for one in Rule):
         raise SettingsError(f"{file}: suspend.rule is '{result.suspend.rule}': use {' or '.join(one.value for one in Rule)}")
     if result.rate.low_kbytes > result.rate.high_kbytes:

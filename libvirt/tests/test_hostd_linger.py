@@ -1,0 +1,354 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Linger or migrate in idletimed: a libvirt, other hosts and a clock that are played, and a command in the place of ours."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import libvirt
+import pytest
+
+from idletime.errors import IdletimeError
+from idletime.hostd import linger as room
+from idletime.hostd import peers
+from idletime.hostd.linger import Linger
+from idletime.hostd.settings import Migrate, Settings
+from idletime.hostd.settle import Looked
+from idletime.police.enforce import Choice
+from idletime.police.linger import Place
+from idletime.policy import Class, Policy
+from played import LIVE, Domain, Host, failed, stage
+
+CHOICE = Choice(True, False, False, "")
+FREE = "qemu+ssh://free/system"
+SAID = Settings(uri="qemu:///here", migrate=Migrate(f"qemu+ssh://away/system {FREE}"))
+
+
+class Vm(Domain):
+    """A domain of one vCPU that wants all of a processor, and gets `share` of it."""
+
+    NAMESPACE = peers.NAMESPACE
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.share, self.ran, self.waited, self.dirty, self.asked = 1.0, 0.0, 0.0, 0, 0
+
+    def state(self) -> list[int]:
+        return [libvirt.VIR_DOMAIN_RUNNING, 1]
+
+    def startDirtyRateCalc(self, _seconds: int, _flags: int) -> None:
+        self.asked += 1
+
+    def stats(self) -> dict[str, Any]:
+        return {"vcpu.maximum": 2, "vcpu.0.time": int(self.ran * 1e9), "vcpu.0.delay": int(self.waited * 1e9),
+                "balloon.rss": 500_000, "balloon.maximum": 1_000_000, "dirtyrate.megabytes_per_second": self.dirty,
+                "dirtyrate.calc_status": libvirt.VIR_DOMAIN_DIRTYRATE_MEASURED}
+
+
+class World(Host):
+    """This host, its idletimed, and what others say of themselves. status: what the command ends with; None: it does not end."""
+
+    def __init__(self, root: Path, said: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__(root)
+        self.vms = {"b": Vm("b")}
+        self.places: dict[str, Any] = {"qemu+ssh://away/system": failed(libvirt.VIR_ERR_RPC, "no route"), FREE: Place(FREE, 1.0, 1 << 40)}
+        self.stopped: dict[str, float] = {}
+        self.commands: list[list[str]] = []
+        self.status: int | None = 0
+        self.linger = self.by_hand(Linger(lambda: self, said, self.touched.append, lambda _uuid: self.stopped))
+        monkeypatch.setattr(peers, "place", self.place)
+        monkeypatch.setattr(peers, "time", SimpleNamespace(sleep=lambda _seconds: None))
+        run = asyncio.create_subprocess_exec
+
+        async def spawn(*argv: str, **more: Any) -> Any:
+            self.commands.append(list(argv))
+            code = "import signal; signal.pause()" if self.status is None else f"import sys; print('why', file=sys.stderr); sys.exit({self.status})"
+            return await run(sys.executable, "-c", code, **more)
+
+        monkeypatch.setattr(asyncio, "create_subprocess_exec", spawn)
+
+    def place(self, _connection: Any, uri: str) -> Place | None:
+        found = self.places[uri]
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def domainListGetStats(self, vms: list[Vm], _stats: int, _flags: int) -> list[tuple[Vm, dict[str, Any]]]:
+        return [(one, one.stats()) for one in vms]
+
+    async def end(self) -> None:
+        await self.linger.close()
+
+    def looked(self, uuid: str = "b", class_: Class = Class.BACKGROUND, background: bool = True, active: bool = True) -> None:
+        self.linger.seen(uuid, Looked(uuid, active, policy=Policy(class_), choice=CHOICE, background=background))
+
+    async def step(self, seconds: int = 2) -> None:
+        """Time passes, with a look every two seconds and what comes of it, but for a command that does not end."""
+        for _ in range(seconds // 2):
+            self.now += 2
+            for one in self.vms.values():
+                one.ran, one.waited = one.ran + 2 * one.share, one.waited + 2 * (1 - one.share)
+            await self.linger._look()
+            while self.linger._acts and not (self.status is None and self.commands):
+                await asyncio.wait(self.linger._acts, timeout=0.05)
+
+
+Play = Callable[..., None]
+
+
+@pytest.fixture
+def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> Play:
+    """Run a scene."""
+    caplog.set_level("INFO")
+
+    def run(scene: Callable[[World], Awaitable[None]], said: Settings = SAID) -> None:
+        async def with_clock(world: World) -> None:
+            monkeypatch.setattr(room, "time", SimpleNamespace(monotonic=lambda: world.now, time=lambda: 1e9 + world.now))
+            await scene(world)
+
+        stage(lambda: World(tmp_path, said, monkeypatch), (), monkeypatch)(with_clock)
+
+    return run
+
+
+def test_it_stays_then_moves(play: Play, caplog: pytest.LogCaptureFixture) -> None:
+    """512 MB at 100 MB/s are 5 s; with half of what it wants here and all there it goes after 10 s."""
+    async def scene(world: World) -> None:
+        vm = world.vms["b"]
+        world.looked()
+        await world.step(60)
+        assert not caplog.messages
+        vm.share = 0.5
+        await world.step(8)
+        assert not world.commands
+        await world.step(20)
+        (command,) = world.commands
+        assert command[1:] == ["-m", "idletime", "--connect", "qemu:///here", "--run-dir", "/run/idletime", "migrate", "b", FREE, "--idle",
+                               "--json"]
+        assert vm.records[LIVE].startswith("<moved at=\"10000") and world.touched == ["b"]
+        assert world.linger._deeds.acts["migrate", "move", "processor"] == 1
+
+    play(scene)
+    assert caplog.messages[0] == "nobody is sent to qemu+ssh://away/system: no route"
+    stays, moves, runs = caplog.messages[1:4]
+    assert stays.startswith("domain 'b' stays: it gets ") and " pays after " in stays
+    assert moves.startswith(f"domain 'b' moves to {FREE}: it gets 50% of the 1.0 processors that it wants, and would get 100% at {FREE}; ")
+    assert "a move takes 5 s (512 MB at 100 MB/s, of which it writes 0.0) and pays after 10 s" in moves
+    assert runs == f"domain 'b' runs at {FREE}"
+
+
+def test_a_short_episode(play: Play) -> None:
+    async def scene(world: World) -> None:
+        world.looked()
+        for _ in range(5):
+            await world.step(30)
+            world.vms["b"].share = 0.5
+            await world.step(6)
+            world.vms["b"].share = 1.0
+        assert not world.commands
+
+    play(scene)
+
+
+def test_who_came_rests(play: Play, caplog: pytest.LogCaptureFixture) -> None:
+    """It was sent here: the record came with it."""
+    async def scene(world: World) -> None:
+        world.vms["b"].record = f"<moved at='{1e9 + world.now - 500:.0f}'/>"
+        world.vms["b"].share = 0.5
+        world.looked()
+        await world.step(90)
+        assert not world.commands and world.vms["b"].asked == 0
+        assert sum("has been moved, or tried to be, not long ago" in text for text in caplog.messages) == 1
+        await world.step(40)
+        assert len(world.commands) == 1
+
+    play(scene)
+
+
+@pytest.mark.parametrize("record", ["<moved/>", "<moved at='x'/>", "<moved at='nan'/>", "<moved at='1e300'/>"])
+def test_a_record_that_says_nothing(play: Play, record: str) -> None:
+    async def scene(world: World) -> None:
+        world.vms["b"].record, world.vms["b"].share = record, 0.5
+        world.looked()
+        await world.step(60)
+        assert len(world.commands) == 1
+
+    play(scene)
+
+
+def test_a_move_that_fails(play: Play, caplog: pytest.LogCaptureFixture) -> None:
+    """It stays where it is, and is tried again after again-seconds."""
+    async def scene(world: World) -> None:
+        world.status, world.vms["b"].share = 1, 0.5
+        world.looked()
+        await world.step(300)
+        assert len(world.commands) == 1
+        await world.step(500)
+        assert len(world.commands) == 2
+
+    play(scene)
+    assert f"domain 'b' could not be moved to {FREE}: why" in caplog.messages
+
+
+def test_dry_run(play: Play, caplog: pytest.LogCaptureFixture) -> None:
+    async def scene(world: World) -> None:
+        world.vms["b"].share = 0.5
+        world.looked()
+        await world.step(300)
+        assert not world.commands and not world.vms["b"].records
+
+    play(scene, replace(SAID, migrate=replace(SAID.migrate, dry_run=True)))
+    assert sum(f"domain 'b' would move to {FREE} (dry-run): it gets 50%" in text for text in caplog.messages) == 1
+
+
+@pytest.mark.parametrize(("class_", "background", "active"), [
+    (Class.FOREGROUND, False, True), (Class.FOREGROUND, True, True), (Class.BACKGROUND, True, False)])
+def test_who_is_not_meant(play: Play, class_: Class, background: bool, active: bool) -> None:
+    """Foreground, one that only its guest has lowered, one that does not run."""
+    async def scene(world: World) -> None:
+        world.vms["b"].share = 0.1
+        world.looked("b", class_, background, active)
+        await world.step(300)
+        assert not world.linger.members and not world.commands
+
+    play(scene)
+
+
+def test_nowhere(play: Play) -> None:
+    async def scene(world: World) -> None:
+        world.looked()
+        assert not world.linger.members
+
+    play(scene, Settings())
+
+
+def test_this_host_is_among_them(play: Play, caplog: pytest.LogCaptureFixture) -> None:
+    """The same list may be on all hosts."""
+    async def scene(world: World) -> None:
+        world.places[FREE] = None
+        world.vms["b"].share = 0.1
+        world.looked()
+        await world.step(300)
+        assert not world.commands and world.vms["b"].asked == 0
+
+    play(scene)
+    assert any("no other host has 488 MiB of memory" in text for text in caplog.messages)
+
+
+def test_stopped_for_the_processors(play: Play) -> None:
+    """It wants what it wanted before; what it was stopped for otherwise is no reason to go."""
+    async def scene(world: World) -> None:
+        vm = world.vms["b"]
+        world.looked()
+        await world.step(20)
+        vm.share = 0.0
+        for cause in ("disk", "processor"):
+            assert not world.commands
+            for _ in range(30):
+                vm.waited -= 2  # it is stopped, so it does not wait
+                world.stopped[cause] = world.stopped.get(cause, 0.0) + 2
+                await world.step()
+        assert len(world.commands) == 1
+
+    play(scene)
+
+
+def test_libvirtd_is_away(play: Play, caplog: pytest.LogCaptureFixture) -> None:
+    async def scene(world: World) -> None:
+        world.vms["b"].share = 0.5
+        world.looked()
+        await world.step(4)
+        world.away = True
+        await world.step(100)
+        assert not world.commands
+        world.away = False
+        await world.step(30)
+        assert len(world.commands) == 1
+
+    play(scene)
+    assert sum("cannot be looked at" in text for text in caplog.messages) == 1
+
+
+def test_it_ends_while_one_moves(play: Play, caplog: pytest.LogCaptureFixture) -> None:
+    """The command is interrupted, which ends the migration; it is waited for."""
+    async def scene(world: World) -> None:
+        world.status, world.vms["b"].share = None, 0.5
+        world.looked()
+        began = time.monotonic()
+        await world.step(60)
+        while world.linger._moving is None:
+            await asyncio.sleep(0.01)
+        await world.step(60)
+        assert len(world.commands) == 1, "one at a time"
+        await world.linger.close()
+        assert world.linger._moving is None and time.monotonic() - began < 15
+
+    play(scene)
+    assert any(f"domain 'b' could not be moved to {FREE}: " in text for text in caplog.messages)
+
+
+def test_it_does_not_end(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Idle time is not enough."""
+    monkeypatch.setattr(room, "LIMIT_SECONDS", 0.05)
+
+    async def scene(world: World) -> None:
+        world.status, world.vms["b"].share = None, 0.5
+        world.looked()
+        await world.step(60)
+        await asyncio.wait_for(asyncio.gather(*world.linger._acts), 20)
+        assert world.linger._moving is None
+
+    play(scene)
+
+
+# ---- another host
+
+class Other:
+    """A connection to another host."""
+
+    def __init__(self, uuid: str, idle_s: list[int], memory: dict[str, int]) -> None:
+        self.uuid, self.idle_s, self.memory, self.closed = uuid, idle_s, memory, False
+
+    def getCapabilities(self) -> str:
+        return f"<capabilities><host><uuid>{self.uuid}</uuid></host></capabilities>"
+
+    def getCPUStats(self, _cpu: int) -> dict[str, int]:
+        return {"kernel": 1, "user": 1, "idle": self.idle_s.pop(0) * 10**9, "iowait": 10**9}
+
+    def getMemoryStats(self, _cell: int) -> dict[str, int]:
+        return self.memory
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_a_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 1,000 MiB with 300 to be had 50 stay; 3 of 4 processors are idle."""
+    here, clock = Other("here", [], {}), iter((10.0, 12.0))
+    there = Other("there", [100, 106], {"total": 1000 << 10, "free": 100 << 10, "buffers": 50 << 10, "cached": 150 << 10})
+    monkeypatch.setattr(peers.domains, "connect", lambda _uri, read_only: there)
+    monkeypatch.setattr(peers, "time", SimpleNamespace(sleep=lambda _seconds: None, monotonic=lambda: next(clock)))
+    assert peers.place(here, "test") == Place("test", 3.0, 250 << 20) and there.closed
+    there.uuid = "here"
+    assert peers.place(here, "test") is None
+
+
+def test_a_host_that_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(IdletimeError, match="qemu\\+nothing"):
+        peers.place(Other("here", [], {}), "qemu+nothing:///system")
+
+
+def test_what_a_guest_writes() -> None:
+    vm = Vm("b")
+    vm.dirty = 3
+    host = SimpleNamespace(lookupByUUIDString=lambda _uuid: vm, domainListGetStats=lambda vms, _stats, _flags: [(vm, vm.stats())])
+    assert peers.writes(host, "b") == 3 << 20
+    vm.state = lambda: [libvirt.VIR_DOMAIN_PAUSED, 1]  # type: ignore[method-assign]
+    assert peers.writes(host, "b") == 0 and vm.asked == 1
