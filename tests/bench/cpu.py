@@ -112,9 +112,9 @@ class Rig:
         native.set_scheduler(None, pid, "idle" if cell.way == IDLE else "other")
         with self._company(cell):
             time.sleep(WARM_UP_SECONDS)
-            began, used = time.monotonic(), _cpu_seconds(pid)
+            began, used = time.monotonic(), cpu_seconds(pid)
             foreground = self._load("foreground", cell.foreground, seconds).result()
-            return {"foreground": foreground, "background": (_cpu_seconds(pid) - used) / (time.monotonic() - began)}
+            return {"foreground": foreground, "background": (cpu_seconds(pid) - used) / (time.monotonic() - began)}
 
     def _load(self, role: str, intensity: int, seconds: float) -> Load:
         return Load(self.machines[role].guest, "cpuload", {"intensity": intensity, "seconds": seconds})
@@ -139,7 +139,7 @@ class Rig:
         load.result()
 
 
-def _cpu_seconds(pid: int) -> float:
+def cpu_seconds(pid: int) -> float:
     """Of a process and all its threads."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICKS
