@@ -32,7 +32,13 @@ class FakeDomain:
 
     def __init__(self, config=None, live=None, refuses=""):
         self.xml = {True: config, False: live}
-        self.written, self.refuses = [], refuses
+        self.written, self.refuses, self.starts = [], refuses, 0
+
+    def autostart(self):
+        return self.starts
+
+    def setAutostart(self, starts):
+        self.starts = int(starts)
 
     def name(self):
         return "vm"

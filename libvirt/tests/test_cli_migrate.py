@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from argparse import Namespace
 from typing import Any
@@ -25,7 +26,7 @@ class Moving(FakeDomain):
 
     def __init__(self, live: str = BARE, fails: str = "", config: str | None = BARE) -> None:
         super().__init__(config, live)
-        self.fails, self.go, self.flags, self.aborted = fails, threading.Event(), 0, False
+        self.fails, self.go, self.flags, self.aborted, self.early = fails, threading.Event(), 0, 0, 0
         self.go.set()
 
     def migrate3(self, there: Any, parameters: dict[str, str], flags: int) -> Any:
@@ -37,7 +38,9 @@ class Moving(FakeDomain):
         there.domain, self.xml[False] = FakeDomain(None, self.xml[False]), None
 
     def abortJob(self) -> None:
-        self.aborted = True
+        self.aborted += 1
+        if self.aborted <= self.early:
+            raise libvirt.libvirtError("no job is active")
         self.go.set()
 
 
@@ -127,17 +130,34 @@ def test_one_that_fails_stays_as_it_was(there: There) -> None:
     assert len(domain.written) == 2 and written(domain)[1] is None
 
 
-def test_ctrl_c(there: There, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("early", [0, 2])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ended_by_a_signal(there: There, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, early: int) -> None:
+    """Also before libvirt has begun, and the policy is put back."""
     domain = Moving(fails="aborted")
+    domain.early = early
     domain.go.clear()
 
-    def interrupted(*_: Any) -> Look:
-        raise KeyboardInterrupt
+    def interrupted(_teller: Any, _why: str) -> None:
+        signal.raise_signal(number)
 
-    monkeypatch.setattr(jobview, "look", interrupted)
+    def nothing(*_: Any) -> Look:
+        raise libvirt.libvirtError("no such job")
+
+    monkeypatch.setattr(jobview, "look", nothing)
+    monkeypatch.setattr(migrate._Teller, "nothing", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run(domain, "--idle")
-    assert domain.aborted and written(domain)[1] is None
+    assert domain.aborted == early + 1 and written(domain)[1] is None
+
+
+@pytest.mark.parametrize("starts", [0, 1])
+def test_what_starts_with_its_host_does_there(there: There, starts: int) -> None:
+    """libvirt itself does not take that along."""
+    domain = Moving()
+    domain.starts = starts
+    assert run(domain) == 0
+    assert there.domain is not None and there.domain.starts == starts
 
 
 @pytest.mark.parametrize("hangs, says", [(False, "no such job"), (True, "libvirtd has not answered yet")])

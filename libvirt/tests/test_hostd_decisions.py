@@ -164,6 +164,8 @@ def test_channel_path() -> None:
     ("resync-seconds = 1", "resync-seconds is 1: use 10 to 86400"),
     ("[suspend]\nrule = 'never'", "suspend.rule is 'never': use eii or ipd"),
     ("[suspend]\ncpu-percent = 101", "suspend.cpu-percent is 101: use 0 to 100"),
+    ("[migrate]\nto = 'host2'", "migrate.to has 'host2': use URIs of libvirt, such as qemu+ssh://host2/system"),
+    ("[migrate]\nagain-seconds = 0", "migrate.again-seconds is 0: use 1 to 86400"),
     ("uri", "idletimed.toml: "),
 ])
 def test_wrong_settings(tmp_path: Path, text: str, complaint: str) -> None:

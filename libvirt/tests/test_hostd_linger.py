@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import threading
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -27,18 +28,18 @@ from idletime.policy import Class, Policy
 from played import LIVE, Domain, Host, failed, stage
 
 CHOICE = Choice(True, False, False, "")
-FREE = "qemu+ssh://free/system"
-SAID = Settings(uri="qemu:///here", migrate=Migrate(f"qemu+ssh://away/system {FREE}"))
+FREE, AWAY = "qemu+ssh://free/system", "qemu+ssh://away/system"
+SAID = Settings(uri="qemu:///here", migrate=Migrate(f"{AWAY} {FREE}"))
 
 
 class Vm(Domain):
-    """A domain of one vCPU that wants all of a processor, and gets `share` of it."""
+    """A domain of one vCPU that wants all of a processor, and gets `share` of it; another is not plugged in."""
 
     NAMESPACE = peers.NAMESPACE
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
-        self.share, self.ran, self.waited, self.dirty, self.asked = 1.0, 0.0, 0.0, 0, 0
+        self.share, self.ran, self.waited, self.dirty, self.asked, self.more = 1.0, 0.0, 0.0, 0, 0, ""
 
     def state(self) -> list[int]:
         return [libvirt.VIR_DOMAIN_RUNNING, 1]
@@ -46,36 +47,44 @@ class Vm(Domain):
     def startDirtyRateCalc(self, _seconds: int, _flags: int) -> None:
         self.asked += 1
 
+    def XMLDesc(self) -> str:
+        return f"<domain><memory unit='KiB'>1000000</memory>{self.more}</domain>"
+
     def stats(self) -> dict[str, Any]:
         return {"vcpu.maximum": 2, "vcpu.0.time": int(self.ran * 1e9), "vcpu.0.delay": int(self.waited * 1e9),
-                "balloon.rss": 500_000, "balloon.maximum": 1_000_000, "dirtyrate.megabytes_per_second": self.dirty,
+                "balloon.rss": 500_000, "balloon.current": 1_000_000, "dirtyrate.megabytes_per_second": self.dirty,
                 "dirtyrate.calc_status": libvirt.VIR_DOMAIN_DIRTYRATE_MEASURED}
 
 
 class World(Host):
-    """This host, its idletimed, and what others say of themselves. status: what the command ends with; None: it does not end."""
+    """This host, its idletimed, and what others say of themselves. status: what the command ends with; None: it does not."""
 
     def __init__(self, root: Path, said: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
         super().__init__(root)
         self.vms = {"b": Vm("b")}
-        self.places: dict[str, Any] = {"qemu+ssh://away/system": failed(libvirt.VIR_ERR_RPC, "no route"), FREE: Place(FREE, 1.0, 1 << 40)}
+        self.idle = 0.1
+        self.places: dict[str, Any] = {AWAY: failed(libvirt.VIR_ERR_RPC, "no route"), FREE: Place(FREE, 1.0, 1 << 40)}
         self.stopped: dict[str, float] = {}
         self.commands: list[list[str]] = []
         self.status: int | None = 0
         self.linger = self.by_hand(Linger(lambda: self, said, self.touched.append, lambda _uuid: self.stopped))
+        monkeypatch.setattr(peers, "here", lambda _connection: Place("", self.idle, 0))
         monkeypatch.setattr(peers, "place", self.place)
         monkeypatch.setattr(peers, "time", SimpleNamespace(sleep=lambda _seconds: None))
         run = asyncio.create_subprocess_exec
 
         async def spawn(*argv: str, **more: Any) -> Any:
             self.commands.append(list(argv))
-            code = "import signal; signal.pause()" if self.status is None else f"import sys; print('why', file=sys.stderr); sys.exit({self.status})"
-            return await run(sys.executable, "-c", code, **more)
+            ends = f"import sys; print('why', file=sys.stderr); sys.exit({self.status})"
+            return await run(sys.executable, "-c", "import signal; signal.pause()" if self.status is None else ends, **more)
 
         monkeypatch.setattr(asyncio, "create_subprocess_exec", spawn)
 
     def place(self, _connection: Any, uri: str) -> Place | None:
         found = self.places[uri]
+        if isinstance(found, threading.Event):
+            found.wait(20)
+            return None
         if isinstance(found, Exception):
             raise found
         return found
@@ -96,7 +105,7 @@ class World(Host):
             for one in self.vms.values():
                 one.ran, one.waited = one.ran + 2 * one.share, one.waited + 2 * (1 - one.share)
             await self.linger._look()
-            while self.linger._acts and not (self.status is None and self.commands):
+            while self.linger._acts and self.linger._moving is None:
                 await asyncio.wait(self.linger._acts, timeout=0.05)
 
 
@@ -130,16 +139,16 @@ def test_it_stays_then_moves(play: Play, caplog: pytest.LogCaptureFixture) -> No
         assert not world.commands
         await world.step(20)
         (command,) = world.commands
-        assert command[1:] == ["-m", "idletime", "--connect", "qemu:///here", "--run-dir", "/run/idletime", "migrate", "b", FREE, "--idle",
-                               "--json"]
+        assert command[1:] == ["-m", "idletime", "--connect", "qemu:///here", "--run-dir", "/run/idletime",
+                               "migrate", "b", FREE, "--idle", "--json"]
         assert vm.records[LIVE].startswith("<moved at=\"10000") and world.touched == ["b"]
         assert world.linger._deeds.acts["migrate", "move", "processor"] == 1
 
     play(scene)
-    assert caplog.messages[0] == "nobody is sent to qemu+ssh://away/system: no route"
+    assert caplog.messages[0] == f"nobody is sent to {AWAY}: no route"
     stays, moves, runs = caplog.messages[1:4]
-    assert stays.startswith("domain 'b' stays: it gets ") and " pays after " in stays
-    assert moves.startswith(f"domain 'b' moves to {FREE}: it gets 50% of the 1.0 processors that it wants, and would get 100% at {FREE}; ")
+    assert stays.startswith("domain 'b' stays: it does ") and " pays after " in stays
+    assert moves.startswith(f"domain 'b' moves to {FREE}: it does 50% of what it would alone, with 1.0 processors, and would do ")
     assert "a move takes 5 s (512 MB at 100 MB/s, of which it writes 0.0) and pays after 10 s" in moves
     assert runs == f"domain 'b' runs at {FREE}"
 
@@ -161,11 +170,13 @@ def test_who_came_rests(play: Play, caplog: pytest.LogCaptureFixture) -> None:
     """It was sent here: the record came with it."""
     async def scene(world: World) -> None:
         world.vms["b"].record = f"<moved at='{1e9 + world.now - 500:.0f}'/>"
+        world.places.clear()  # nobody is asked
         world.vms["b"].share = 0.5
         world.looked()
         await world.step(90)
         assert not world.commands and world.vms["b"].asked == 0
-        assert sum("has been moved, or tried to be, not long ago" in text for text in caplog.messages) == 1
+        assert sum("it was moved, or was to be, less than 600 s ago" in text for text in caplog.messages) == 1
+        world.places[FREE] = Place(FREE, 1.0, 1 << 40)
         await world.step(40)
         assert len(world.commands) == 1
 
@@ -205,7 +216,7 @@ def test_dry_run(play: Play, caplog: pytest.LogCaptureFixture) -> None:
         assert not world.commands and not world.vms["b"].records
 
     play(scene, replace(SAID, migrate=replace(SAID.migrate, dry_run=True)))
-    assert sum(f"domain 'b' would move to {FREE} (dry-run): it gets 50%" in text for text in caplog.messages) == 1
+    assert sum(f"domain 'b' would move to {FREE} (dry-run): it does 50%" in text for text in caplog.messages) == 1
 
 
 @pytest.mark.parametrize(("class_", "background", "active"), [
@@ -239,7 +250,7 @@ def test_this_host_is_among_them(play: Play, caplog: pytest.LogCaptureFixture) -
         assert not world.commands and world.vms["b"].asked == 0
 
     play(scene)
-    assert any("no other host has 488 MiB of memory" in text for text in caplog.messages)
+    assert any("no other host has 976 MiB of memory" in text for text in caplog.messages)
 
 
 def test_stopped_for_the_processors(play: Play) -> None:
@@ -276,27 +287,104 @@ def test_libvirtd_is_away(play: Play, caplog: pytest.LogCaptureFixture) -> None:
     assert sum("cannot be looked at" in text for text in caplog.messages) == 1
 
 
-def test_it_ends_while_one_moves(play: Play, caplog: pytest.LogCaptureFixture) -> None:
-    """The command is interrupted, which ends the migration; it is waited for."""
+def test_a_host_that_hangs(play: Play, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """It is asked once, and keeps nobody from another one."""
+    monkeypatch.setattr(room, "ASK_SECONDS", 0.2)
+    asked: list[str] = []
+
+    async def scene(world: World) -> None:
+        world.places[AWAY] = threading.Event()
+        place = peers.place
+        monkeypatch.setattr(peers, "place", lambda connection, uri: (asked.append(uri), place(connection, uri))[1])
+        world.vms["b"].share = 0.5
+        world.looked()
+        await world.step(40)
+        assert len(world.commands) == 1
+        world.places[AWAY].set()
+
+    play(scene)
+    assert asked.count(AWAY) == 1 and asked.count(FREE) > 1
+    assert f"nobody is sent to {AWAY}: no answer" in caplog.messages
+
+
+def test_a_limit_of_its_own(play: Play, caplog: pytest.LogCaptureFixture) -> None:
+    """A quota, or a pinned vCPU: it would go along."""
+    async def scene(world: World) -> None:
+        world.idle, world.vms["b"].share = 1.0, 0.5
+        world.looked()
+        await world.step(300)
+        assert not world.commands
+
+    play(scene)
+    assert any("but 1.0 processors are idle here: it has a limit of its own" in text for text in caplog.messages)
+
+
+@pytest.mark.parametrize(("disk", "said", "moves"), [
+    ("<disk type='block'><target dev='vda'/></disk>", SAID, 0),
+    ("<disk type='block'><target dev='vda'/></disk>", replace(SAID, migrate=replace(SAID.migrate, block_disks=True)), 1),
+    ("<disk type='block'><target dev='vda'/><shareable/></disk>", SAID, 1),
+    ("<disk type='block'><target dev='sr0'/><readonly/></disk>", SAID, 1),
+    ("<disk type='file'><target dev='vda'/></disk>", SAID, 1),
+])
+def test_a_block_device(play: Play, caplog: pytest.LogCaptureFixture, disk: str, said: Settings, moves: int) -> None:
+    """Another host's of the same name may be another VM's."""
+    async def scene(world: World) -> None:
+        world.vms["b"].more, world.vms["b"].share = f"<devices>{disk}</devices>", 0.5
+        world.looked()
+        await world.step(60)
+        assert len(world.commands) == moves
+
+    play(scene, said)
+    said_so = any("its disk vda is a block device" in text and "remedy: block-disks = true" in text for text in caplog.messages)
+    assert said_so == (not moves)
+
+
+def test_its_memory_is_huge_pages(play: Play, caplog: pytest.LogCaptureFixture) -> None:
+    """These are not resident to the kernel: all of it is sent."""
+    async def scene(world: World) -> None:
+        world.vms["b"].more, world.vms["b"].share = "<memoryBacking><hugepages/></memoryBacking>", 0.5
+        world.looked()
+        await world.step(60)
+
+    play(scene)
+    assert any("a move takes 10 s (1024 MB at 100 MB/s" in text for text in caplog.messages)
+
+
+@pytest.mark.parametrize("when", ["note", "command"])
+def test_it_ends_while_one_moves(play: Play, monkeypatch: pytest.MonkeyPatch, when: str) -> None:
+    """The command is interrupted, which ends the migration; it is waited for. One that has not begun does not begin."""
+    hangs = threading.Event()
+
     async def scene(world: World) -> None:
         world.status, world.vms["b"].share = None, 0.5
         world.looked()
+        if when == "note":
+            monkeypatch.setattr(peers, "note", lambda *_: hangs.wait(20))
+            for _ in range(20):
+                world.now += 2
+                world.vms["b"].ran, world.vms["b"].waited = world.vms["b"].ran + 1, world.vms["b"].waited + 1
+                await world.linger._look()
+                await asyncio.sleep(0.05)
+        else:
+            await world.step(60)
         began = time.monotonic()
-        await world.step(60)
-        while world.linger._moving is None:
-            await asyncio.sleep(0.01)
-        await world.step(60)
-        assert len(world.commands) == 1, "one at a time"
         await world.linger.close()
+        hangs.set()
+        await asyncio.sleep(0.1)
         assert world.linger._moving is None and time.monotonic() - began < 15
+        assert len(world.commands) == (when == "command"), "one at a time, and none after the end"
 
     play(scene)
-    assert any(f"domain 'b' could not be moved to {FREE}: " in text for text in caplog.messages)
 
 
-def test_it_does_not_end(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Idle time is not enough."""
-    monkeypatch.setattr(room, "LIMIT_SECONDS", 0.05)
+@pytest.mark.parametrize("deaf", [False, True])
+def test_it_does_not_end(play: Play, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, deaf: bool) -> None:
+    """Idle time is not enough, or the command hangs: it does not keep others from moving for ever."""
+    monkeypatch.setattr(room, "LEAST_SECONDS", 0.05)
+    monkeypatch.setattr(room, "TIMES", 0)
+    monkeypatch.setattr(room, "END_SECONDS", 0.2)
+    if deaf:
+        monkeypatch.setattr(room, "_interrupt", lambda _process: None)
 
     async def scene(world: World) -> None:
         world.status, world.vms["b"].share = None, 0.5
@@ -306,6 +394,7 @@ def test_it_does_not_end(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
         assert world.linger._moving is None
 
     play(scene)
+    assert any(f"domain 'b' could not be moved to {FREE}: " in text for text in caplog.messages)
 
 
 # ---- another host
@@ -313,8 +402,8 @@ def test_it_does_not_end(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
 class Other:
     """A connection to another host."""
 
-    def __init__(self, uuid: str, idle_s: list[int], memory: dict[str, int]) -> None:
-        self.uuid, self.idle_s, self.memory, self.closed = uuid, idle_s, memory, False
+    def __init__(self, uuid: str, idle_s: list[int], memory: dict[str, int], promised: int = 0) -> None:
+        self.uuid, self.idle_s, self.memory, self.promised, self.closed = uuid, idle_s, memory, promised, False
 
     def getCapabilities(self) -> str:
         return f"<capabilities><host><uuid>{self.uuid}</uuid></host></capabilities>"
@@ -325,30 +414,37 @@ class Other:
     def getMemoryStats(self, _cell: int) -> dict[str, int]:
         return self.memory
 
+    def getAllDomainStats(self, _stats: int, _flags: int) -> list[tuple[None, dict[str, int]]]:
+        return [(None, {"balloon.current": self.promised}), (None, {})]
+
     def close(self) -> None:
         self.closed = True
 
 
-def test_a_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 1,000 MiB with 300 to be had 50 stay; 3 of 4 processors are idle."""
+@pytest.mark.parametrize(("promised", "free"), [(0, 250), (600, 250), (800, 150), (2000, 0)])
+def test_a_place(monkeypatch: pytest.MonkeyPatch, promised: int, free: int) -> None:
+    """Of 1,000 MiB with 300 to be had 50 stay, and what VMs may have is theirs; 3 of 4 processors are idle."""
     here, clock = Other("here", [], {}), iter((10.0, 12.0))
-    there = Other("there", [100, 106], {"total": 1000 << 10, "free": 100 << 10, "buffers": 50 << 10, "cached": 150 << 10})
+    memory = {"total": 1000 << 10, "free": 100 << 10, "buffers": 50 << 10, "cached": 150 << 10}
+    there = Other("there", [100, 106], memory, promised << 10)
     monkeypatch.setattr(peers.domains, "connect", lambda _uri, read_only: there)
     monkeypatch.setattr(peers, "time", SimpleNamespace(sleep=lambda _seconds: None, monotonic=lambda: next(clock)))
-    assert peers.place(here, "test") == Place("test", 3.0, 250 << 20) and there.closed
+    assert peers.place(here, "test") == Place("test", 3.0, free << 20) and there.closed
     there.uuid = "here"
     assert peers.place(here, "test") is None
 
 
-def test_a_host_that_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_that_cannot_be_reached() -> None:
     with pytest.raises(IdletimeError, match="qemu\\+nothing"):
         peers.place(Other("here", [], {}), "qemu+nothing:///system")
+    libvirt.virResetLastError()
 
 
-def test_what_a_guest_writes() -> None:
+def test_what_a_guest_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers, "time", SimpleNamespace(sleep=lambda _seconds: None))
     vm = Vm("b")
     vm.dirty = 3
-    host = SimpleNamespace(lookupByUUIDString=lambda _uuid: vm, domainListGetStats=lambda vms, _stats, _flags: [(vm, vm.stats())])
+    host = SimpleNamespace(lookupByUUIDString=lambda _uuid: vm, domainListGetStats=lambda *_: [(vm, vm.stats())])
     assert peers.writes(host, "b") == 3 << 20
     vm.state = lambda: [libvirt.VIR_DOMAIN_PAUSED, 1]  # type: ignore[method-assign]
     assert peers.writes(host, "b") == 0 and vm.asked == 1

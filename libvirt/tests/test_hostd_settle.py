@@ -429,6 +429,8 @@ def test_this_kernel_takes_no_share_of_an_idle_group() -> None:
     ("1:cpu:/\n2:memory:/some\n0::/some\n", "memory io", "1", True),
     ("1:cpu,cpuacct:/machine/a\n0::/\n", "", "1", False),
     ("0::/machine/a\n", "cpu io", "1", False),
+    ("0::/machine/a/b/c\n", "cpu io", "1", False),
+    ("0::/elsewhere/c\n", "cpu io", "1", True),
     ("0::/\n", "", "0", False),
 ])
 def test_a_vm_in_an_autogroup(look: Look, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cgroup: str, controllers: str,
@@ -448,7 +450,8 @@ def test_a_vm_in_an_autogroup(look: Look, tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(native, "pid_of", lambda name, uri: 7)
     one = Domain(policy(inner="<i:cpu class='minimal'/>"))
     look(one)
-    assert (own.read_text(), one.set) == (("19", {}) if takes else ("/autogroup-12 nice 3\n", {"cpu_shares": native.MIN_SHARES}))
+    shares = {"cpu_shares": native.MIN_SHARES}
+    assert (own.read_text(), one.set) == (("19", {}) if takes else ("/autogroup-12 nice 3\n", shares))
     if takes:
         own.write_text("/autogroup-12 nice 19\n")
         one.xml = one.xml.replace("<i:cpu class=\"minimal\"/>", "").replace("<i:cpu class='minimal'/>", "")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import signal
 import sys
 import threading
 import time
@@ -73,19 +74,30 @@ def run(options: argparse.Namespace, connection: Any, domain: Any) -> int:
     if not domain.isActive():
         raise HostError(f"'{name}' does not run; remedy: migrate what runs, and copy the definition of what does not")
     there = domains.connect(options.destination, read_only=False)
+    signal.signal(signal.SIGTERM, _interrupted)
+    starts = bool(domain.isPersistent() and domain.autostart())
     with _idle(options, connection, domain, there) if options.idle else contextlib.nullcontext():
         thread = _Migration(domain, there, _flags(options, domain), _parameters(options))
         try:
             _follow(options, connection, domain, thread)
         except KeyboardInterrupt:
-            with contextlib.suppress(libvirt.libvirtError):
-                domain.abortJob()
-            thread.join()
+            while thread.is_alive():  # there is no job before libvirt has begun
+                with contextlib.suppress(libvirt.libvirtError):
+                    domain.abortJob()
+                thread.join(LOOK_SECONDS)
             raise
     with domains.translated(f"migrate '{name}'"):
         thread.result()
+    if starts:
+        with domains.translated(f"let '{name}' start with its host"):
+            there.lookupByUUIDString(domain.UUIDString()).setAutostart(True)
     show.result(options, {"name": name, "destination": options.destination}, [f"{name}: runs at {options.destination}"])
     return Exit.OK
+
+
+def _interrupted(_number: int, _frame: Any) -> None:
+    """SIGTERM is as Ctrl-C: the migration is ended, and the policy put back."""
+    raise KeyboardInterrupt
 
 
 def _flags(options: argparse.Namespace, domain: Any) -> int:

@@ -198,10 +198,10 @@ class Daemon:
                 self.observing.cancel()
             for handle in self.later.values():
                 handle.cancel()
+            await self.linger.close()
             await self.police.close()
             await self.memory.close()
             await self.space.close()
-            await self.linger.close()
             for channel in self.channels.values():
                 channel.close()
             self.metrics.close()

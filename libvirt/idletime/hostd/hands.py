@@ -44,6 +44,8 @@ class _Hand(threading.Thread):
             self.hands.loop.call_soon_threadsafe(self.hands.threads.discard, self)
 
     def _carry_out(self, future: asyncio.Future[Any], work: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+        if future.cancelled():
+            return  # who asked has not waited for so long
         try:
             result, error = work(self._connected(), *arguments), None
         except Exception as caught:  # handed to who waits for it

@@ -12,7 +12,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import libvirt
@@ -85,6 +85,7 @@ def change(want: Values, now: Values, before: Values) -> tuple[dict[str, str], d
     to_set |= {name: value for name, value in want.items() if now.get(name, "") != value}
     # The kernel takes no weight of a group that is idle: that ends first, and begins last.
     order = sorted(to_set, key=lambda name: name == GROUP, reverse=to_set.get(GROUP) == "0")
+    order.sort(key=AUTOGROUP.__eq__)  # it may have to wait
     to_set = {name: to_set[name] for name in order}
     return to_set, {name: before.get(name, now.get(name, "")) for name in want if name in before or name in to_set}
 
@@ -92,7 +93,8 @@ def change(want: Values, now: Values, before: Values) -> tuple[dict[str, str], d
 # ---- facts and act
 
 def bring(domain: Any, live: Element, policy: Policy | None, pid: int | None) -> list[str]:
-    """Set what the policy says, take back what it does not say any more; what cannot be done, in words."""
+    """Set what the policy says, take back what it does not say any more; what cannot be done, in words. Raises BlockingIOError
+    where the rest has to be tried again."""
     record = live.find(f"./metadata/{{{NAMESPACE}}}before")
     before = {} if record is None else {str(name): str(value) for name, value in record.attrib.items()}
     idle = _group_file(pid)
@@ -117,10 +119,12 @@ def _keep(domain: Any, kept: Values) -> None:
 
 
 def _try(domain: Any, pid: int | None, name: str, value: str) -> str:
-    """Set one; why it is not in force, "" if it is."""
+    """Set one; why it is not in force, "" if it is. Raises BlockingIOError."""
     try:
         _SET[name](domain, pid, value)
         return ""
+    except BlockingIOError as error:
+        raise BlockingIOError(f"{name} {value} is not in force yet: {error.strerror}") from error
     except libvirt.libvirtError as error:
         return f"{name} {value} is not in force: {error.get_error_message()}; remedy: {_REMEDY}"
     except OSError as error:
@@ -164,19 +168,27 @@ def _autogroup_of(pid: int | None) -> str | None:
     each QEMU in a session of its own, so an autogroup is a VM's own."""
     with contextlib.suppress(OSError):
         found = re.fullmatch(r"/autogroup-\d+ nice (-?\d+)\s*", Path(f"{PROCESSES}/{pid}/autogroup").read_text())
-        if found and Path(f"{PROCESSES}/sys/kernel/sched_autogroup_enabled").read_text().strip() == "1" and not _has_cpu_group(pid):
+        enabled = Path(f"{PROCESSES}/sys/kernel/sched_autogroup_enabled").read_text().strip() == "1"
+        if found and enabled and not _has_cpu_group(pid):
             return found[1]
     return None
 
 
 def _has_cpu_group(pid: int | None) -> bool:
-    """Whether it competes for processors as part of a cgroup, of v1 or v2. Raises OSError."""
+    """Whether it competes for processors as part of a cgroup, of v1 or v2, or of one above it. Raises OSError."""
     for line in Path(f"{PROCESSES}/{pid}/cgroup").read_text().splitlines():
         number, controllers, path = line.split(":", 2)
-        if path == "/" or (number != "0" and "cpu" not in controllers.split(",")):
-            continue
-        if number != "0" or "cpu" in Path(f"{CGROUPS}{path}/cgroup.controllers").read_text().split():
+        if number != "0" and path != "/" and "cpu" in controllers.split(","):
             return True
+        if number == "0" and any(_can_share(group) for group in (Path(path), *Path(path).parents) if group != Path("/")):
+            return True
+    return False
+
+
+def _can_share(group: PurePath) -> bool:
+    """A cgroup of v2 that has the controller."""
+    with contextlib.suppress(OSError):  # there is no v2, or its controllers are v1's
+        return "cpu" in Path(f"{CGROUPS}{group}/cgroup.controllers").read_text().split()
     return False
 
 

@@ -7,7 +7,6 @@ not send it on at once, nor does this one try again at once where it failed.
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -18,56 +17,70 @@ from lxml import etree
 
 from .. import domains
 from ..police.linger import Place
-from ..xmltree import read
+from ..xmltree import Element, read
 from . import kept
 
 NAMESPACE, PREFIX = "urn:idletime:moved:1", "idletimem"
 
 SAMPLE_SECONDS = 2.0
-"""Over so long another host's idle processors are measured."""
+"""Over so long a host's idle processors are measured."""
 
 RESERVE = 0.05
-"""Of another host's memory, what a VM may not have."""
+"""Of a host's memory, what a VM may not have."""
 
 DIRTY_SECONDS = 1
 
 _LIVE = libvirt.VIR_DOMAIN_AFFECT_LIVE
 _NOWAIT = libvirt.VIR_CONNECT_GET_ALL_DOMAINS_STATS_NOWAIT
+_ACTIVE = libvirt.VIR_CONNECT_GET_ALL_DOMAINS_STATS_ACTIVE
 
 
 @dataclass(frozen=True)
-class Vm:
-    """A background VM that runs, or is stopped. ran_s, waited_s: of its vCPUs, together. memory: bytes that it has."""
+class Candidate:
+    """What of a VM says whether and how it can be sent. moved_at: when it was sent here, or was to be sent from here, in
+    seconds since 1970; None: it was not. memory: bytes that it may have; sent: what of that is to be sent. block: a disk that
+    is a block device, "" is none."""
 
-    ran_s: float
-    waited_s: float
+    moved_at: float | None
     memory: int
+    sent: int
+    block: str
 
 
-def look(connection: Any, uuids: Iterable[str]) -> dict[str, Vm]:
-    """Those of them that are there. Raises libvirtError."""
+def look(connection: Any, uuids: Iterable[str]) -> dict[str, tuple[tuple[float, float], ...]]:
+    """Of those VMs that are there, the seconds that each vCPU ran, and that it waited for a processor. Raises libvirtError."""
     there = []
     for uuid in uuids:
-        with _unless_gone():
+        try:
             there.append(connection.lookupByUUIDString(uuid))
-    wanted = libvirt.VIR_DOMAIN_STATS_VCPU | libvirt.VIR_DOMAIN_STATS_BALLOON
-    stats = connection.domainListGetStats(there, wanted, _NOWAIT) if there else []
-    return {domain.UUIDString(): _vm(one) for domain, one in stats if "vcpu.maximum" in one}
+        except libvirt.libvirtError as error:
+            if error.get_error_code() != libvirt.VIR_ERR_NO_DOMAIN:
+                raise
+    stats = connection.domainListGetStats(there, libvirt.VIR_DOMAIN_STATS_VCPU, _NOWAIT) if there else []
+    return {domain.UUIDString(): _vcpus(one) for domain, one in stats if "vcpu.maximum" in one}
 
 
-def _vm(stats: Mapping[str, Any]) -> Vm:
-    ran, waited = (sum(stats.get(f"vcpu.{number}.{what}", 0) for number in range(stats["vcpu.maximum"])) / 1e9
-                   for what in ("time", "delay"))
-    return Vm(ran, waited, min(stats.get(f"balloon.{one}", 1 << 62) for one in ("rss", "maximum")) * 1024)
+def _vcpus(stats: Mapping[str, Any]) -> tuple[tuple[float, float], ...]:
+    """Those that are plugged in."""
+    return tuple((stats[f"vcpu.{number}.time"] / 1e9, stats.get(f"vcpu.{number}.delay", 0) / 1e9)
+                 for number in range(stats["vcpu.maximum"]) if f"vcpu.{number}.time" in stats)
 
 
-@contextlib.contextmanager
-def _unless_gone() -> Any:
-    try:
-        yield
-    except libvirt.libvirtError as error:
-        if error.get_error_code() != libvirt.VIR_ERR_NO_DOMAIN:
-            raise
+def candidate(connection: Any, uuid: str) -> Candidate:
+    """Look at a VM that may be sent. Raises libvirtError."""
+    domain = connection.lookupByUUIDString(uuid)
+    root = read(domain.XMLDesc())
+    ((_, stats),) = connection.domainListGetStats([domain], libvirt.VIR_DOMAIN_STATS_BALLOON, _NOWAIT)
+    memory = int(root.findtext("./memory") or 0) * 1024
+    resident = stats.get("balloon.rss", 0) * 1024
+    shared = root.find("./memoryBacking/hugepages") is not None or root.find("./memoryBacking/source") is not None
+    return Candidate(_moved_at(domain), memory, memory if shared or not resident else min(resident, memory), _block(root))
+
+
+def _block(root: Element) -> str:
+    """Nobody can tell whether another host means the same by such a name."""
+    return next((str(disk.find("target").get("dev")) for disk in root.iterfind("./devices/disk[@type='block']")
+                 if disk.find("readonly") is None and disk.find("shareable") is None), "")
 
 
 def writes(connection: Any, uuid: str) -> float:
@@ -85,20 +98,33 @@ def writes(connection: Any, uuid: str) -> float:
     raise libvirt.libvirtError("QEMU does not say how much the guest writes")
 
 
+# ---- hosts
+
+def here(connection: Any) -> Place:
+    """This host. Takes somewhat more than SAMPLE_SECONDS. Raises libvirtError."""
+    return _place(connection, "")
+
+
 def place(connection: Any, uri: str) -> Place | None:
     """Another host; None: it is this one. Takes somewhat more than SAMPLE_SECONDS. Raises HostError, libvirtError."""
     other = domains.connect(uri, read_only=True)
     try:
-        if _host(other) == _host(connection):
-            return None
-        idle, began = _idle_s(other), time.monotonic()
-        time.sleep(SAMPLE_SECONDS)
-        seconds = time.monotonic() - began
-        memory = other.getMemoryStats(libvirt.VIR_NODE_MEMORY_STATS_ALL_CELLS)
-        free = sum(memory.get(one, 0) for one in ("free", "buffers", "cached")) - memory["total"] * RESERVE
-        return Place(uri, (_idle_s(other) - idle) / seconds, max(0, int(free)) * 1024)
+        return None if _host(other) == _host(connection) else _place(other, uri)
     finally:
         other.close()
+
+
+def _place(connection: Any, uri: str) -> Place:
+    """What VMs may have is theirs, whether they have touched it or not; memory that they share is "cached" to libvirt."""
+    idle, began = _idle_s(connection), time.monotonic()
+    time.sleep(SAMPLE_SECONDS)
+    seconds = time.monotonic() - began
+    memory = connection.getMemoryStats(libvirt.VIR_NODE_MEMORY_STATS_ALL_CELLS)
+    promised = sum(one.get("balloon.current", 0)
+                   for _, one in connection.getAllDomainStats(libvirt.VIR_DOMAIN_STATS_BALLOON, _NOWAIT | _ACTIVE))
+    now = sum(memory.get(one, 0) for one in ("free", "buffers", "cached"))
+    free = min(now, memory["total"] - promised) - memory["total"] * RESERVE
+    return Place(uri, (_idle_s(connection) - idle) / seconds, max(0, int(free)) * 1024)
 
 
 def _host(connection: Any) -> str:
@@ -112,9 +138,8 @@ def _idle_s(connection: Any) -> float:
 
 # ---- the record
 
-def moved_at(connection: Any, uuid: str) -> float | None:
-    """When it was sent here, or was to be sent from here, in seconds since 1970; None: it was not. Raises libvirtError."""
-    element = kept.element_of(connection.lookupByUUIDString(uuid), NAMESPACE, _LIVE)
+def _moved_at(domain: Any) -> float | None:
+    element = kept.element_of(domain, NAMESPACE, _LIVE)
     try:
         return None if element is None else float(element.get("at", "0"))
     except ValueError:

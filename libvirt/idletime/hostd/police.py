@@ -51,8 +51,8 @@ log = logging.getLogger("idletimed")
 @dataclass
 class Member:
     """A background VM, or one that was. meant: it is to be stopped when need be. recorded: its XML says that we stopped it, or
-    may say so. stopped: seconds, by cause. limits: what its devices have, None is not known; limited: they are to have some when need be. busy: an act is
-    under way. acted: when the last one ended. cause: of this stop."""
+    may say so. stopped: seconds, by cause; cause: of this stop. limits: what its devices have, None is not known; limited: they
+    are to have some when need be. busy: an act is under way. acted: when the last one ended."""
 
     name: str
     accesses: tuple[Access, ...] = ()
@@ -307,7 +307,8 @@ class Police:
         if done:
             self._tell(member, decision)
             self._deeds.done("suspend", decision.act.value, decision.cause)
-            member.cause = decision.cause if stops else ""
+            if stops and decision.cause != "peers":  # after that it is stopped for what it was before
+                member.cause = decision.cause
             member.state = replace(decision.state, since_s=member.acted) if decision.why else decision.state
         if self.members.get(uuid) is member:
             self._keep(uuid, member)

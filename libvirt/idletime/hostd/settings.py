@@ -101,12 +101,14 @@ class Space:
 
 @dataclass(frozen=True)
 class Migrate:
-    """[migrate]: where background VMs may be sent that get too little of this host's processors. to: URIs of libvirt with blanks
-    between, "" is nowhere. dry_run: say only what would be done. mbytes_per_second: what a migration gets of the line.
-    again_seconds: who was sent, or was to be, is not for so long."""
+    """[migrate]: where background VMs may be sent that get too little of this host's processors. to: URIs of libvirt with
+    blanks between, "" is nowhere. dry_run: say only what would be done. block_disks: also those with block devices as disks, as
+    all hosts have the same by the same name. mbytes_per_second: what a migration gets of the line. again_seconds: who was sent,
+    or was to be, is not for so long."""
 
     to: str = ""
     dry_run: bool = False
+    block_disks: bool = False
     mbytes_per_second: int = 100
     again_seconds: int = 600
 
@@ -165,8 +167,8 @@ def load(file: Path = FILE) -> Settings:
     _check_address(file, result.metrics.address)
     for uri in result.migrate.to.split():
         if "://" not in uri:
-            raise SettingsError(f"{file}: migrate.to has '{uri}': use URIs of libvirt, such as qemu+ssh://host2/system, with blanks "
-                                "between")
+            raise SettingsError(f"{file}: migrate.to has '{uri}': use URIs of libvirt, such as qemu+ssh://host2/system, with "
+                                "blanks between")
     if result.suspend.rule not in (one.value for one in Rule):
         raise SettingsError(f"{file}: suspend.rule is '{result.suspend.rule}': use {' or '.join(one.value for one in Rule)}")
     if result.rate.low_kbytes > result.rate.high_kbytes:
