@@ -148,7 +148,7 @@ def test_it_stays_then_moves(play: Play, caplog: pytest.LogCaptureFixture) -> No
     assert caplog.messages[0] == f"nobody is sent to {AWAY}: no route"
     stays, moves, runs = caplog.messages[1:4]
     assert stays.startswith("domain 'b' stays: it does ") and " pays after " in stays
-    assert moves.startswith(f"domain 'b' moves to {FREE}: it does 50% of what it would alone, with 1.0 processors, and would do ")
+    assert moves.startswith(f"domain 'b' moves to {FREE}: it does 50% of what it would alone, with 1.0 processors, and would ")
     assert "a move takes 5 s (512 MB at 100 MB/s, of which it writes 0.0) and pays after 10 s" in moves
     assert runs == f"domain 'b' runs at {FREE}"
 

@@ -87,6 +87,7 @@ def run(qemu: str | None, folder: Path, cell: Cell, seconds: float) -> dict[str,
             for name, kind in (("foreground", "writeback"), ("background", cache))]
         (CGROUPS / home[1:] / "cgroup.procs").write_text(str(os.getpid()))
         ahead, behind = (one.guest for one in machines)
+        ahead.run(WARM_UP, timeout_seconds=120)  # its QEMU has all that it takes then
         for name in ("foreground", "background"):
             _drop(folder / name)
         used = sum(_resident(one.process.pid) for one in machines)

@@ -5,7 +5,7 @@
 Foreground and background are two processes of one guest, TCP or UDP each, on an uplink of 20 Mbit/s, which an emulated guest fills with
 time to spare. The foreground sends without a pause, or for 10 % of each 100 ms; the background always without. It runs as it comes (no),
 under `nice -n 19`, in the idle class (`chrt --idle 0`, in the place of POSIX idle), or under `idletime run`, whose packets the NIC holds by
-a learned interval. What each has is what arrives at the sink, of what it has alone. As root. One JSON line a run; what is there is not run
+a learned interval. What arrives at the sink: the foreground's of what it has alone, the background's of what is left. As root. One JSON line a run; what is there is not run
 again. `python3 -m tests.report.nice FILE` makes table and plot.
 """
 

@@ -12,7 +12,7 @@ FREE, ALONE = "no owners", "owners alone"
 COLOURS = {"pause": "#d50", "evict": "#E69F00", "stay": "#5ad", "linger": "#06c"}
 COLUMNS = 110
 NOTES = ["background: pieces of work of all background VMs, percent of one VM's without owners; owners slower: mean time of an owner's piece of work, "
-         "against the same without background, percent; p99 likewise, times."]
+         "against the same without background, percent; p99: mean of the visits' p99, likewise, times."]
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,10 @@ def points(path: Path) -> tuple[dict[int, dict[str, Point]], dict[str, Any]]:
     """By number of background VMs and way, and the conditions."""
     runs, about = kept.lines(path)
     by = {(run["cell"]["way"], run["cell"]["jobs"]): run for run in runs}
-    free, alone = by.pop((FREE, 1)), _owners(by.pop((ALONE, 0)))
+    free, visits = by.pop((FREE, 1)), by[ALONE, 0]["owners"]
+    alone = _owners(by.pop((ALONE, 0)))
     rate = sum(free["pieces"]) / free["seconds"]
+    about["there"] = [sum(one["seconds"] for one in visits if one["host"] == host) / about["seconds"] for host in (0, 1)]
     found: dict[int, dict[str, Point]] = {}
     for (way, jobs), run in by.items():
         mean, p99 = _owners(run)
@@ -56,7 +58,8 @@ def text(found: dict[int, dict[str, Point]], about: dict[str, Any]) -> str:
 
 
 def _conditions(about: dict[str, Any]) -> str:
-    return (f"Two hosts of one processor each; owners are there half of the time, {about['mean_seconds']:.0f} s on average, and take {about['intensity']} %; "
+    return (f"Two hosts of one processor each; owners are there for {about['there'][0]:.0%} and {about['there'][1]:.0%} of the time, and take "
+            f"{about['intensity']} %; "
             f"single runs of {about['seconds']:.0f} s. {kept.built(about)}")
 
 

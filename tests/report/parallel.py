@@ -12,7 +12,7 @@ from tests.report import grid, kept
 ALONE = "owner alone"
 COLORS, LINES = {"equal": "#999", "idle class": "#06c"}, {50: "--", 250: "-"}
 COLUMNS = 110
-NOTE = ("job slower: rounds a second of two VMs that wait for each other, against the same without the owner, percent; owner slower: mean time of its pieces of "
+NOTE = ("job slower: time of a round of two VMs that wait for each other, against the same without the owner, percent; owner slower: mean time of its pieces of "
         "work, against the same alone, percent")
 Row = tuple[str, int]
 

@@ -98,7 +98,6 @@ func TestCacheWithoutALimit(t *testing.T) {
 	}
 }
 
-// A process that was moved, and what it leaves: who inherited its mark is limited as long as the group is there.
 // An agent with a limit was killed, and the next one is started without.
 func TestCacheThatWasLeftLimited(t *testing.T) {
 	w, book := limitedWorld(t, "max")
@@ -118,6 +117,7 @@ func TestCacheThatWasLeftLimited(t *testing.T) {
 	}
 }
 
+// A process that was moved, and what it leaves: who inherited its mark is limited as long as the group is there.
 func TestCacheOfWhatWasMoved(t *testing.T) {
 	w, book := limitedWorld(t, "max")
 	w.process(50, 0, 0, "/user", 1)

@@ -66,7 +66,7 @@ def wanted(policy: Policy | None, live: Element, group: bool = False, autogroup:
     """What a policy asks for. Where the domain's XML has a scheduler of its own, that stays. group: it has a cgroup of v2
     that can be idle. autogroup: it has no cgroup, but an autogroup, and a share would be refused. A VM that was made foreground
     gets its processors back, whatever else its policy says."""
-    values = {}
+    values: dict[str, str] = {}
     if policy is not None and policy.cpu is not None and policy.class_ is not Class.FOREGROUND:
         values |= {AUTOGROUP: str(LAST)} if autogroup else {SHARES: str(MIN_SHARES)}
         if group:

@@ -16,7 +16,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -63,7 +63,7 @@ class Member:
     limits: dict[str, int] | None = field(default_factory=dict)
     state: State = State()
     cause: str = ""
-    stopped: Counter[str] = field(default_factory=Counter)
+    stopped: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     busy: bool = False
     acted: float = 0.0
 
