@@ -1,9 +1,9 @@
 """Two hosts with owners, and background VMs that pause, are evicted, stay, or linger (paper 003, sections 2 and 6, Figures 12, 13).
 
-    python3 -m tests.bench.linger [--seconds 200] [--output build/bench/linger] [--qemu PATH]
+    python3 -m tests.bench.linger [--seconds 200] [--intensity 30] [--jobs 1 2] [--ways evict linger] [--output build/bench/linger] [--qemu PATH]
 
 Each host is a libvirtd with an idletimed and one processor of this machine. Its owner is a foreground VM that is there now and then
-(at random, 30 s on average, as long away) and then computes for 30 % of each 100 ms. One background VM that computes without a
+(at random, 30 s on average, as long away) and then computes for 30 % of each 100 ms, or more. One background VM that computes without a
 pause, or one on each host, which writes down each piece of work on the disk that both hosts share.
 
     pause    stopped while the owner of its host is there
@@ -52,7 +52,6 @@ FREE, ALONE, PAUSE, EVICT, STAY, LINGER = "no owners", "owners alone", "pause", 
 WAYS = (PAUSE, EVICT, STAY, LINGER)
 MEAN_SECONDS, SEED = 30.0, 21
 """In the 200 s both owners are there half of the time, and in a quarter of it together."""
-INTENSITY = 30
 FREE_SECONDS, READY_SECONDS = 30.0, 14.0
 MBYTES_PER_SECOND, AGAIN_SECONDS = 50, 30
 POLL_SECONDS = 0.25
@@ -78,9 +77,9 @@ class Cell:
         return f"{self.way}, {self.jobs} background VMs"
 
 
-def plan() -> list[Cell]:
+def plan(jobs: list[int], ways: list[str]) -> list[Cell]:
     """Without one or the other first."""
-    return [Cell(FREE, 1), Cell(ALONE, 0), *(Cell(way, jobs) for jobs in (1, 2) for way in WAYS)]
+    return [Cell(FREE, 1), Cell(ALONE, 0), *(Cell(way, each) for each in jobs for way in ways)]
 
 
 def visits(number: int, seconds: float) -> list[tuple[float, float]]:
@@ -97,10 +96,10 @@ def visits(number: int, seconds: float) -> list[tuple[float, float]]:
 class Rig:
     """Two hosts and their owners."""
 
-    def __init__(self, stack: ExitStack, qemu: str | None) -> None:
+    def __init__(self, stack: ExitStack, qemu: str | None, intensity: int) -> None:
         load = paths.find_tool("cpuload", "loadgen")
         boot = replace(accel.prepare(qemu), initramfs=initramfs.get_initramfs(kernel.get_kernel(), programs=[load]))
-        self.facts = host.facts(boot)
+        self.facts, self._intensity = host.facts(boot), intensity
         self._disk = stack.enter_context(Disk(Model(service_us=200)))
         self.hosts = [stack.enter_context(Libvirtd(boot, f"host{number}", hook=True)) for number in (1, 2)]
         self._cpus = sorted(os.sched_getaffinity(0))[:2]
@@ -141,7 +140,7 @@ class Rig:
             if self._ends.wait(max(0.0, began + start - time.monotonic())):
                 return
             self.present[number] = True
-            load = Load(guest, "cpuload", {"intensity": INTENSITY, "seconds": end - start}, latencies=False)
+            load = Load(guest, "cpuload", {"intensity": self._intensity, "seconds": end - start}, latencies=False)
             result = load.result()
             self.present[number] = False
             found.append({"host": number, "start": start, "seconds": end - start, **result})
@@ -241,6 +240,9 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python3 -m tests.bench.linger", description="Background VMs on two hosts with owners.")
     parser.add_argument("--output", type=Path, default=paths.BUILD / "bench/linger", help="folder of the results")
     parser.add_argument("--seconds", type=float, default=200, help="of a run")
+    parser.add_argument("--intensity", type=int, default=30, help="percent of a processor that an owner takes")
+    parser.add_argument("--jobs", type=int, nargs="+", default=[1, 2], help="how many background VMs")
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS), help="only these")
     parser.add_argument("--qemu", metavar="PATH", help="the patched QEMU (the staged one)")
     return parser.parse_args()
 
@@ -255,10 +257,10 @@ def main() -> int:
 
     def work() -> None:
         run_folder.guard()
-        if cells := results.missing(plan()):
+        if cells := results.missing(plan(arguments.jobs, arguments.ways)):
             with ExitStack() as stack:
-                rig = Rig(stack, arguments.qemu)
-                results.write("conditions", seconds=arguments.seconds, intensity=INTENSITY, mean_seconds=MEAN_SECONDS,
+                rig = Rig(stack, arguments.qemu, arguments.intensity)
+                results.write("conditions", seconds=arguments.seconds, intensity=arguments.intensity, mean_seconds=MEAN_SECONDS,
                               mbytes_per_second=MBYTES_PER_SECOND, again_seconds=AGAIN_SECONDS, **rig.facts)
                 work_off(cells, lambda cell: seconds_of(cell) + READY_SECONDS + 10,
                          lambda cell: results.write("run", key=cell.key, cell=asdict(cell), **rig.run(cell, seconds_of(cell))))
