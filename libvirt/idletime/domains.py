@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,6 +56,19 @@ def all_of(connection: Any) -> list[Any]:
     """All domains. Raises HostError."""
     with translated("list the domains"):
         return list(connection.listAllDomains())
+
+
+def stats_of(connection: Any, uuids: Iterable[str], stats: int) -> list[tuple[Any, dict[str, Any]]]:
+    """What libvirt counts of those of these domains that are there; what it would have to wait for is left out. Raises
+    libvirtError."""
+    there = []
+    for uuid in uuids:
+        try:
+            there.append(connection.lookupByUUIDString(uuid))
+        except libvirt.libvirtError as error:
+            if error.get_error_code() != libvirt.VIR_ERR_NO_DOMAIN:
+                raise
+    return list(connection.domainListGetStats(there, stats, libvirt.VIR_CONNECT_GET_ALL_DOMAINS_STATS_NOWAIT)) if there else []
 
 
 def named(domain: Any) -> Named:

@@ -20,7 +20,7 @@ from ..police.linger import Place
 from ..xmltree import Element, read
 from . import kept
 
-NAMESPACE, PREFIX = "urn:idletime:moved:1", "idletimem"
+NAMESPACE, PREFIX = "urn:idletime:moved:1", "idletimev"
 
 SAMPLE_SECONDS = 2.0
 """Over so long a host's idle processors are measured."""
@@ -49,15 +49,8 @@ class Candidate:
 
 def look(connection: Any, uuids: Iterable[str]) -> dict[str, tuple[tuple[float, float], ...]]:
     """Of those VMs that are there, the seconds that each vCPU ran, and that it waited for a processor. Raises libvirtError."""
-    there = []
-    for uuid in uuids:
-        try:
-            there.append(connection.lookupByUUIDString(uuid))
-        except libvirt.libvirtError as error:
-            if error.get_error_code() != libvirt.VIR_ERR_NO_DOMAIN:
-                raise
-    stats = connection.domainListGetStats(there, libvirt.VIR_DOMAIN_STATS_VCPU, _NOWAIT) if there else []
-    return {domain.UUIDString(): _vcpus(one) for domain, one in stats if "vcpu.maximum" in one}
+    found = domains.stats_of(connection, uuids, libvirt.VIR_DOMAIN_STATS_VCPU)
+    return {domain.UUIDString(): _vcpus(one) for domain, one in found if "vcpu.maximum" in one}
 
 
 def _vcpus(stats: Mapping[str, Any]) -> tuple[tuple[float, float], ...]:

@@ -17,6 +17,7 @@ from typing import Any
 import libvirt
 from lxml import etree
 
+from .. import domains
 from ..xmltree import Element
 from . import kept
 
@@ -24,7 +25,6 @@ NAMESPACE, PREFIX = "urn:idletime:memory:1", "idletimem"
 
 _LIVE, _CONFIG = libvirt.VIR_DOMAIN_AFFECT_LIVE, libvirt.VIR_DOMAIN_AFFECT_CONFIG
 _STATS = libvirt.VIR_DOMAIN_STATS_STATE | libvirt.VIR_DOMAIN_STATS_BALLOON
-_NOWAIT = libvirt.VIR_CONNECT_GET_ALL_DOMAINS_STATS_NOWAIT
 _RUNS = (libvirt.VIR_DOMAIN_RUNNING, libvirt.VIR_DOMAIN_BLOCKED)
 
 
@@ -96,15 +96,8 @@ def _keep(domain: Any, record: Record | None, flags: int = _LIVE) -> None:
 def look(connection: Any, uuids: Iterable[str]) -> dict[str, Has]:
     """What these domains have; one that does not run, or that libvirt would have to wait for, is left out. Raises
     libvirtError."""
-    there = []
-    for uuid in uuids:
-        try:
-            there.append(connection.lookupByUUIDString(uuid))
-        except libvirt.libvirtError as error:
-            if error.get_error_code() != libvirt.VIR_ERR_NO_DOMAIN:
-                raise
     found = {}
-    for domain, one in connection.domainListGetStats(there, _STATS, _NOWAIT) if there else ():
+    for domain, one in domains.stats_of(connection, uuids, _STATS):
         current = one.get("balloon.current")
         if current and domain.isActive():
             record = record_of(domain)

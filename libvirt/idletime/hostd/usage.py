@@ -19,7 +19,7 @@ from typing import Any
 
 import libvirt
 
-from .. import arena
+from .. import arena, domains
 from ..facts import DISK, INTERFACE, DeviceFacts, Plan
 from ..plan import said_of
 from ..police import facts
@@ -33,7 +33,6 @@ from . import stopped, watched
 
 _STATS = (libvirt.VIR_DOMAIN_STATS_STATE | libvirt.VIR_DOMAIN_STATS_CPU_TOTAL | libvirt.VIR_DOMAIN_STATS_BLOCK
           | libvirt.VIR_DOMAIN_STATS_INTERFACE)
-_NOWAIT = libvirt.VIR_CONNECT_GET_ALL_DOMAINS_STATS_NOWAIT
 
 REQUEST_BYTES, PACKET_BYTES = 512 << 10, 1500
 """The kernel cuts what is larger (max_sectors_kb where it is known; an Ethernet frame), and counts the pieces."""
@@ -133,14 +132,7 @@ def look(connection: Any, vms: Mapping[str, Sequence[Access]], files: Look) -> U
 
 
 def _stats(connection: Any, vms: Iterable[str]) -> Iterator[tuple[str, tuple[Any, dict[str, Any]]]]:
-    there = []
-    for uuid in vms:
-        try:
-            there.append(connection.lookupByUUIDString(uuid))
-        except libvirt.libvirtError as error:
-            if error.get_error_code() != libvirt.VIR_ERR_NO_DOMAIN:
-                raise
-    for domain, one in connection.domainListGetStats(there, _STATS, _NOWAIT) if there else ():
+    for domain, one in domains.stats_of(connection, vms, _STATS):
         if "cpu.time" in one:  # it runs, or is paused
             yield domain.UUIDString(), (domain, one)
 
