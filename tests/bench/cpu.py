@@ -108,13 +108,15 @@ class Rig:
     def run(self, cell: Cell, seconds: float) -> dict[str, Any]:
         """What the foreground did, and what part of the processor the background had meanwhile."""
         self.groups["background"].weigh(USUAL_SHARES if cell.way in (ALONE, EQUAL) else native.MIN_SHARES)
-        pid = self.machines["background"].process.pid
-        native.set_scheduler(None, pid, "idle" if cell.way == IDLE else "other")
+        pids = [self.machines[role].process.pid for role in ("foreground", "background")]
+        native.set_scheduler(None, pids[1], "idle" if cell.way == IDLE else "other")
         with self._company(cell):
             time.sleep(WARM_UP_SECONDS)
-            began, used = time.monotonic(), cpu_seconds(pid)
+            began, used = time.monotonic(), [_cpu_seconds(pid) for pid in pids]
             foreground = self._load("foreground", cell.foreground, seconds).result()
-            return {"foreground": foreground, "background": (cpu_seconds(pid) - used) / (time.monotonic() - began)}
+            passed = time.monotonic() - began
+            ahead, behind = ((_cpu_seconds(pid) - before) / passed for pid, before in zip(pids, used, strict=True))
+            return {"foreground": foreground, "foreground_processor": ahead, "background": behind}
 
     def _load(self, role: str, intensity: int, seconds: float) -> Load:
         return Load(self.machines[role].guest, "cpuload", {"intensity": intensity, "seconds": seconds})
@@ -139,7 +141,7 @@ class Rig:
         load.result()
 
 
-def cpu_seconds(pid: int) -> float:
+def _cpu_seconds(pid: int) -> float:
     """Of a process and all its threads."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICKS

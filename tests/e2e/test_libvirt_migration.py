@@ -70,6 +70,8 @@ def test_to_a_host_without_idletime_and_back(host: Libvirtd, idletimed: Idletime
 
 
 UPLINK = "up9"
+SECONDS = 120.0
+"""For what takes some seconds on a machine that does nothing else."""
 
 OWN_NETWORK = """
 mkdir /run/sys
@@ -100,15 +102,18 @@ def test_migration_is_idle_load(host: Libvirtd, idletimed: Idletimed, other: Lib
     own_uplink(host)
     own = foreground("<idletime:job class='background'/>")
     moving = start(domain, "moving", own)
-    wait_until(lambda: migrations(moving) == [UPLINK], "migration is attached")
+    wait_until(lambda: migrations(moving) == [UPLINK], "migration is attached", SECONDS)
     set_policy(moving, foreground())
-    wait_until(lambda: migrations(moving) == [], "migration is detached")
+    wait_until(lambda: migrations(moving) == [], "migration is detached", SECONDS)
     set_policy(moving, own)
-    wait_until(lambda: migrations(moving) == [UPLINK], "migration is attached again")
+    wait_until(lambda: migrations(moving) == [UPLINK], "migration is attached again", SECONDS)
     set_policy(moving, foreground())
+    assert moving.guest is not None
+    moving.guest.run("dd if=/dev/urandom of=/run/fill bs=1M count=64 2>/dev/null", 60)  # it is to take a minute and more
     moving.dom.migrateSetMaxSpeed(1)  # MiB/s
     command = host.spawn([*PYTHON, "idletime", "migrate", "moving", other.uri, "--idle", "--by", "06:00", "--unsafe", "--migrate-uri",
                           f"unix://{shared_folder}/idle"], "migrate.log")
+    there = Domain(other, "moving", moving.policy, moving.devices)
     rows: list[dict[str, Any]] = []
 
     def said() -> str:
@@ -119,20 +124,18 @@ def test_migration_is_idle_load(host: Libvirtd, idletimed: Idletimed, other: Lib
         return bool(rows) and rows[0]["done"] > 0 and rows[0]["by"] is not None
 
     try:
-        wait_until(is_a_row, "the migration is a row of jobs")
-        wait_until(lambda: "MiB sent" in said(), "the command says how far it is")
-    finally:
+        wait_until(is_a_row, "the migration is a row of jobs", SECONDS)
+        wait_until(lambda: "MiB sent" in said(), "the command says how far it is", SECONDS)
         moving.dom.migrateSetMaxSpeed(10_000)
-    assert command.wait(60) == 0 and f"moving: runs at {other.uri}\n" in said(), said()
-    there = Domain(other, "moving", moving.policy, moving.devices)
-    moving.detach()
-    try:
+        assert command.wait(SECONDS) == 0 and f"moving: runs at {other.uri}\n" in said(), said()
+        moving.detach()
         (row,) = rows
         assert (row["type"], row["class"], row["resource"]) == ("migration", "background", UPLINK), row
         assert "job" not in there.dom.metadata(libvirt.VIR_DOMAIN_METADATA_ELEMENT, POLICY, libvirt.VIR_DOMAIN_AFFECT_LIVE)
         assert there.qmp("query-status")["running"]
-        wait_until(lambda: [one["id"] for one in there.qmp("query-idletime")] == ["idletime-slow"], "its disk is attached there")
+        wait_until(lambda: [one["id"] for one in there.qmp("query-idletime")] == ["idletime-slow"], "its disk is attached there", SECONDS)
     finally:
+        command.stop()
         remove(there)
 
 

@@ -69,9 +69,9 @@ def test_it_stays_then_moves(host: Libvirtd, other: Libvirtd, domain: Make, join
     to = f'to = "{host.uri} {other.uri}"\n'
 
     with daemon(host, to + "mbytes-per-second = 1\n") as idletimed:
-        line_ = until(idletimed, "domain 'lingers' stays: ")
+        line_ = until(idletimed, "domain 'lingers' stays: .* a move takes ")
         found = re.search(r"it does (\d+)% of what it would alone, with ([\d.]+) processors, and would do (\d+)% at (\S+); a move takes", line_)
-        assert found and int(found[1]) < 70 and float(found[2]) > 0.7 and int(found[3]) > 90 and found[4] == other.uri, line_
+        assert found and int(found[1]) < 80 and float(found[2]) > 0.4 and int(found[3]) > 60 and found[4] == other.uri, line_
     assert not re.search("moves to|would move|domain 'stays'", idletimed.log()), idletimed.log()
 
     with daemon(host, to + "dry-run = true\n") as idletimed:
