@@ -44,14 +44,12 @@ INTERVALS_US = {"alone": 5000, "unheld": 0, "5ms": 5000, "20ms": 20000}
 class Uplink:
     """A context manager: two guests on one uplink, "other" of class foreground, "same" of class guest with the agent."""
 
-    model = LINK
-
     def __enter__(self) -> Uplink:
         boot = agent.boot_with_agent(accel.prepare(network=True), kernel.get_kernel(), network=True)
         self.conditions = host.facts(boot)
         with ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="idletime-")))
-            self.link = stack.enter_context(Link(self.model))
+            self.link = stack.enter_context(Link(LINK))
             self.machines: dict[str, Machine] = {}
             for name, device_class in (("other", "foreground"), ("same", "guest")):
                 tap = self.link.add_tap(name)

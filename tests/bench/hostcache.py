@@ -81,7 +81,7 @@ def run(qemu: str | None, folder: Path, cell: Cell, seconds: float) -> dict[str,
         home = next(line.split(":")[2] for line in Path("/proc/self/cgroup").read_text().splitlines() if line.split(":")[1] == "memory")
         stack.callback((CGROUPS / home[1:] / "cgroup.procs").write_text, str(os.getpid()))
         (group / "cgroup.procs").write_text(str(os.getpid()))  # QEMUs begin in it
-        boot, arena = accel.prepare(qemu), folder / f"arena-{cell.key}"
+        boot, arena = accel.prepare(qemu), folder / f"arena-{cell.repeat}-{list(WAYS).index(cell.way)}"
         machines = [stack.enter_context(Machine(boot, name, attach.attach(
             Image(folder / name, kind), name, arena if held or name == "foreground" else None, name, auto="on")))
             for name, kind in (("foreground", "writeback"), ("background", cache))]
