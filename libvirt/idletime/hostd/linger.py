@@ -46,6 +46,9 @@ LEAST_SECONDS, TIMES = 60.0, 10.0
 END_SECONDS = 20.0
 """For a command that was interrupted."""
 
+_THINKING = "another host"
+"""Of whom a complaint is that is no VM's and no host's; "" is that of looks, which each look that succeeds takes back."""
+
 log = logging.getLogger("idletimed")
 
 
@@ -164,10 +167,11 @@ class Linger(Follower):
                 subjects = [replace(one, writes=await self._hand(peers.writes, one.name)) if one.name == mover.name else one
                             for one in subjects]
                 verdicts = self._decide(subjects, here, there)
-            for verdict in verdicts:
+            self._said.pop(_THINKING, None)
+            for verdict in sorted(verdicts, key=lambda one: bool(one.to)):  # a move takes its time
                 await self._carry_out(verdict)
         except Exception as error:  # whatever it is, all stay where they are
-            self._complain("", f"nobody is sent to another host: {str(error) or 'no answer'}")
+            self._complain(_THINKING, f"nobody is sent to another host: {str(error) or 'no answer'}")
 
     def _decide(self, subjects: list[Subject], here: Place, places: list[Place]) -> list[Verdict]:
         return linger.decide(subjects, self._since, here, places, self._settings.mbytes_per_second * 1e6, time.monotonic())
