@@ -95,18 +95,20 @@ def test_a_cgroup_that_comes_back_leaves_nothing_behind(arena: Path, disk: str, 
     with cgroup("test") as group:
         listed.write_text(f"{group}\n")
         observe("--disk", disk, "--background-cgroups", str(listed))
-        with Page(arena) as page, Ends(disk) as ends, run.load(disk, group):
+        with Page(arena) as page, Ends(disk) as ends:
             for _ in range(4):
-                listed.write_text("# nobody\n")
-                before = page.look().started
-                wait_until(lambda before=before: page.look().started > before + 500)  # type: ignore[misc]
-                listed.write_text(f"{group}\n")
-                wait_until(lambda: _stands_still(page))
-                lost = ends.on_process_1()
-                wait_until(lambda: page.look().in_service == 0, run.HEALED if lost else 0.0)
+                with run.load(disk, group):
+                    listed.write_text("# nobody\n")
+                    before = page.look().started
+                    wait_until(lambda before=before: page.look().started > before + 500)  # type: ignore[misc]
+                    listed.write_text(f"{group}\n")
+                    wait_until(lambda: _stands_still(page))
+                    look = page.look()
+                    assert look.in_service == 0 or ends.on_process_1()
+                wait_until(lambda: page.look().in_service == 0, run.HEALED)
                 look = page.look()
                 assert look.unpaired == 0
-                assert look.healed <= lost
+                assert look.healed <= ends.on_process_1()
 
 
 def _stands_still(page: Page) -> bool:

@@ -133,28 +133,24 @@ class Ends:
     def __enter__(self) -> Ends:
         subprocess.run(["mount", "-t", "tracefs", "idletime", str(self._root)], check=True)
         self._trace.mkdir()
-        (self._trace / "buffer_size_kb").write_text("16384")
+        # Threads that it begins later are recorded too, and its children, which are told by their TGID.
+        for option in "event-fork", "record-tgid":
+            (self._trace / "options" / option).write_text("1")
+        (self._trace / "set_event_pid").write_text(" ".join(path.name for path in Path("/proc/1/task").iterdir()))
         event = self._trace / "events" / "block" / "block_rq_complete"
         (event / "filter").write_text(self._filter)
         (event / "enable").write_text("1")
-        self._threads = _threads_of_process_1()
         return self
 
     def on_process_1(self) -> int:
-        """How many came while a thread of process 1 had the processor."""
-        threads = self._threads | _threads_of_process_1()
-        found = re.findall(r"-(\d+) +\[\d+\].* block_rq_complete: ", (self._trace / "trace").read_text())
-        return sum(int(pid) in threads for pid in found)
+        """How many came while a thread of process 1 had the processor, also one that is gone."""
+        return len(re.findall(r"-\d+ +\( *1\) +\[\d+\].* block_rq_complete: ", (self._trace / "trace").read_text()))
 
     def __exit__(self, *_: object) -> None:
         (self._trace / "events" / "enable").write_text("0")
         self._trace.rmdir()
         subprocess.run(["umount", str(self._root)], check=True)
         self._root.rmdir()
-
-
-def _threads_of_process_1() -> set[int]:
-    return {int(path.name) for path in Path("/proc/1/task").iterdir()}
 
 
 class Device:
