@@ -1,6 +1,6 @@
 """What marking by process does to a foreground in the same VM: series, nothing asserted.
 
-    python3 -m tests.bench.agent [reader] [ext4] [xfs] [cache] [idle] [marks] [--cases alone unheld 20ms] [--kernel 6.1]
+    python3 -m tests.bench.agent [reader] [ext4] [xfs] [cache] [idle] [marks] [answers] [--cases alone unheld 20ms] [--kernel 6.1]
         [--output build/bench/agent.jsonl]
 
 reader: a foreground of 30 % bursts beside a greedy reader under `idletime run`
@@ -12,6 +12,8 @@ cache: random buffered reads of a file of 96 MiB, which was read before, beside 
 again; a guest of 256 MiB, nothing held. `hits` is the share of the foreground's reads that the disk did not see.
 idle: the agent's memory, and the processor time of an agent with nothing to do.
 marks: a process is marked and unmarked 10,000 times; ends with an error if something is left.
+answers: instructions of a question and its answer over the loopback (two packets sent, two received), without and with
+`--inherit-dscp`; its connection tracking is what the foreground pays for it.
 
 One JSON line a run, with all parameters.
 """
@@ -20,6 +22,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 import tempfile
 from contextlib import ExitStack
@@ -211,6 +214,7 @@ def cache(boot: Boot, _names: list[str], write: Callable[..., None]) -> None:
                       mean_us=float(ahead.samples()["latency_us"].mean()))
 
 
+INSTRUCTION_NS = 4
 ICOUNT = ["-icount", "shift=2,sleep=off"]
 """The guest's clock counts its instructions, 4 ns each (a slow processor), and skips pauses: how busy the host is means nothing."""
 
@@ -260,7 +264,19 @@ def marks(boot: Boot, _names: list[str], write: Callable[..., None]) -> None:
         write("marks", count=MARKS, icount=ICOUNT[1], result=[line for line in text.splitlines() if line.startswith("---")])
 
 
-PARTS = {"reader": reader, **{kind: partial(fsync, kind) for kind in blankfs.MAKE}, "cache": cache, "idle": idle, "marks": marks}
+def answers(boot: Boot, _names: list[str], write: Callable[..., None]) -> None:
+    """Go's benchmark of the package itself; the clock counts instructions."""
+    with Machine(boot, "answers", ICOUNT) as machine:
+        agent.AgentGuest(machine.guest)
+        command = "cd /run; IDLETIME_TEST_CGROUP=/sys/fs/cgroup dscp.test -test.run '^$' -test.bench KernelAnswer -test.benchtime 10000x"
+        text = machine.guest.run(command, 600.0).text
+        found = re.findall(r"^BenchmarkKernelAnswer/(\w+)\S*\s+(\d+)\s+([\d.]+) ns/op", text, re.MULTILINE)
+        for name, count, nanoseconds in found:
+            write("answers", case=name, count=int(count), icount=ICOUNT[1], instructions=float(nanoseconds) / INSTRUCTION_NS)
+
+
+PARTS = {"reader": reader, **{kind: partial(fsync, kind) for kind in blankfs.MAKE}, "cache": cache, "idle": idle, "marks": marks,
+         "answers": answers}
 
 
 def main() -> int:

@@ -365,9 +365,10 @@ def test_the_agent_restarts(subject: Subject) -> None:
     subject.agent.end(pid)
 
 
-def table_is(subject: Subject, what: str) -> bool:
-    """Whether the nftables table is "present" or "absent"."""
-    return subject.guest.run(f"IDLETIME_TEST_TABLE={what} dscp.test -test.run TestKernelTable", check=False).status == 0
+def table_is(subject: Subject, what: str, name: str = "idletime") -> bool:
+    """Whether an nftables table is "present" or "absent"."""
+    wanted = {"present": name, "absent": f"!{name}"}[what]
+    return subject.guest.run(f"IDLETIME_TEST_TABLE='{wanted}' dscp.test -test.run TestKernelTable", check=False).status == 0
 
 
 def test_network_rules_live_with_the_marks(subject: Subject) -> None:
@@ -433,6 +434,22 @@ def test_packets_are_marked(subject: Subject) -> None:
     """DSCP of datagrams that really were sent, both families, with and without rules."""
     text = subject.guest.run("IDLETIME_TEST_CGROUP=/sys/fs/cgroup dscp.test -test.v -test.run Marks").text
     assert "--- PASS: TestKernelMarksPackets/udp4" in text and "--- PASS: TestKernelMarksPackets/udp6" in text
+
+
+def test_answers_inherit_the_class(subject: Subject) -> None:
+    """A server that marks nothing answers background with background, by the agent's option; who asks inherits nothing."""
+    text = subject.guest.run("IDLETIME_TEST_CGROUP=/sys/fs/cgroup dscp.test -test.v -test.run Inherit").text
+    for name in "AnswersInherit/udp4", "AnswersInherit/udp6", "WhoAsksInheritsNothing":
+        assert f"--- PASS: TestKernel{name}" in text
+    assert table_is(subject, "absent", "idletime-inherit")
+    subject.agent.stop()
+    for end in "TERM", "KILL":
+        subject.agent.start("--inherit-dscp")
+        assert table_is(subject, "present", "idletime-inherit")
+        subject.agent.stop(end)
+        assert table_is(subject, "present" if end == "KILL" else "absent", "idletime-inherit")
+    subject.agent.start()
+    assert table_is(subject, "absent", "idletime-inherit")
 
 
 MARKS = int(os.environ.get("IDLETIME_MARKS", 300))

@@ -13,7 +13,7 @@ from tests.framework import initramfs, kernel, paths, qemu
 from tests.framework.exclusive import exclusive
 from tests.framework.guest import Guest, Result
 
-MODULES = ["nf_tables", "nft_socket", "xfs"]
+MODULES = ["nf_tables", "nft_socket", "nft_ct", "xfs"]
 """What the agent's parts and these tests need of a kernel that loads nothing by itself."""
 
 INIT_SCRIPT = paths.ROOT / "guest-agent" / "service" / "idletime-agent.init"

@@ -56,7 +56,7 @@ func command() *cobra.Command {
 			case check:
 				return checkRules(config)
 			case clean:
-				return dscp.Remove()
+				return errors.Join(dscp.Set(nil), dscp.Inherit(false))
 			}
 			return run(config)
 		},
@@ -67,6 +67,7 @@ func command() *cobra.Command {
 	flags.StringVar(&config.Run, "run", wire.Folder, "folder of the socket and of what is to be undone")
 	flags.BoolVar(&config.SchedIdle, "sched-idle", false, "give marked processes SCHED_IDLE, too")
 	flags.IntVar(&config.CachePercent, "page-cache", 10, "percent of the memory that background work keeps as page cache; 100: no limit")
+	flags.BoolVar(&config.Inherit, "inherit-dscp", false, "answer packets of DSCP 1 with DSCP 1, in connections that another host began")
 	flags.BoolVar(&check, "check", false, "check the rules file, and exit")
 	flags.BoolVar(&clean, "clean", false, "remove the network rules that a killed agent left, and exit")
 	flags.StringVar(&level, "log-level", cmp.Or(os.Getenv("IDLETIME_LOG_LEVEL"), "info"), "what is logged: "+logs.Levels)

@@ -101,8 +101,5 @@ func (k Kernel) move(pid int, group string) error {
 
 // Packets writes the nftables table.
 func (k Kernel) Packets(groups []dscp.Group) error {
-	if len(groups) == 0 {
-		return dscp.Remove()
-	}
 	return dscp.Set(groups)
 }

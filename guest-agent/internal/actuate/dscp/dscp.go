@@ -2,8 +2,8 @@
 
 // Package dscp marks the packets of some cgroups as background: DSCP 1, the lower-effort service of RFC 8622.
 //
-// It keeps one nftables table of its own, `inet idletime`, written in one transaction and removed in one. It talks to the
-// kernel itself (netlink), so that a guest needs no nft program.
+// It keeps nftables tables of its own, `inet idletime` and, where answers inherit their class, `inet idletime-inherit`, each
+// written in one transaction and removed in one. It talks to the kernel itself (netlink), so that a guest needs no nft program.
 package dscp
 
 import (
@@ -58,6 +58,22 @@ var families = []family{
 
 // rule is the nft rule `meta nfproto F socket cgroupv2 level N ID ip[6] dscp set le`.
 func rule(f family, g Group) []expr.Any {
+	exprs := append(isFamily(f),
+		&expr.Socket{Key: expr.SocketKeyCgroupv2, Level: g.level(), Register: register},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: register, Data: binaryutil.NativeEndian.PutUint64(g.ID)})
+	return append(exprs, setLE(f)...)
+}
+
+// isFamily is `meta nfproto F`.
+func isFamily(f family) []expr.Any {
+	return []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: register},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: register, Data: []byte{f.protocol}},
+	}
+}
+
+// setLE is `ip[6] dscp set le`.
+func setLE(f family) []expr.Any {
 	write := &expr.Payload{
 		OperationType: expr.PayloadWrite, Base: expr.PayloadBaseNetworkHeader, Offset: 0, Len: headerBytes,
 		SourceRegister: register, CsumType: f.checksum,
@@ -66,41 +82,37 @@ func rule(f family, g Group) []expr.Any {
 		write.CsumOffset = checksumOffset
 	}
 	return []expr.Any{
-		&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: register},
-		&expr.Cmp{Op: expr.CmpOpEq, Register: register, Data: []byte{f.protocol}},
-		&expr.Socket{Key: expr.SocketKeyCgroupv2, Level: g.level(), Register: register},
-		&expr.Cmp{Op: expr.CmpOpEq, Register: register, Data: binaryutil.NativeEndian.PutUint64(g.ID)},
 		&expr.Payload{DestRegister: register, Base: expr.PayloadBaseNetworkHeader, Offset: 0, Len: headerBytes},
 		&expr.Bitwise{SourceRegister: register, DestRegister: register, Len: headerBytes, Mask: f.mask, Xor: f.value},
 		write,
 	}
 }
 
-// Set makes the packets of exactly these groups be marked, in one transaction; no group removes the table.
+// Set makes the packets of exactly these groups be marked, in one transaction; no group removes the table, if there is one.
 //
 // Needs CAP_NET_ADMIN. The network namespace is the agent's own. Sockets that exist keep the cgroup in which they were made.
 func Set(groups []Group) error {
+	return replace(Table, func(conn *nftables.Conn, table *nftables.Table) { fill(conn, table, groups) }, len(groups) > 0)
+}
+
+// replace writes one of our tables anew, or removes it where nobody wants it, in one transaction.
+func replace(name string, fill func(*nftables.Conn, *nftables.Table), wanted bool) error {
 	conn, err := nftables.New()
 	if err != nil {
 		return explain(err)
 	}
-	table := &nftables.Table{Family: nftables.TableFamilyINet, Name: Table}
+	table := &nftables.Table{Family: nftables.TableFamilyINet, Name: name}
 	// Adding what may exist makes deleting it safe.
 	conn.AddTable(table)
 	conn.DelTable(table)
-	if len(groups) > 0 {
-		fill(conn, conn.AddTable(table), groups)
+	if wanted {
+		fill(conn, conn.AddTable(table))
 	}
-	return explain(conn.Flush())
-}
-
-// Remove takes our table away; it may be gone already, and a kernel without nftables never had one.
-func Remove() error {
-	err := Set(nil)
-	if errors.Is(err, unix.EPROTONOSUPPORT) {
-		return nil
+	err = conn.Flush()
+	if !wanted && errors.Is(err, unix.EPROTONOSUPPORT) {
+		return nil // a kernel without nftables never had one
 	}
-	return err
+	return explain(err)
 }
 
 // fill adds a chain with a rule for each group and family.
