@@ -146,8 +146,14 @@ def test_ended_by_a_signal(there: There, monkeypatch: pytest.MonkeyPatch, number
 
     monkeypatch.setattr(jobview, "look", nothing)
     monkeypatch.setattr(migrate._Teller, "nothing", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        run(domain, "--idle")
+    # Whoever runs the tests in the background may have had SIGINT ignored.
+    before = [(each, signal.signal(each, signal.default_int_handler)) for each in (signal.SIGINT, signal.SIGTERM)]
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run(domain, "--idle")
+    finally:
+        for each, handler in before:
+            signal.signal(each, handler)
     assert domain.aborted == early + 1 and written(domain)[1] is None
 
 
