@@ -19,7 +19,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from tests.framework import accel, agent, host, kernel, paths
+from tests.framework import accel, agent, host, kernel, paths, series
 from tests.framework.guest import Guest
 from tests.framework.interrupt import exit_status
 from tests.framework.qemu import Machine
@@ -44,12 +44,16 @@ INTERVALS_US = {"alone": 5000, "unheld": 0, "5ms": 5000, "20ms": 20000}
 class Uplink:
     """A context manager: two guests on one uplink, "other" of class foreground, "same" of class guest with the agent."""
 
+    def __init__(self, model: Model = LINK, guest_kernel: str = "") -> None:
+        self._model = model
+        self._kernel = series.get_series(guest_kernel) if guest_kernel else kernel.get_kernel()
+
     def __enter__(self) -> Uplink:
-        boot = agent.boot_with_agent(accel.prepare(network=True), kernel.get_kernel(), network=True)
+        boot = agent.boot_with_agent(accel.prepare(network=True), self._kernel, network=True)
         self.conditions = host.facts(boot)
         with ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="idletime-")))
-            self.link = stack.enter_context(Link(LINK))
+            self.link = stack.enter_context(Link(self._model))
             self.machines: dict[str, Machine] = {}
             for name, device_class in (("other", "foreground"), ("same", "guest")):
                 tap = self.link.add_tap(name)

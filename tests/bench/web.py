@@ -1,6 +1,6 @@
 """A web server in a foreground VM beside one in a background VM (dissertation, 3.1), and beside a migration (paper 003, Figure 11).
 
-    python3 -m tests.bench.web [--seconds 12] [--rates 10 100] [--output build/bench/web] [--qemu PATH]
+    python3 -m tests.bench.web [--seconds 12] [--rates 10 100] [--ways none 'auto 3 %'] [--output build/bench/web] [--qemu PATH]
 
 nginx in both VMs, whose uplink is one. The foreground has few clients or many, each of which asks at most ten times a second, as
 WebSTONE's; the background twenty that ask again at once. What keeps it back:
@@ -25,7 +25,7 @@ import time
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Collection
 
 from tests.bench.net.pair import Pair
 from tests.bench.net.plan import LINK, Case, at_rate
@@ -78,10 +78,10 @@ class Cell:
         return f"{self.rate} Mbit/s, {self.kind}, {self.way}"
 
 
-def plan(rate: int) -> list[Cell]:
-    """On one link. A migration is beside many clients."""
-    moves = [Cell(rate, MIGRATION, way) for way in MOVES] if rate == max(RATES) else []
-    return [Cell(rate, FASTEST, ALONE), *(Cell(rate, kind, way) for kind in ("light", "heavy") for way in (ALONE, *WAYS)), *moves]
+def plan(rate: int, ways: Collection[str] = WAYS) -> list[Cell]:
+    """On one link. Migrations are beside many clients, where all ways are asked for."""
+    moves = [Cell(rate, MIGRATION, way) for way in MOVES] if rate == max(RATES) and set(ways) == set(WAYS) else []
+    return [Cell(rate, FASTEST, ALONE), *(Cell(rate, kind, way) for kind in ("light", "heavy") for way in (ALONE, *ways)), *moves]
 
 
 class Clients:
@@ -196,6 +196,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--output", type=Path, default=paths.BUILD / "bench" / "web", help="folder of the results")
     parser.add_argument("--seconds", type=float, default=12, help="of a run")
     parser.add_argument("--rates", type=int, nargs="+", choices=RATES, default=RATES, help="of the uplink, Mbit/s")
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS, help="what keeps the background back (all, and migrations)")
     parser.add_argument("--qemu", metavar="PATH", help="the patched QEMU (the staged one)")
     return parser.parse_args()
 
@@ -207,7 +208,7 @@ def main() -> int:
 
     def work() -> None:
         for rate in arguments.rates:
-            if cells := results.missing(plan(rate)):
+            if cells := results.missing(plan(rate, arguments.ways)):
                 plain = accel.prepare(arguments.qemu, network=True)
                 system = initramfs.get_initramfs(kernel.get_kernel(), network=True, linked=[webserver.program()])
                 with Pair(replace(plain, initramfs=system), at_rate(LINK, rate)) as pair:

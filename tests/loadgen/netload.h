@@ -31,6 +31,7 @@ typedef struct Net {
     uint64_t quantum_bytes; /* at most so many in a quantum; 0: no bound */
     unsigned pace_mbit; /* never faster than this within a quantum; 0: free */
     unsigned dscp;
+    const char *priority; /* for the processor: normal, nice (19), idle */
     /* sink */
     unsigned bucket_ms;
     /* ask */

@@ -22,6 +22,7 @@ static const struct option options[] = {
     { "quantum-bytes", required_argument, NULL, 'Q' },
     { "pace-mbit", required_argument, NULL, 'm' },
     { "dscp", required_argument, NULL, 'd' },
+    { "priority", required_argument, NULL, 'y' },
     { "bucket-ms", required_argument, NULL, 'u' },
     { "every-ms", required_argument, NULL, 'e' },
     { "timeout-ms", required_argument, NULL, 't' },
@@ -52,6 +53,9 @@ static void parse_load(Net *net, int key, const char *text)
         break;
     case 'm': net->pace_mbit = number("pace-mbit", text, 0, 100000); break;
     case 'd': net->dscp = number("dscp", text, 0, 63); break;
+    case 'y':
+        net->priority = choice("priority", text, "normal", "nice", "idle");
+        break;
     case 'u': net->bucket_ms = number("bucket-ms", text, 1, 60000); break;
     case 'e': net->every_ms = number("every-ms", text, 0, 60000); break;
     case 't': net->timeout_ms = number("timeout-ms", text, 1, 60000); break;
@@ -67,7 +71,7 @@ Net parse_net(int argc, char **argv)
         .tcp = true, .port = 5001, .seconds = 10, .connections = 3,
         .block_bytes = 1400, .buffer_bytes = 128 << 10, .back_off_ms = 10,
         .intensity = 100, .quantum_ms = 100, .bucket_ms = 100, .every_ms = 20,
-        .timeout_ms = 1000, .seed = 1,
+        .timeout_ms = 1000, .seed = 1, .priority = "normal",
     };
     int key;
 

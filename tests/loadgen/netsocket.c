@@ -106,7 +106,8 @@ int open_server(const Net *net)
 void print_net(const char *command, const Net *net)
 {
     printf("{\"command\": \"%s\", \"protocol\": \"%s\", \"port\": %u, "
-           "\"planned_seconds\": %.3f, \"dscp\": %u",
+           "\"planned_seconds\": %.3f, \"dscp\": %u, "
+           "\"priority\": \"%s\"",
            command, net->tcp ? "tcp" : "udp", net->port, net->seconds,
-           net->dscp);
+           net->dscp, net->priority);
 }

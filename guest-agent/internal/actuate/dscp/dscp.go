@@ -24,6 +24,8 @@ const (
 	LE = 1
 
 	register = 1
+	// bulk is the kernel's TC_PRIO_BULK, which pfifo_fast, prio and mqprio send after all else.
+	bulk = 2
 	// The two bytes at the start of either IP header hold version, DSCP and ECN; both are rewritten as a pair, because the
 	// IPv4 header checksum goes by pairs. The checksum is at byte 10.
 	headerBytes    = 2
@@ -56,7 +58,7 @@ var families = []family{
 	{unix.NFPROTO_IPV6, []byte{0xf0, 0x3f}, []byte{LE >> 2, LE << 6 & 0xff}, expr.CsumTypeNone},
 }
 
-// rule is the nft rule `meta nfproto F socket cgroupv2 level N ID ip[6] dscp set le`.
+// rule is the nft rule `meta nfproto F socket cgroupv2 level N ID`, and setLE.
 func rule(f family, g Group) []expr.Any {
 	exprs := append(isFamily(f),
 		&expr.Socket{Key: expr.SocketKeyCgroupv2, Level: g.level(), Register: register},
@@ -72,7 +74,7 @@ func isFamily(f family) []expr.Any {
 	}
 }
 
-// setLE is `ip[6] dscp set le`.
+// setLE is `meta priority set 0:2 ip[6] dscp set le`: in queues of the guest's own it goes after what is not marked.
 func setLE(f family) []expr.Any {
 	write := &expr.Payload{
 		OperationType: expr.PayloadWrite, Base: expr.PayloadBaseNetworkHeader, Offset: 0, Len: headerBytes,
@@ -82,6 +84,8 @@ func setLE(f family) []expr.Any {
 		write.CsumOffset = checksumOffset
 	}
 	return []expr.Any{
+		&expr.Immediate{Register: register, Data: binaryutil.NativeEndian.PutUint32(bulk)},
+		&expr.Meta{Key: expr.MetaKeyPRIORITY, SourceRegister: true, Register: register},
 		&expr.Payload{DestRegister: register, Base: expr.PayloadBaseNetworkHeader, Offset: 0, Len: headerBytes},
 		&expr.Bitwise{SourceRegister: register, DestRegister: register, Len: headerBytes, Mask: f.mask, Xor: f.value},
 		write,

@@ -56,7 +56,7 @@ func remember(f family, is expr.CmpOp, value uint32) []expr.Any {
 		&expr.Ct{Key: expr.CtKeyMARK, Register: register, SourceRegister: true})
 }
 
-// answer is the nft rule `ct direction reply ct mark & M == M ip[6] dscp set le`.
+// answer is the nft rule `ct direction reply ct mark & M == M`, and setLE.
 func answer(f family) []expr.Any {
 	exprs := append(of(f, reply), connectionMark(ConnectionMark, 0)...)
 	exprs = append(exprs,

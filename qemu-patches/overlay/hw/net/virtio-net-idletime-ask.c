@@ -8,7 +8,7 @@
 #include "hw/virtio/virtio-idletime.h"
 #include "virtio-net-idletime-impl.h"
 
-/* A queue that holds its share of the ring leaves what is behind there. */
+/* The deadline of each in its turn where a queue holds much of its ring. */
 #define HOLD_FULL_NS        (10 * 1000 * 1000LL)
 
 /*
@@ -46,8 +46,11 @@ bool idletime_net_is_marked(const VirtIONetIdletime *it,
 
 bool idletime_net_is_full(const IdletimeNetQueue *nq)
 {
-    return nq->num_held >=
-           nq->q->n->net_conf.tx_queue_size / IDLETIME_RING_SHARE;
+    /* As long as the driver made it; nothing held is the usual case. */
+    return unlikely(nq->num_held) && nq->num_held >=
+           virtio_queue_get_num(VIRTIO_DEVICE(nq->q->n),
+                                virtio_get_queue_index(nq->q->tx_vq)) /
+           IDLETIME_RING_SHARE;
 }
 
 size_t idletime_net_piece_limit(const VirtIONetIdletime *it)

@@ -26,13 +26,24 @@ static IdletimeNetPacket *held_new(const IdletimeNetQueue *nq,
     return held;
 }
 
+static uint16_t *flow_count(IdletimeNetQueue *nq, uint32_t flow)
+{
+    return &nq->flow_count[flow % IDLETIME_NET_FLOWS];
+}
+
+static void note_added(IdletimeNetQueue *nq, const IdletimeNetPacket *held)
+{
+    (*flow_count(nq, held->packet.flow))++;
+    idletime_net_set_num_held(nq, nq->num_held + 1);
+}
+
 void idletime_net_hold(IdletimeNetQueue *nq, VirtQueueElement *elem,
                        const IdletimePacket *packet)
 {
     IdletimeNetPacket *held = held_new(nq, elem, packet);
 
     QSIMPLEQ_INSERT_TAIL(&nq->held, held, next);
-    idletime_net_set_num_held(nq, nq->num_held + 1);
+    note_added(nq, held);
 }
 
 static IdletimeNetPacket *held_last(IdletimeNetQueue *nq)
@@ -49,12 +60,13 @@ void idletime_net_hold_cut(IdletimeNetQueue *nq, VirtQueueElement *elem,
     held->cut = *cut;
     held->in_pieces = true;
     QSIMPLEQ_INSERT_HEAD(&nq->held, held, next);
-    idletime_net_set_num_held(nq, nq->num_held + 1);
+    note_added(nq, held);
 }
 
 static void held_remove(IdletimeNetQueue *nq, IdletimeNetPacket *held)
 {
     QSIMPLEQ_REMOVE(&nq->held, held, IdletimeNetPacket, next);
+    (*flow_count(nq, held->packet.flow))--;
     idletime_net_set_num_held(nq, nq->num_held - 1);
 }
 
@@ -152,6 +164,10 @@ bool idletime_net_holds_flow(const IdletimeNetQueue *nq, uint32_t flow)
 {
     IdletimeNetPacket *held;
 
+    /* Foreground asks for each packet; the list may be as long as the ring. */
+    if (likely(!nq->flow_count[flow % IDLETIME_NET_FLOWS])) {
+        return false;
+    }
     QSIMPLEQ_FOREACH(held, &nq->held, next) {
         if (held->packet.flow == flow) {
             return true;

@@ -63,6 +63,9 @@ typedef struct IdletimeNetPacket {
     QSIMPLEQ_ENTRY(IdletimeNetPacket) next;
 } IdletimeNetPacket;
 
+/* A ring has at most 1,024 packets; few flows of the background send a lot. */
+#define IDLETIME_NET_FLOWS  256
+
 /* One transmit queue. */
 typedef struct IdletimeNetQueue {
     VirtIONetIdletime *owner;
@@ -75,6 +78,7 @@ typedef struct IdletimeNetQueue {
     uint64_t popped;            /* packets popped, less those put back */
     QSIMPLEQ_HEAD(, IdletimeNetPacket) held;
     unsigned num_held;
+    uint16_t flow_count[IDLETIME_NET_FLOWS]; /* of those, by flow modulo */
 
     /* The element between pop and push. */
     IdletimeNetPacket *piece_of; /* it is a piece of this */
@@ -248,7 +252,10 @@ void idletime_net_parse(const IdletimeNetQueue *nq,
 bool idletime_net_is_marked(const VirtIONetIdletime *it,
                             const IdletimePacket *packet);
 
-/** idletime_net_is_full: are so many held that the ring is in danger? */
+/**
+ * idletime_net_is_full: are so many held, a quarter of the ring, that the
+ * foreground of the same guest may soon find no room in it?
+ */
 bool idletime_net_is_full(const IdletimeNetQueue *nq);
 
 /** idletime_net_piece_limit: bytes that may leave at once. */

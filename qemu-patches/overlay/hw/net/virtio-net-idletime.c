@@ -251,13 +251,11 @@ static VirtQueueElement *pop_mixed(IdletimeNetQueue *nq)
     VirtQueueElement *elem;
 
     for (;;) {
+        bool was_full = idletime_net_is_full(nq);
+
         elem = release_urged(nq) ?: release_first(nq);
         if (elem) {
             return elem;
-        }
-        if (idletime_net_is_full(nq)) {
-            leave_in_ring(nq);
-            return NULL;
         }
         elem = pop(nq);
         if (!elem) {
@@ -268,8 +266,8 @@ static VirtQueueElement *pop_mixed(IdletimeNetQueue *nq)
         if (elem) {
             return elem;
         }
-        if (idletime_net_is_full(nq)) {
-            /* It was the last one that fits: now the deadline is short. */
+        if (idletime_net_is_full(nq) && !was_full) {
+            /* Now the deadline is short. */
             idletime_net_move(nq, IDLETIME_NET_CALLED);
         }
     }
@@ -332,8 +330,7 @@ bool idletime_net_in_ring(const IdletimeNetQueue *nq)
 
     return class != IDLETIME_CLASS_FOREGROUND &&
            (nq->state == IDLETIME_NET_PAUSED ||
-            (idletime_net_waits(nq) && (class == IDLETIME_CLASS_BACKGROUND ||
-                                        idletime_net_is_full(nq))));
+            (idletime_net_waits(nq) && class == IDLETIME_CLASS_BACKGROUND));
 }
 
 bool idletime_net_left_slow(VirtIONetQueue *q)
@@ -341,6 +338,23 @@ bool idletime_net_left_slow(VirtIONetQueue *q)
     assert(bql_locked());
     idletime_net_note_released(q->n->idletime);
     return idletime_net_in_ring(idletime_net_queue(q));
+}
+
+/*
+ * A driver whose ring is full asks to be interrupted when three quarters of it
+ * have come back (VIRTIO_F_EVENT_IDX, Linux).  What is held does not come back
+ * so soon; its foreground waits for the room that others leave.
+ */
+static void notify(IdletimeNetQueue *nq)
+{
+    VirtIODevice *vdev = VIRTIO_DEVICE(nq->q->n);
+    VirtQueue *vq = nq->q->tx_vq;
+
+    if (unlikely(idletime_net_is_full(nq))) {
+        virtio_queue_invalidate_signalled_used(vdev,
+                                               virtio_get_queue_index(vq));
+    }
+    virtio_notify(vdev, vq);
 }
 
 void idletime_net_push_slow(VirtIONetQueue *q, VirtQueueElement *elem)
@@ -354,7 +368,7 @@ void idletime_net_push_slow(VirtIONetQueue *q, VirtQueueElement *elem)
     }
     if (whole) {
         virtqueue_push(q->tx_vq, whole, 0);
-        virtio_notify(VIRTIO_DEVICE(q->n), q->tx_vq);
+        notify(nq);
     }
     if (whole != elem) {
         g_free(whole);

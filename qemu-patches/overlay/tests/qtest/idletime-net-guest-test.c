@@ -7,8 +7,6 @@
 #include "qemu/bswap.h"
 #include "idletime-nic.h"
 
-/* virtio-net-idletime-ask.c: a quarter of the ring, which has 256 */
-#define HELD_MAX        64
 #define FULL_DEADLINE   (10 * MS)
 #define GUEST           "idletime=" RESOURCE ",idletime-class=guest"
 
@@ -16,6 +14,12 @@ static void step(TestMachine *m, int64_t us)
 {
     machine_step_us(m, us);
     nic_settle(m);
+}
+
+/* virtio-net-idletime-ask.c: of the ring */
+static int quarter(const TestNic *nic)
+{
+    return nic->tx.vq->size / 4;
 }
 
 /* "fg", and "vm" of class guest. */
@@ -202,29 +206,66 @@ static void test_received(void)
     done(m, fg, vm);
 }
 
-/* A quarter of the ring is held at most; then the deadline is short. */
+/*
+ * Foreground passes however much is held; from a quarter of the ring on the
+ * deadline is short.
+ */
 static void test_full(void)
 {
     TestNic *fg, *vm;
     TestMachine *m = guest_pair("", GUEST, &fg, &vm);
 
     plain(fg, 0);
-    for (int i = 0; i < HELD_MAX + 6; i++) {
+    for (int i = 0; i < quarter(vm) + 6; i++) {
         background(vm, i);
     }
     plain(vm, 1000);
-    g_assert_cmpint(nic_number(vm, "held"), ==, HELD_MAX);
-    assert_none_left(vm);
+    g_assert_cmpint(nic_number(vm, "held"), ==, quarter(vm) + 6);
+    assert_left(vm, 1000);
     for (int i = 0; i < 10; i++) {
         step(m, FULL_DEADLINE - 1);
         plain(fg, 0);
         assert_none_left(vm);
         step(m, 1);
         plain(fg, 0);
-        /* Each makes room for one; the seventh for what is behind the six. */
+        /* With the seventh it is less than a quarter. */
         g_assert_cmpint(nic_next(vm), ==, i < 7 ? i : -1);
-        g_assert_cmpint(nic_next(vm), ==, i == 6 ? 1000 : -1);
+        assert_none_left(vm);
     }
+    done(m, fg, vm);
+}
+
+/* A driver that waits for most of its ring hears of each place then. */
+static void test_room(void)
+{
+    TestNic *fg, *vm;
+    TestMachine *m = guest_pair("", GUEST, &fg, &vm);
+    const QVirtioBus *bus;
+    QVirtQueue *vq;
+
+    vm->more_features = 1ull << VIRTIO_RING_F_EVENT_IDX;
+    nic_init(vm);
+    vq = vm->tx.vq;
+    bus = vm->pci->vdev.bus;
+    qpci_msix_enable(vm->pci->pdev);
+    qvirtqueue_pci_msix_setup(vm->pci, container_of(vq, QVirtQueuePCI, vq),
+                              &m->alloc, 1);
+    qvirtqueue_set_used_event(m->qts, vq, vq->size * 3 / 4);
+    plain(vm, 1);
+    assert_left(vm, 1);
+    /* The very first is told. */
+    g_assert_true(bus->get_queue_isr_status(&vm->pci->vdev, vq));
+    for (int i = 0; i < quarter(vm) - 1; i++) {
+        background(vm, i);
+    }
+    plain(vm, 2);
+    assert_left(vm, 2);
+    g_assert_false(bus->get_queue_isr_status(&vm->pci->vdev, vq));
+    background(vm, 0);
+    plain(vm, 3);
+    assert_left(vm, 3);
+    g_assert_true(bus->get_queue_isr_status(&vm->pci->vdev, vq));
+    qpci_msix_disable(vm->pci->pdev);
     done(m, fg, vm);
 }
 
@@ -289,6 +330,7 @@ int main(int argc, char **argv)
     nic_add("idletime/net-guest/never-held", test_never_held);
     nic_add("idletime/net-guest/received", test_received);
     nic_add_of("idletime/net-guest/full", false, test_full);
+    qtest_add_func("idletime/net-guest/room", test_room);
     nic_add("idletime/net-guest/class-change", test_class_change);
     return g_test_run();
 }
