@@ -67,6 +67,7 @@ static void held_remove(IdletimeNetQueue *nq, IdletimeNetPacket *held)
 {
     QSIMPLEQ_REMOVE(&nq->held, held, IdletimeNetPacket, next);
     (*flow_count(nq, held->packet.flow))--;
+    nq->num_urged -= held->urged;
     idletime_net_set_num_held(nq, nq->num_held - 1);
 }
 
@@ -138,6 +139,12 @@ VirtQueueElement *idletime_net_piece_sent(IdletimeNetQueue *nq)
 
 /* ---- urging */
 
+static void mark_urged(IdletimeNetQueue *nq, IdletimeNetPacket *held)
+{
+    held->urged = true;
+    nq->num_urged++;
+}
+
 void idletime_net_urge(IdletimeNetQueue *nq, const uint32_t *flow,
                        IdletimePromotion cause)
 {
@@ -145,7 +152,7 @@ void idletime_net_urge(IdletimeNetQueue *nq, const uint32_t *flow,
 
     QSIMPLEQ_FOREACH(held, &nq->held, next) {
         if (!held->urged && (!flow || held->packet.flow == *flow)) {
-            held->urged = true;
+            mark_urged(nq, held);
             held->promoted = true;
             held->cause = cause;
         }
@@ -157,7 +164,7 @@ void idletime_net_follow(IdletimeNetQueue *nq, VirtQueueElement *elem,
 {
     idletime_net_urge(nq, &packet->flow, IDLETIME_PROMOTION_FLOW);
     idletime_net_hold(nq, elem, packet);
-    held_last(nq)->urged = true;
+    mark_urged(nq, held_last(nq));
 }
 
 bool idletime_net_holds_flow(const IdletimeNetQueue *nq, uint32_t flow)
@@ -180,6 +187,9 @@ IdletimeNetPacket *idletime_net_first_urged(const IdletimeNetQueue *nq)
 {
     IdletimeNetPacket *held;
 
+    if (likely(!nq->num_urged)) {
+        return NULL;
+    }
     QSIMPLEQ_FOREACH(held, &nq->held, next) {
         if (held->urged) {
             return held;

@@ -78,6 +78,7 @@ typedef struct IdletimeNetQueue {
     uint64_t popped;            /* packets popped, less those put back */
     QSIMPLEQ_HEAD(, IdletimeNetPacket) held;
     unsigned num_held;
+    unsigned num_urged;         /* of those */
     uint16_t flow_count[IDLETIME_NET_FLOWS]; /* of those, by flow modulo */
 
     /* The element between pop and push. */
