@@ -35,7 +35,8 @@ BOOT_SECONDS = 8.0
 """Of a pair, with its warm-up."""
 
 
-def _build(text: str) -> tuple[str, Path]:
+def named_build(text: str) -> tuple[str, Path]:
+    """Of a command line: NAME=PATH of an emulator."""
     name, equals, path = text.partition("=")
     if not (name and equals and shutil.which(path)):
         raise argparse.ArgumentTypeError(f"'{text}' is not NAME=PATH of an emulator, such as after=build/stage/bin/qemu-system-x86_64")
@@ -45,7 +46,7 @@ def _build(text: str) -> tuple[str, Path]:
 def _arguments() -> argparse.Namespace:
     description = "Compare builds of QEMU by the demo's phases, in turn."
     parser = argparse.ArgumentParser(prog="python3 -m tests.bench.builds", description=description)
-    parser.add_argument("builds", nargs="+", type=_build, metavar="NAME=PATH")
+    parser.add_argument("builds", nargs="+", type=named_build, metavar="NAME=PATH")
     parser.add_argument("--output", type=Path, default=paths.BUILD / "bench" / "builds.jsonl")
     parser.add_argument("--scsi", nargs="*", default=[], metavar="NAME", help="builds whose guests have their disks on virtio-scsi")
     parser.add_argument("--rounds", type=int, default=3, help="in each, all phases on each build")

@@ -22,10 +22,10 @@ import json
 import sys
 import threading
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Collection
+from typing import Any, Collection, Iterator
 
 from tests.bench.net.pair import Pair
 from tests.bench.net.plan import LINK, Case, at_rate
@@ -37,7 +37,7 @@ from tests.framework.qemu import Boot
 from tests.report import web as report
 from tests.report.netresults import IDLE, SHARED
 from tests.testbed import webserver
-from tests.testbed.link import Link
+from tests.testbed.link import Link, Model
 from tests.testbed.mover import Mover
 from tests.testbed.namespace import NamespaceError
 from tests.testbed.webclient import LIMIT_SECONDS
@@ -191,6 +191,19 @@ class Rig:
                 "looks": traffic.looks}
 
 
+def prepared(qemu: str | None) -> tuple[Boot, Boot]:
+    """This QEMU with the system of the tests, and with one that has a web server."""
+    plain = accel.prepare(qemu, network=True)
+    return plain, replace(plain, initramfs=initramfs.get_initramfs(kernel.get_kernel(), network=True, linked=[webserver.program()]))
+
+
+@contextmanager
+def rig_on(plain: Boot, boot: Boot, link: Model) -> Iterator[Rig]:
+    """Both VMs, and their servers; what prepared() gave."""
+    with Pair(boot, link) as pair:
+        yield Rig(pair, plain, link.rate_mbit)
+
+
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python3 -m tests.bench.web", description="Web servers in two VMs on one uplink.")
     parser.add_argument("--output", type=Path, default=paths.BUILD / "bench" / "web", help="folder of the results")
@@ -209,10 +222,8 @@ def main() -> int:
     def work() -> None:
         for rate in arguments.rates:
             if cells := results.missing(plan(rate, arguments.ways)):
-                plain = accel.prepare(arguments.qemu, network=True)
-                system = initramfs.get_initramfs(kernel.get_kernel(), network=True, linked=[webserver.program()])
-                with Pair(replace(plain, initramfs=system), at_rate(LINK, rate)) as pair:
-                    rig = Rig(pair, plain, rate)
+                plain, boot = prepared(arguments.qemu)
+                with rig_on(plain, boot, at_rate(LINK, rate)) as rig:
                     results.write("conditions", seconds=arguments.seconds, clients={kind: CLIENTS[rate, kind] for kind in ("light", "heavy")},
                                   rate_mbit=rate, **host.facts(plain))
                     work_off(cells, lambda cell: 100 if cell.kind == MIGRATION else arguments.seconds + 6,

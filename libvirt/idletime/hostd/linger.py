@@ -16,7 +16,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -286,4 +285,4 @@ class Linger(Follower):
 
 def _interrupt(process: asyncio.subprocess.Process) -> None:
     with contextlib.suppress(ProcessLookupError):
-        process.send_signal(signal.SIGINT)
+        process.terminate()
