@@ -74,7 +74,7 @@ def draw(found: dict[Pair, dict[str, Point]], conditions: str, target: Path) -> 
                 axis.plot([x, x], one.spread, color="#000", linewidth=0.8)
                 axis.text(x, max(one.kept, one.spread[1]) + 1, f"{one.kept:.0f}", fontsize=6, ha="center", va="bottom")
         axis.set_xticks(range(len(rows)), [f"{foreground.upper()}\nbeside {background.upper()}" for _, foreground, background in rows])
-        axis.set_ylim(0, 125)
+        axis.set_ylim(0, max(125, *(1.08 * one.spread[1] for row in rows.values() for one in row.values())))
         kept.label(axis, f"foreground sends {'without a pause' if intensity == 100 else 'for 10 % of each 100 ms'}", "")
         axis.set_ylabel("kept, % of alone", fontsize=8)
     axes[0].legend(fontsize=7, frameon=False, ncols=len(ways), loc="lower left", bbox_to_anchor=(0, 1.08))
