@@ -78,10 +78,15 @@ class Cell:
         return f"{self.rate} Mbit/s, {self.kind}, {self.way}"
 
 
-def plan(rate: int, ways: Collection[str] = WAYS) -> list[Cell]:
+def answers(rate: int, ways: Collection[str]) -> list[Cell]:
+    """Of two web servers on one link."""
+    return [Cell(rate, FASTEST, ALONE), *(Cell(rate, kind, way) for kind in ("light", "heavy") for way in (ALONE, *ways))]
+
+
+def plan(rate: int, ways: Collection[str]) -> list[Cell]:
     """On one link. Migrations are beside many clients, where all ways are asked for."""
     moves = [Cell(rate, MIGRATION, way) for way in MOVES] if rate == max(RATES) and set(ways) == set(WAYS) else []
-    return [Cell(rate, FASTEST, ALONE), *(Cell(rate, kind, way) for kind in ("light", "heavy") for way in (ALONE, *ways)), *moves]
+    return [*answers(rate, ways), *moves]
 
 
 class Clients:

@@ -23,10 +23,11 @@ import numpy as np
 from tests.bench.builds import named_build
 from tests.bench.net.plan import LINK, at_rate
 from tests.bench.resume import ResultsFile, work_off
-from tests.bench.web import AUTO, CLIENTS, FASTEST, FIXED, RATES, WAYS, Cell, prepared, rig_on
+from tests.bench.web import ALONE, AUTO, CLIENTS, FASTEST, FIXED, RATES, WAYS, Cell, answers, prepared, rig_on
 from tests.framework import host, paths
 from tests.framework.interrupt import exit_status
 from tests.report import grid, kept
+from tests.report.web import fastest, multiples
 from tests.testbed.namespace import NamespaceError
 
 COLUMNS = 110
@@ -55,22 +56,17 @@ class Run:
 
 def plan(rate: int, build: str, repeat: int, ways: list[str]) -> list[Run]:
     """Of one pair of VMs."""
-    cells = [Cell(rate, FASTEST, "alone"), *(Cell(rate, kind, way) for kind in ("light", "heavy") for way in ("alone", *ways))]
-    return [Run(build, repeat, cell) for cell in cells]
+    return [Run(build, repeat, cell) for cell in answers(rate, ways)]
 
 
-def _multiples(runs: list[dict[str, Any]]) -> dict[tuple[str, str, str], list[tuple[float, float, float | None]]]:
+def _figures(runs: list[dict[str, Any]]) -> dict[tuple[str, str, str], list[tuple[float, float, float | None]]]:
     """Median, p99 and the background's MB/s of each run, by kind, way and build."""
-    fastest: dict[int, float] = {}
-    for run in runs:
-        if run["cell"]["way"] == "alone":
-            for size, took in run["foreground"]:
-                fastest[size] = min(fastest.get(size, took), took)
+    shortest = fastest(runs)
     found = defaultdict(list)
     for run in runs:
         if run["cell"]["kind"] != FASTEST:
-            some = [took / fastest[size] for size, took in run["foreground"] if size in fastest]
-            found[run["cell"]["kind"], run["cell"]["way"], run["build"]].append((*np.percentile(some, (50, 99)), run["background_mb_s"]))
+            points = np.percentile(multiples(run, shortest), (50, 99))
+            found[run["cell"]["kind"], run["cell"]["way"], run["build"]].append((*points, run["background_mb_s"]))
     return found
 
 
@@ -78,10 +74,10 @@ def report(path: Path) -> None:
     """Medians of the repeats, lowest and highest behind them; on the terminal and beside the results."""
     runs, about = kept.lines(path)
     rows = grid.table(("clients, way, build", "runs", "median", "lowest, highest", "p99", "lowest, highest", "background MB/s"))
-    for (kind, way, build), points in sorted(_multiples(runs).items(), key=lambda one: (one[0][0] == "heavy", *one[0][1:])):
+    for (kind, way, build), points in sorted(_figures(runs).items(), key=lambda one: (one[0][0] == "heavy", *one[0][1:])):
         middles, tails, behind = zip(*points)
         figures = [text for some in (middles, tails) for text in (f"{median(some):.2f}", f"{min(some):.2f}, {max(some):.2f}")]
-        rows.add_row(f"{kind}, {way}, {build}", str(len(points)), *figures, "" if way == "alone" else f"{median(behind):.2f}")
+        rows.add_row(f"{kind}, {way}, {build}", str(len(points)), *figures, "" if way == ALONE else f"{median(behind):.2f}")
     conditions = f"Uplink of {about['rate_mbit']} Mbit/s; runs of {about['seconds']:g} s. {kept.built(about)}"
     kept.publish(path, grid.text(rows, [NOTE, conditions], COLUMNS))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Iterable
 
 import numpy as np
 
@@ -24,18 +24,23 @@ def _runs(path: Path) -> tuple[Runs, dict[str, Any]]:
     return {(line["cell"]["rate"], line["cell"]["kind"], line["cell"]["way"]): line for line in lines}, about
 
 
-def _fastest(runs: Runs, rate: int) -> dict[int, float]:
+def fastest(runs: Iterable[dict[str, Any]]) -> dict[int, float]:
+    """Seconds of the fastest answer alone, by a page's size."""
     found: dict[int, float] = {}
-    for (its_rate, kind, way), run in runs.items():
-        if its_rate == rate and kind != MIGRATION and way == ALONE:
+    for run in runs:
+        if run["cell"]["kind"] != MIGRATION and run["cell"]["way"] == ALONE:
             for size, took in run["foreground"]:
                 found[size] = min(found.get(size, took), took)
     return found
 
 
-def _multiples(run: dict[str, Any], fastest: dict[int, float]) -> np.ndarray:
+def _fastest(runs: Runs, rate: int) -> dict[int, float]:
+    return fastest(run for (its_rate, _, _), run in runs.items() if its_rate == rate)
+
+
+def multiples(run: dict[str, Any], shortest: dict[int, float]) -> np.ndarray:
     """None of them below 1, but for a page that alone never came as fast."""
-    return np.array([took / fastest[size] for size, took in run["foreground"] if size in fastest])
+    return np.array([took / shortest[size] for size, took in run["foreground"] if size in shortest])
 
 
 def _rate(run: dict[str, Any], begin: float, end: float) -> float:
@@ -48,7 +53,7 @@ def text(runs: Runs, about: dict[str, Any]) -> str:
     rows = grid.table(("uplink, clients, control", "requests", "failed", "25 %", "median", "75 %", "p99", "background MB/s"))
     for (rate, kind, way), run in runs.items():
         if kind in KINDS:
-            some = _multiples(run, _fastest(runs, rate))
+            some = multiples(run, _fastest(runs, rate))
             points = [f"{one:.2f}" for one in np.percentile(some, (25, 50, 75, 99))]
             other = run["background_mb_s"]
             rows.add_row(f"{rate} Mbit/s, {kind}, {way}", str(len(some)), str(run["failed"]), *points, "" if other is None else f"{other:.2f}")
@@ -73,10 +78,10 @@ def draw(runs: Runs, about: dict[str, Any], target: Path) -> None:
     pages = sorted({(rate, kind) for rate, kind, _ in runs if kind in KINDS}, key=lambda one: (one[0], one[1] == "heavy"))
     figure, axes = kept.panels(len(pages))
     for axis, (rate, kind) in zip(axes, pages):
-        fastest = _fastest(runs, rate)
+        shortest = _fastest(runs, rate)
         ways = [way for its_rate, its_kind, way in runs if (its_rate, its_kind) == (rate, kind)]
         for at, way in enumerate(ways):
-            low, middle, high = np.percentile(_multiples(runs[rate, kind, way], fastest), (25, 50, 75))
+            low, middle, high = np.percentile(multiples(runs[rate, kind, way], shortest), (25, 50, 75))
             axis.errorbar(at, middle, [[middle - low], [high - middle]], fmt="o", color=COLOURS[way], capsize=3)
         axis.set_yscale("log")
         axis.set_xticks(range(len(ways)), ways, rotation=60)

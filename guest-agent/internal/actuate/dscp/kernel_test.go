@@ -20,11 +20,7 @@ import (
 // TestKernelMarksPackets sends datagrams over the loopback and looks at what arrives. It changes nftables and cgroups, so
 // it runs only where it is asked to: in a test guest, as root, with IDLETIME_TEST_CGROUP naming the cgroup v2 mount.
 func TestKernelMarksPackets(t *testing.T) {
-	mount := os.Getenv("IDLETIME_TEST_CGROUP")
-	if mount == "" {
-		t.Skip("IDLETIME_TEST_CGROUP is not set: this test belongs into a guest")
-	}
-	group := makeGroup(t, mount, "dscp-test")
+	group := makeGroup(t, inGuest(t), "dscp-test")
 	for _, network := range []string{"udp4", "udp6"} {
 		t.Run(network, func(t *testing.T) {
 			inside := receive(t, network, group)
@@ -52,6 +48,15 @@ func TestKernelMarksPackets(t *testing.T) {
 	}
 }
 
+// inGuest gives the cgroup v2 mount, and skips where nobody asked for what changes a kernel.
+func inGuest(t testing.TB) string {
+	mount := os.Getenv("IDLETIME_TEST_CGROUP")
+	if mount == "" {
+		t.Skip("IDLETIME_TEST_CGROUP is not set: this belongs into a guest")
+	}
+	return mount
+}
+
 func expect(t *testing.T, when string, got, want int) {
 	t.Helper()
 	if got != want {
@@ -73,7 +78,7 @@ func makeGroup(t *testing.T, mount, name string) Group {
 }
 
 // move puts this process into a group, or back into the root.
-func move(t *testing.T, path string) {
+func move(t testing.TB, path string) {
 	t.Helper()
 	file := filepath.Join(os.Getenv("IDLETIME_TEST_CGROUP"), path, "cgroup.procs")
 	if err := os.WriteFile(file, []byte(strconv.Itoa(os.Getpid())), 0); err != nil {
@@ -85,24 +90,10 @@ func move(t *testing.T, path string) {
 // class with which it arrived.
 func receive(t *testing.T, network string, group Group) func() int {
 	t.Helper()
-	address := map[string]string{"udp4": "127.0.0.1:0", "udp6": "[::1]:0"}[network]
-	receiver, err := net.ListenPacket(network, address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { receiver.Close() })
-	want(t, receiver.(*net.UDPConn), network)
-	// A socket belongs to the group in which it was made.
-	move(t, group.Path)
-	sender, err := net.Dial(network, receiver.LocalAddr().String())
-	move(t, "/")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { sender.Close() })
+	sender, receiver := pair(t, network, group)
 	return func() int {
 		t.Helper()
-		class, _ := oneDatagram(t, sender, receiver.(*net.UDPConn))
+		class, _ := oneDatagram(t, sender, receiver)
 		return class
 	}
 }
@@ -149,9 +140,7 @@ func arrived(t testing.TB, receiver *net.UDPConn) (int, *net.UDPAddr) {
 
 // TestKernelAnswersInherit asks a server that marks nothing, over the loopback, and looks at what it answers.
 func TestKernelAnswersInherit(t *testing.T) {
-	if os.Getenv("IDLETIME_TEST_CGROUP") == "" {
-		t.Skip("IDLETIME_TEST_CGROUP is not set: this test belongs into a guest")
-	}
+	inGuest(t)
 	for _, network := range []string{"udp4", "udp6"} {
 		t.Run(network, func(t *testing.T) {
 			ask := asks(t, network)
@@ -182,14 +171,12 @@ func TestKernelAnswersInherit(t *testing.T) {
 
 // TestKernelWhoAsksInheritsNothing: answers that are background leave who asked for them what it is.
 func TestKernelWhoAsksInheritsNothing(t *testing.T) {
-	if os.Getenv("IDLETIME_TEST_CGROUP") == "" {
-		t.Skip("IDLETIME_TEST_CGROUP is not set: this test belongs into a guest")
-	}
+	inGuest(t)
 	if err := Inherit(true); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = Inherit(false) })
-	client, server := pair(t, "udp4")
+	client, server := pair(t, "udp4", Group{})
 	for range 2 {
 		class, from := oneDatagram(t, client, server)
 		expect(t, "a question", class, 0)
@@ -204,10 +191,8 @@ func TestKernelWhoAsksInheritsNothing(t *testing.T) {
 
 // BenchmarkKernelAnswer is a question and its answer over the loopback: two packets that are sent, and two that come.
 func BenchmarkKernelAnswer(b *testing.B) {
-	if os.Getenv("IDLETIME_TEST_CGROUP") == "" {
-		b.Skip("IDLETIME_TEST_CGROUP is not set: this benchmark belongs into a guest")
-	}
-	client, server := pair(b, "udp4")
+	inGuest(b)
+	client, server := pair(b, "udp4", Group{})
 	for _, each := range []struct {
 		name    string
 		inherit bool
@@ -230,8 +215,8 @@ func BenchmarkKernelAnswer(b *testing.B) {
 	}
 }
 
-// pair is a client and its server, which learn the traffic class of what arrives.
-func pair(t testing.TB, network string) (client, server *net.UDPConn) {
+// pair is a client in a group, or in none, and its server, which learn the traffic class of what arrives.
+func pair(t testing.TB, network string, group Group) (client, server *net.UDPConn) {
 	t.Helper()
 	address := map[string]string{"udp4": "127.0.0.1:0", "udp6": "[::1]:0"}[network]
 	listener, err := net.ListenPacket(network, address)
@@ -239,7 +224,10 @@ func pair(t testing.TB, network string) (client, server *net.UDPConn) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { listener.Close() })
+	// A socket belongs to the group in which it was made.
+	move(t, group.Path)
 	conn, err := net.Dial(network, listener.LocalAddr().String())
+	move(t, "/")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -253,7 +241,7 @@ func pair(t testing.TB, network string) (client, server *net.UDPConn) {
 // asks makes a client and a server; the function that it gives sends a question with one traffic class, has the server answer
 // with another, and tells that of the answer.
 func asks(t *testing.T, network string) func(question, answer int) int {
-	client, server := pair(t, network)
+	client, server := pair(t, network, Group{})
 	return func(question, answer int) int {
 		t.Helper()
 		setClass(t, client, network, question)
