@@ -1,6 +1,6 @@
 """Two senders in one guest: nothing, priorities of the processor, or our mark (dissertation, Figures 3.4, 3.5 and 3.7, 3.9).
 
-    python3 -m tests.bench.nice [--kernel 6.1] [--repeats 3] [--seconds 4] [--output build/bench/nice]
+    python3 -m tests.bench.nice [--kernel 6.1] [--way mark] [--repeats 3] [--seconds 4] [--output build/bench/nice]
 
 Foreground and background are two processes of one guest, TCP or UDP each, on an uplink of 20 Mbit/s, which an emulated guest fills with
 time to spare. The foreground sends without a pause, or for 10 % of each 100 ms; the background always without. It runs as it comes (no),
@@ -17,7 +17,7 @@ import time
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Sequence
 
 from tests.bench.agent_net import MARGIN_SECONDS, SETTLE_SECONDS, Uplink
 from tests.bench.resume import ResultsFile, work_off
@@ -57,11 +57,11 @@ class Cell:
         return f"{self.foreground} at {self.intensity} % beside {self.background or 'nobody'}, {self.way}"
 
 
-def plan(repeats: int) -> list[Cell]:
+def plan(repeats: int, ways: Sequence[str] = tuple(PRIORITY)) -> list[Cell]:
     """All ways of a pair follow each other."""
     return [cell for repeat in range(repeats) for intensity in INTENSITIES for foreground in PROTOCOLS for cell in (
         Cell(foreground, intensity, "", ALONE, repeat),
-        *(Cell(foreground, intensity, background, way, repeat) for background in PROTOCOLS for way in PRIORITY))]
+        *(Cell(foreground, intensity, background, way, repeat) for background in PROTOCOLS for way in ways))]
 
 
 class Rig(Uplink):
@@ -103,6 +103,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python3 -m tests.bench.nice", description="Two senders in one guest, by priority or by our mark.")
     parser.add_argument("--output", type=Path, default=paths.BUILD / "bench/nice", help="folder of the results")
     parser.add_argument("--kernel", choices=list(series.SUITES), default="6.1", help="series of the guest's kernel (6.1)")
+    parser.add_argument("--way", choices=list(PRIORITY), action="append", dest="ways", help="what holds the background; may be repeated (all)")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=4, help="of a run")
     return parser.parse_args()
@@ -114,7 +115,7 @@ def main() -> int:
     results = ResultsFile(arguments.output / "nice.jsonl")
 
     def work() -> None:
-        if cells := results.missing(plan(arguments.repeats)):
+        if cells := results.missing(plan(arguments.repeats, arguments.ways or tuple(PRIORITY))):
             with Rig(LINK, arguments.kernel) as rig:
                 results.write("conditions", seconds=arguments.seconds, link=LINK.parameters(), **rig.conditions)
                 work_off(cells, lambda _: arguments.seconds + SETTLE_SECONDS + 2,

@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"idletime.org/guest-agent/internal/actuate/bql"
 	"idletime.org/guest-agent/internal/actuate/dscp"
 	"idletime.org/guest-agent/internal/agent"
 	"idletime.org/guest-agent/internal/facts"
@@ -56,7 +57,7 @@ func command() *cobra.Command {
 			case check:
 				return checkRules(config)
 			case clean:
-				return errors.Join(dscp.Set(nil), dscp.Inherit(false))
+				return errors.Join(dscp.Set(nil), dscp.Inherit(false), bql.Lift(config.Root, false))
 			}
 			return run(config)
 		},

@@ -83,6 +83,7 @@ func New(config Config) (*Daemon, error) {
 		return nil, err
 	}
 	book.SchedIdle, book.CachePercent, book.Units = config.SchedIdle, config.CachePercent, hands.Units
+	book.Inherit = config.Inherit
 	book.Load()
 	daemon.book = book
 	daemon.watch = NewWatch(config.Root, book, config.RulesFile, os.Getpid())

@@ -32,6 +32,8 @@ func (h stillHands) Idle(pid int) bool { return ioprio.Is(h[pid]) }
 
 func (h stillHands) Packets([]dscp.Group) error { return nil }
 
+func (h stillHands) Lift(bool) error { return nil }
+
 // watched is a watch over a fixture with a rules file and processes.
 func watched(t *testing.T, rules string) (*Watch, string) {
 	t.Helper()

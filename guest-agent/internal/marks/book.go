@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sort"
 	"strings"
 	"sync"
@@ -70,6 +71,8 @@ type Book struct {
 	SchedIdle bool
 	// CachePercent of the guest's memory is the page cache that a cgroup of background work keeps; 100: no limit.
 	CachePercent int
+	// Inherit says that packets are marked without a group, too: see dscp.Inherit.
+	Inherit bool
 	// Marked gets a word when something was marked.
 	Marked chan struct{}
 
@@ -88,6 +91,7 @@ type Book struct {
 	treeLacks  []string
 	moveLack   string
 	packetLack string
+	liftLack   string
 	packetsOf  []dscp.Group
 	prepared   bool
 }
@@ -124,6 +128,7 @@ func (b *Book) Load() {
 	b.loadGroups()
 	b.probe()
 	b.restPackets()
+	b.lift()
 }
 
 // probe finds out what this kernel has by doing it once, so that status can tell before the first mark. What a unit of
@@ -382,19 +387,16 @@ func (b *Book) Lacks() []string {
 }
 
 func (b *Book) lacks(own string) []string {
-	result := []string{}
-	if own != "" {
-		result = append(result, own)
-	}
+	result := append([]string{}, present(own)...)
 	if b.Tree == nil {
 		result = append(result, "packets, processor time and write-back are not marked: cgroup v2 is not mounted")
 		return result
 	}
 	result = append(result, b.treeLacks...)
-	for _, lack := range []string{b.moveLack, b.packetLack} {
-		if lack != "" {
-			result = append(result, lack)
-		}
-	}
-	return result
+	return append(result, present(b.moveLack, b.packetLack, b.liftLack)...)
+}
+
+// present leaves out what is not lacking.
+func present(lacks ...string) []string {
+	return slices.DeleteFunc(lacks, func(lack string) bool { return lack == "" })
 }

@@ -104,10 +104,7 @@ func (b *Book) MarkGroupUntil(path string, until int64) (wire.Marked, *wire.Erro
 	}
 	done := b.markMembers(path, processes)
 	b.refreshPackets("")
-	if b.packetLack != "" {
-		lacks = append(lacks, b.packetLack)
-	}
-	done.Lacks = append([]string{}, lacks...)
+	done.Lacks = append(append([]string{}, lacks...), present(b.packetLack, b.liftLack)...)
 	return done, nil
 }
 
@@ -291,18 +288,28 @@ func (b *Book) tellPackets(groups []dscp.Group) {
 	} else if len(groups) > 0 {
 		b.packetLack = ""
 	}
+	b.lift()
+}
+
+// lift has packets that wait at the host not count as on their way while any are marked; of NICs that came since, too.
+func (b *Book) lift() {
+	b.liftLack = ""
+	if err := b.Hands.Lift(len(b.packetsOf) > 0 || b.Inherit); err != nil {
+		b.liftLack = fmt.Sprintf("packets that wait at the host keep out this guest's own foreground: %v", err)
+	}
 }
 
 // Close takes the network rules away, the limits of page caches, and the background group if it is empty. Marks of processes
 // and units stay.
 func (b *Book) Close() error {
+	limits := b.Hands.Lift(false)
 	if b.Tree == nil {
-		return nil
+		return limits
 	}
 	b.liftCaches()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.Tree.Remove()
 	b.packetsOf = nil
-	return b.Hands.Packets(nil)
+	return errors.Join(limits, b.Hands.Packets(nil))
 }

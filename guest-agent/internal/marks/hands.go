@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"idletime.org/guest-agent/internal/actuate"
+	"idletime.org/guest-agent/internal/actuate/bql"
 	"idletime.org/guest-agent/internal/actuate/cgroup"
 	"idletime.org/guest-agent/internal/actuate/dscp"
 	"idletime.org/guest-agent/internal/actuate/ioprio"
@@ -27,6 +28,8 @@ type Hands interface {
 	Do(pid int, step actuate.Step) error
 	// Packets makes the packets of exactly these groups be marked.
 	Packets(groups []dscp.Group) error
+	// Lift lifts the Byte Queue Limits of the NICs that are here now, or takes that back.
+	Lift(on bool) error
 }
 
 // Kernel is the running kernel.
@@ -102,4 +105,9 @@ func (k Kernel) move(pid int, group string) error {
 // Packets writes the nftables table.
 func (k Kernel) Packets(groups []dscp.Group) error {
 	return dscp.Set(groups)
+}
+
+// Lift writes limit_min of their queues.
+func (k Kernel) Lift(on bool) error {
+	return bql.Lift(k.Root, on)
 }

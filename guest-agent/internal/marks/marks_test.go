@@ -3,6 +3,7 @@
 package marks
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -258,4 +259,42 @@ func TestAMarkEnds(t *testing.T) {
 	if ended := book.Expire(time.Unix(2000, 0)); ended != 0 {
 		t.Errorf("%d ended, not 0", ended)
 	}
+}
+
+func TestByteQueueLimitsAreLiftedWhilePacketsAreMarked(t *testing.T) {
+	w := newWorld(t)
+	w.process(42, 1, 1000, "/user", 5)
+	book := w.book()
+	expect := func(when string, want bool) {
+		t.Helper()
+		if w.lifted != want {
+			t.Errorf("%s: lifted is %v", when, w.lifted)
+		}
+	}
+	expect("nothing is marked", false)
+	if _, problem := book.Mark(0, 42, "test"); problem != nil {
+		t.Fatal(problem)
+	}
+	expect("marked", true)
+	w.lifted = false
+	book.Prune()
+	expect("a NIC that came since", true)
+	if _, problem := book.Unmark(0, 42); problem != nil {
+		t.Fatal(problem)
+	}
+	book.Prune()
+	expect("unmarked", false)
+	book.Inherit = true
+	book.Prune()
+	expect("answers inherit", true)
+	w.liftFails = errors.New("limit_min: read-only file system")
+	book.Prune()
+	if lacks := strings.Join(book.Lacks(), "\n"); !strings.Contains(lacks, "limit_min: read-only file system") {
+		t.Errorf("status does not say what was not lifted: %v", lacks)
+	}
+	w.liftFails = nil
+	if err := book.Close(); err != nil {
+		t.Fatal(err)
+	}
+	expect("closed", false)
 }

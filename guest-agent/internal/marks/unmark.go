@@ -147,5 +147,6 @@ func (b *Book) Prune() int {
 	}
 	ended += b.pruneGroups()
 	b.restPackets()
+	b.lift()
 	return ended
 }

@@ -23,6 +23,9 @@ type world struct {
 	root    string
 	threads map[int][]actuate.Thread
 	packets []dscp.Group
+	// lifted is what was asked last, and liftFails the answer.
+	lifted    bool
+	liftFails error
 	// spawn is called at each look at the threads of a process: things happen meanwhile.
 	spawn func(pid int)
 	fail  error
@@ -104,6 +107,11 @@ func (w *world) Idle(pid int) bool {
 func (w *world) Packets(groups []dscp.Group) error {
 	w.packets = groups
 	return nil
+}
+
+func (w *world) Lift(on bool) error {
+	w.lifted = on
+	return w.liftFails
 }
 
 func (w *world) book() *Book { return w.bookWith(nil) }
