@@ -28,6 +28,11 @@ static void blk_detached(IdletimeHolder *hold)
     qatomic_set(&s->idletime, NULL);
 }
 
+static unsigned blk_ring_places(const IdletimeHolder *hold, unsigned queue)
+{
+    return virtio_queue_get_num(VIRTIO_DEVICE(hold->opaque), queue);
+}
+
 static const IdletimeHoldOps blk_ops = {
     .device = {
         .kind = IDLETIME_KIND_DISK,
@@ -38,6 +43,7 @@ static const IdletimeHoldOps blk_ops = {
     .issue_piece = idletime_blk_issue_piece,
     .finish = idletime_blk_finish,
     .size = idletime_blk_size,
+    .ring_places = blk_ring_places,
     .park = idletime_blk_join_rq,
     .detached = blk_detached,
 };
@@ -55,7 +61,6 @@ static bool blk_attach(Object *obj, const IdletimeConf *conf, Error **errp)
         .num_queues = s->conf.num_queues,
         .ctx = s->vq_aio_context,
         .ioeventfd = !s->ioeventfd_disabled,
-        .ring_limit = s->conf.queue_size / IDLETIME_RING_SHARE,
         .park_lock = &s->rq_lock,
     };
     IdletimeHolder *hold = idletime_hold_attach(&layout, conf, &blk_ops, errp);

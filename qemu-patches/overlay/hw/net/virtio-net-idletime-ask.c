@@ -5,11 +5,13 @@
  */
 #include "qemu/osdep.h"
 #include "qemu/iov.h"
-#include "hw/virtio/virtio-idletime.h"
 #include "virtio-net-idletime-impl.h"
 
 /* The deadline of each in its turn where a queue holds much of its ring. */
 #define HOLD_FULL_NS        (10 * 1000 * 1000LL)
+
+/* Much of the ring that foreground shares is this part of it. */
+#define RING_SHARE          4
 
 /*
  * What passes the background (acknowledgements, ARP and the like) has an
@@ -48,7 +50,7 @@ bool idletime_net_is_full(const IdletimeNetQueue *nq)
 {
     /* Of the configured size: QEMU may give more, and drivers use less. */
     return nq->num_held >=
-           nq->q->n->net_conf.tx_queue_size / IDLETIME_RING_SHARE;
+           nq->q->n->net_conf.tx_queue_size / RING_SHARE;
 }
 
 size_t idletime_net_piece_limit(const VirtIONetIdletime *it)

@@ -42,6 +42,12 @@ static void scsi_detached(IdletimeHolder *hold)
     qatomic_set(&d->idletime, NULL);
 }
 
+static unsigned scsi_ring_places(const IdletimeHolder *hold, unsigned queue)
+{
+    return virtio_queue_get_num(VIRTIO_DEVICE(controller_of(hold->opaque)),
+                                VIRTIO_SCSI_VQ_NUM_FIXED + queue);
+}
+
 static const IdletimeHoldOps scsi_ops = {
     .device = {
         .kind = IDLETIME_KIND_DISK,
@@ -52,6 +58,7 @@ static const IdletimeHoldOps scsi_ops = {
     .issue_piece = idletime_scsi_issue_piece,
     .finish = idletime_scsi_finish,
     .size = idletime_scsi_size,
+    .ring_places = scsi_ring_places,
     .park = idletime_scsi_retry,
     .detached = scsi_detached,
 };
@@ -81,7 +88,6 @@ static bool scsi_attach(Object *obj, const IdletimeConf *conf, Error **errp)
         .num_queues = s->parent_obj.conf.num_queues,
         .ctx = &s->vq_aio_context[VIRTIO_SCSI_VQ_NUM_FIXED],
         .ioeventfd = !s->dataplane_fenced,
-        .ring_limit = s->parent_obj.conf.virtqueue_size / IDLETIME_RING_SHARE,
         .park_lock = &d->requests_lock,
     };
     hold = idletime_hold_attach(&layout, conf, &scsi_ops, errp);

@@ -46,7 +46,7 @@ void idletime_hold_reclassified(IdletimeDevice *dev)
 
 static void parts_init(IdletimeHolder *hold)
 {
-    hold->queue_held = g_new0(unsigned, hold->dev.num_queues);
+    hold->ring = g_new0(IdletimeHoldRing, hold->dev.num_queues);
     hold->part = g_new0(IdletimeHoldPart, hold->dev.num_gates);
     for (unsigned i = 0; i < hold->dev.num_gates; i++) {
         hold->part[i].owner = hold;
@@ -64,7 +64,7 @@ void idletime_hold_free(IdletimeHolder *hold)
     idletime_device_cleanup(&hold->dev);
     /* Threads of the gates may have used it until here. */
     qemu_bh_delete(hold->left_bh);
-    g_free(hold->queue_held);
+    g_free(hold->ring);
     g_free(hold->part);
     g_free(hold);
 }
@@ -93,7 +93,6 @@ static IdletimeHolder *hold_new(const IdletimeHoldLayout *layout,
     hold->opaque = layout->opaque;
     hold->blk = layout->blk;
     hold->block_bytes = layout->block_bytes;
-    hold->ring_limit = layout->ring_limit;
     hold->park_lock = layout->park_lock;
     hold->parked = !runstate_is_live(runstate_get());
     hold->drained = blk_in_drain(hold->blk);

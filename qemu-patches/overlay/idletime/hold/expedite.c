@@ -58,15 +58,19 @@ void idletime_hold_take_orders(IdletimeHoldPart *part)
     }
 }
 
+static bool has_too_many(const IdletimeHolder *hold, unsigned queue)
+{
+    return hold->ring[queue].held > hold->ring[queue].limit;
+}
+
 /* Of a queue that foreground shares, with too many held; NULL: none. */
 static IdletimeReq *first_of_full_ring(const IdletimeHoldPart *part)
 {
     const IdletimeHolder *hold = part->owner;
-    unsigned limit = hold->ring_limit;
     IdletimeReq *req;
 
     QTAILQ_FOREACH(req, &part->held, next) {
-        if (hold->queue_held[req->queue] > limit &&
+        if (has_too_many(hold, req->queue) &&
             idletime_hold_class(hold, req) == IDLETIME_CLASS_GUEST) {
             return req;
         }
@@ -78,11 +82,10 @@ static IdletimeReq *first_of_full_ring(const IdletimeHoldPart *part)
 static bool ring_is_full(const IdletimeHoldPart *part)
 {
     const IdletimeDevice *dev = &part->owner->dev;
-    unsigned limit = part->owner->ring_limit;
 
     for (unsigned i = 0; part->full_queues && i < dev->num_queues; i++) {
         if (dev->gate[dev->queue_gate[i]] == part->gate &&
-            part->owner->queue_held[i] > limit &&
+            has_too_many(part->owner, i) &&
             idletime_queue_class(dev, i) == IDLETIME_CLASS_GUEST) {
             return true;
         }

@@ -90,6 +90,8 @@ typedef struct IdletimeHoldOps {
     void (*finish)(IdletimeHolder *hold, IdletimeReq *req, int ret);
     /** size: bytes of @req, which is not in pieces; for the books */
     uint64_t (*size)(const IdletimeHolder *hold, const IdletimeReq *req);
+    /** ring_places: of a queue, as the driver made it */
+    unsigned (*ring_places)(const IdletimeHolder *hold, unsigned queue);
     /**
      * park: the VM is stopped.  Make @req, of which a piece or nothing was
      * done, one that failed with werror=stop, as stock QEMU does; so it is in
@@ -102,6 +104,12 @@ typedef struct IdletimeHoldOps {
     void (*detached)(IdletimeHolder *hold);
 } IdletimeHoldOps;
 
+/* What is held of one queue.  Context: its thread. */
+typedef struct IdletimeHoldRing {
+    unsigned held;
+    unsigned limit;             /* if foreground shares it; by the first held */
+} IdletimeHoldRing;
+
 /* One device, in all its threads. */
 struct IdletimeHolder {
     IdletimeDevice dev;
@@ -109,10 +117,9 @@ struct IdletimeHolder {
     void *opaque;               /* the device's */
     BlockBackend *blk;
     uint32_t block_bytes;       /* pieces are multiples of it */
-    unsigned ring_limit;        /* held in a ring that foreground shares */
     QemuMutex *park_lock;       /* of the device's stopped requests */
     IdletimeHoldPart *part;     /* one for each gate */
-    unsigned *queue_held;       /* now, in each queue; its thread */
+    IdletimeHoldRing *ring;     /* one for each queue */
     /* VM stopped, or device in reset.  Written under park_lock (qatomic) */
     bool parked;
     bool drained;               /* qatomic: inside a drained section */
@@ -202,7 +209,6 @@ typedef struct IdletimeHoldLayout {
     uint16_t num_queues;
     AioContext **ctx;           /* of each queue */
     bool ioeventfd;             /* as for idletime_hold_serve() */
-    unsigned ring_limit;
     QemuMutex *park_lock;
 } IdletimeHoldLayout;
 

@@ -8,15 +8,22 @@
 #include "hold-impl.h"
 #include "idletime/device/trace.h"
 
+/* What is held may take this part of a ring that foreground shares. */
+#define RING_SHARE      4
+
 /* One more (1) or one fewer (-1) of the queue of @req. */
 static void count_held(IdletimeHoldPart *part, const IdletimeReq *req, int n)
 {
-    unsigned *held = &part->owner->queue_held[req->queue];
-    unsigned limit = part->owner->ring_limit;
-    bool was_full = *held > limit;
+    IdletimeHolder *hold = part->owner;
+    IdletimeHoldRing *ring = &hold->ring[req->queue];
+    bool was_full;
 
-    *held += n;
-    part->full_queues += (*held > limit) - was_full;
+    if (!ring->held) {
+        ring->limit = hold->ops->ring_places(hold, req->queue) / RING_SHARE;
+    }
+    was_full = ring->held > ring->limit;
+    ring->held += n;
+    part->full_queues += (ring->held > ring->limit) - was_full;
     idletime_stat_add(&part->gate->stats.held, n);
 }
 

@@ -70,8 +70,12 @@ void disk_init(TestDisk *d)
     qvirtio_start_device(&d->pci->vdev);
     qvirtio_set_features(&d->pci->vdev, features_of(d));
     for (unsigned i = 0; i < d->num_queues; i++) {
-        ring_setup(&d->ring[i], d->m->qts, &d->pci->vdev, &d->m->alloc,
-                   i + (disks_are_scsi() ? SCSI_FIXED_QUEUES : 0));
+        uint16_t index = i + (disks_are_scsi() ? SCSI_FIXED_QUEUES : 0);
+
+        if (d->ring_places) {
+            ring_resize(d->pci, index, d->ring_places);
+        }
+        ring_setup(&d->ring[i], d->m->qts, &d->pci->vdev, &d->m->alloc, index);
         d->vq[i] = d->ring[i].vq;
     }
     if (disks_are_scsi()) {

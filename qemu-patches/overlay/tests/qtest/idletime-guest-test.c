@@ -241,13 +241,17 @@ static void test_expedite_cap_of_two(void)
     machine_free(m);
 }
 
-/* A queue of 16: more than 4 held ones push the first out. */
+/* A ring that the driver made of 16: more than 4 held push the first out. */
 static void test_ring(void)
 {
-    TestDisk *d;
-    TestMachine *m = guest(",queue-size=16,seg-max-adjust=on", &d);
+    TestMachine *m = machine_new();
     TestRequest *r[6];
+    TestDisk *d;
 
+    machine_resource(m, RESOURCE, "");
+    d = machine_disk(m, "d", "idletime=" RESOURCE ",idletime-class=guest");
+    d->ring_places = 16;
+    machine_start(m);
     foreground(d);
     for (int i = 0; i < 4; i++) {
         r[i] = disk_submit(d, 0, VIRTIO_BLK_T_FLUSH | 0, 0, 0, NULL, 0);

@@ -115,13 +115,21 @@ static void blk_args(TestDisk *d, const char *options)
 }
 
 /* @scsi_driver: if disks are SCSI */
+static int number_of(const char *options, const char *name, int otherwise)
+{
+    const char *found = strstr(options, name);
+
+    return found ? atoi(found + strlen(name)) : otherwise;
+}
+
 static TestDisk *disk_on(TestMachine *m, const char *id, const char *blockdev,
                          const char *scsi_driver, const char *options)
 {
     TestDisk *d = disk_new(m, id);
-    const char *queues = strstr(options, "num-queues=");
 
-    d->num_queues = queues ? atoi(queues + strlen("num-queues=")) : 1;
+    d->num_queues = number_of(options, "num-queues=", 1);
+    /* QEMU may offer more than that. */
+    d->ring_places = number_of(options, "queue-size=", 0);
     g_assert_cmpint(d->num_queues, <=, MAX_QUEUES);
     machine_args(m, "-blockdev %s,node-name=%s", blockdev, id);
     if (disks_are_scsi()) {

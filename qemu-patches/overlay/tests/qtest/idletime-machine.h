@@ -59,6 +59,7 @@ typedef struct TestDisk {
     char *image;
     unsigned slot;
     unsigned num_queues;
+    unsigned ring_places;   /* what the driver makes; 0: as offered */
     bool adopted;           /* its rings are of a migrated machine */
     uint64_t more_features;
     QVirtioPCIDevice *pci;

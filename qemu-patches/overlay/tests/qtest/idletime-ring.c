@@ -6,6 +6,7 @@
 #include "qemu/osdep.h"
 #include "idletime-ring.h"
 #include "standard-headers/linux/virtio_config.h"
+#include "standard-headers/linux/virtio_pci.h"
 
 #define DESC_BYTES      16
 #define DESC_LENGTH     8
@@ -14,6 +15,13 @@
 #define FLAG_AVAIL      (1 << VRING_PACKED_DESC_F_AVAIL)
 #define FLAG_USED       (1 << VRING_PACKED_DESC_F_USED)
 #define EVENT_FLAGS     2       /* of an event structure */
+
+void ring_resize(QVirtioPCIDevice *pci, uint16_t index, unsigned places)
+{
+    pci->vdev.bus->queue_select(&pci->vdev, index);
+    qpci_io_writew(pci->pdev, pci->bar, pci->common_cfg_offset +
+                   offsetof(struct virtio_pci_common_cfg, queue_size), places);
+}
 
 void ring_setup(TestRing *ring, QTestState *qts, QVirtioDevice *d,
                 QGuestAllocator *alloc, uint16_t index)

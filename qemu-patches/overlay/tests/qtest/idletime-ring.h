@@ -11,7 +11,7 @@
 #define IDLETIME_RING_H
 
 #include "libqtest.h"
-#include "libqos/virtio.h"
+#include "libqos/virtio-pci.h"
 
 #define RING_SIZE_MAX   1024
 
@@ -45,6 +45,9 @@ typedef struct RingPart {
     uint32_t size;
     bool written;               /* by the device */
 } RingPart;
+
+/** ring_resize: before ring_setup(): the queue has this many places. */
+void ring_resize(QVirtioPCIDevice *pci, uint16_t index, unsigned places);
 
 /**
  * ring_setup: set up queue @index of @d, whose features are negotiated.

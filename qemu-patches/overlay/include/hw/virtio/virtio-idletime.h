@@ -10,9 +10,6 @@
 #include "hw/virtio/virtio.h"
 #include "idletime/device/device.h"
 
-/* What is held may take this part of a ring that foreground shares. */
-#define IDLETIME_RING_SHARE     4
-
 /**
  * idletime_virtio_can_hold: may a disk on @vdev hold requests?  In order, what
  * is behind a held request of its queue could not complete, and the order is
