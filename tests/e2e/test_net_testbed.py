@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Any, Callable
 
+import numpy as np
 import pytest
 
 from tests.bench.net.stages import joined, summary
@@ -18,6 +19,7 @@ from tests.testbed.nic import NetMachine
 from tests.testbed.passage import Passage
 from tests.testbed.queuewatch import QueueWatch
 from tests.testbed.sink import Sink, Window, goodput_mbit
+from tests.testbed.timetable import PACKETS, busy_ns, ideal_ns, late_ns, within_ns
 
 Start = Callable[..., Link]
 HOST_ADDRESS = "10.9.0.9"
@@ -162,3 +164,25 @@ def test_what_is_missing_is_said() -> None:
             own.command("ip", "link", "set", "nosuch", "up")
     except NamespaceError as error:
         pytest.skip(str(error))
+
+
+def test_the_ideal_schedule_is_a_token_bucket_without_others() -> None:
+    """100 Mbit/s, 3,200 bytes at once, packets of 1,400: two leave at once, then one each 112 us, and one after a pause."""
+    model = Model()
+    came = np.zeros(5, PACKETS)
+    came["bytes"], came["number"], came["when_ns"] = 1400, range(5), [0, 1000, 2000, 3000, 10_000_000]
+    ideal = ideal_ns(came, model)
+    assert ideal.tolist() == [0, 1000, 80_000, 192_000, 10_000_000]
+    assert busy_ns(came, model).tolist() == [[0, 192_000], [10_000_000, 10_112_000]]
+
+    left = came[:4].copy()
+    left["when_ns"] = ideal[:4] + [0, 5000, 0, 70_000]
+    assert late_ns(came, left, model).tolist()[:4] == [0, 5000, 0, 70_000]
+    assert np.isnan(late_ns(came, left, model)[4])
+
+
+def test_what_lies_within_busy_times() -> None:
+    """From before one to within it, from within one to within the next, and over the end of the last."""
+    spans = np.array([[10, 20], [30, 50]])
+    assert within_ns(np.array([0.0, 15, 40]), np.array([15.0, 35, 60]), spans) == 5 + (5 + 5) + 10
+    assert within_ns(np.array([0.0]), np.array([9.0]), spans) == 0

@@ -49,6 +49,9 @@ def circumstances(about: dict[str, Any]) -> list[str]:
     return [words for words, is_so in said if is_so]
 
 
+BOOTSTRAPS, BOOTSTRAP_RUNS = 4000, 5
+"""Resamples; of fewer runs nothing is said."""
+
 @dataclass(frozen=True)
 class Case:
     """One case on one link: the case's parameters, and medians. None: not measured."""
@@ -68,6 +71,7 @@ class Case:
     p99_of_runs_us: list[float]
     stages_p99_us: dict[str, float]
     latency_files: list[Path]
+    foreground_runs: list[float]
     runs: int
 
     @property
@@ -126,6 +130,16 @@ class Results:
         base = self.alone(case, "foreground")
         return _ratio(case.foreground_mbit, base.foreground_mbit if base else None)
 
+    def kept_within(self, case: Case) -> tuple[float, float] | None:
+        """Where kept() is with 95 %, by the bootstrap of both medians (B. Efron, Annals of Statistics 1979); None: too few runs."""
+        base = self.alone(case, "foreground")
+        if not base or min(len(each.foreground_runs) for each in (case, base)) < BOOTSTRAP_RUNS:
+            return None
+        dice = np.random.default_rng(1)
+        mine, alone = (np.median(dice.choice(each.foreground_runs, (BOOTSTRAPS, len(each.foreground_runs))), axis=1) for each in (case, base))
+        low, high = np.quantile(mine / alone, (0.025, 0.975))
+        return float(low), float(high)
+
     def left_mbit(self, case: Case) -> float | None:
         """What the foreground alone leaves of the wire, as payload of the background's protocol."""
         if not case.about["background"]:
@@ -183,7 +197,8 @@ def _case(runs: list[dict[str, Any]], folder: Path) -> Case:
         _role(runs, "foreground", "tcp_retransmitted"), _role(runs, "background", "tcp_retransmitted"),
         _role(runs, "foreground", "sink", "jitter_us"), _role(runs, "uplink", "mean_bytes"),
         [run["foreground"]["load"]["p99_us"] for run in runs if run.get("latencies")], _stages(runs),
-        [folder / run["latencies"] for run in runs if run.get("latencies")], len(runs),
+        [folder / run["latencies"] for run in runs if run.get("latencies")],
+        [run["foreground"]["mbit_s"] for run in runs if (run["foreground"] or {}).get("mbit_s") is not None], len(runs),
     )
 
 

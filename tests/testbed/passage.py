@@ -43,12 +43,13 @@ def _filter(port: int) -> bytes:
     return b"".join(struct.pack("HBBI", *each) for each in program)
 
 
-def _open(device: str, port: int) -> Callable[[], socket.socket]:
+def open_watch(device: str, program: bytes) -> Callable[[], socket.socket]:
+    """What opens, in the device's namespace, a socket that gets the packets that a classic BPF program gives, with stamps."""
     def work() -> socket.socket:
         result = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
         result.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, BUFFER_BYTES)
         result.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
-        code = np.frombuffer(_filter(port), np.uint8).copy()
+        code = np.frombuffer(program, np.uint8).copy()
         result.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, struct.pack("HP", len(code) // 8, code.ctypes.data))
         result.bind((device, ETH_P_ALL))
         return result
@@ -56,15 +57,15 @@ def _open(device: str, port: int) -> Callable[[], socket.socket]:
     return work
 
 
-def _packets(seen: socket.socket) -> Iterator[tuple[bool, int, int]]:
-    """Whether it left the device, its number, and when (CLOCK_REALTIME), of each packet so far."""
+def packets(seen: socket.socket) -> Iterator[tuple[bool, bytes, int]]:
+    """Whether it left the device, its first bytes, and when (CLOCK_REALTIME, ns), of each packet so far."""
     while True:
         try:
             data, control, _, address = seen.recvmsg(NUMBER_AT + 8, 64, socket.MSG_DONTWAIT)
         except BlockingIOError:
             return
         seconds, nanoseconds = struct.unpack("qq", control[0][2][:16])
-        yield address[2] == PACKET_OUTGOING, struct.unpack_from("<Q", data, NUMBER_AT)[0], seconds * 10**9 + nanoseconds
+        yield address[2] == PACKET_OUTGOING, data, seconds * 10**9 + nanoseconds
 
 
 class Passage:
@@ -76,7 +77,7 @@ class Passage:
 
     def __enter__(self) -> Passage:
         with ExitStack() as stack:
-            self._sockets = [stack.enter_context(where.call(_open(device, self._port))) for where, device in self._places]
+            self._sockets = [stack.enter_context(where.call(open_watch(device, _filter(self._port)))) for where, device in self._places]
             self._stack = stack.pop_all()
         return self
 
@@ -88,7 +89,8 @@ class Passage:
         times = np.full((count, 4), np.nan)
         near, far = self._sockets
         for seen, entering, leaving in ((near, 0, 3), (far, 1, 2)):
-            for left, number, when_ns in _packets(seen):
+            for left, data, when_ns in packets(seen):
+                number = struct.unpack_from("<Q", data, NUMBER_AT)[0]
                 if number < count:
                     times[number, leaving if left else entering] = when_ns / 1000
         return np.diff(times, axis=1)
