@@ -1,8 +1,8 @@
 """What the periodic load and a preemption interval should give, from first principles. Pure.
 
-The dissertation's chapter 4.4 asks the same question: f(i, p) and b(i, p),
-the throughput of foreground and background relative to alone, for intensity i
-and interval p. This is a model of our own for its load, not that chapter's.
+The dissertation's chapter 4.4 asks for f(i, p) and b(i, p), the throughput of
+foreground and background relative to alone, for intensity i and interval p.
+Its formulas are dissertation(); predict() is a model of our own for its load:
 
 In each quantum Q the foreground issues requests until i * Q has passed, then
 pauses for g. The disk serves each in D; seen from a guest it takes s (of the
@@ -91,3 +91,27 @@ def predict(situation: Situation) -> Prediction:
     # The last one may end after the pause: half a request more in the mean, and its turnaround is not waited for.
     after = max(0.0, quantum - disk / 2 - count * mean_s - situation.interval + d - disk) / d + 0.5
     return Prediction(min(1.0, count / alone), min(1.0, (between * count + after) * d / quantum))
+
+
+T_MAX = 0.1
+"""Seconds: the longest time between two foreground requests, as there: the quantum."""
+
+
+def dissertation(rate: float, rate_max: float, intensity: float, interval: float, literal: bool = False) -> Prediction:
+    """The formulas of section 4.4. `rate` is r(i), the foreground's requests a second alone, `rate_max` that at full intensity.
+
+    The interval begins at the start of a request there, and at its end here, so a service time is added. The time that a
+    preemption costs is written as 1 / r(i); the text and figures of 4.4.2 mean a service time, 1 / r(1), which is taken if not
+    `literal`. The state that the background disturbs (alpha) is left at 1. Errors: none; both are clipped to 0 to 1.
+    """
+    service = 1 / (rate if literal else rate_max)
+    at_start = interval + 1 / rate_max
+    between = (1 - intensity) * T_MAX
+    if at_start < service:
+        background = rate_max - rate / 2
+    elif at_start > T_MAX or between <= 0:
+        background = 0.0
+    else:
+        background = max(0.0, (rate_max - rate) * (between - at_start + service) / between)
+    background = min(background, rate_max)
+    return Prediction(min(1.0, (rate_max - background) / rate), background / rate_max)

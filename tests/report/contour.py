@@ -68,18 +68,22 @@ class Results:
 
     def predicted(self) -> dict[str, np.ndarray]:
         """The same for throughput, by prediction.py, from the service times alone."""
-        foreground_service = median(report["mean_us"] for report in self.alone.values()) / 1e6
         surfaces: dict[str, list[list[float]]] = {"foreground": [], "background": []}
         for interval_us in self.intervals_us:
             row = [
                 prediction.predict(prediction.Situation(
-                    QUANTUM_SECONDS, intensity / 100, interval_us / 1e6, foreground_service,
+                    QUANTUM_SECONDS, intensity / 100, interval_us / 1e6, self.foreground_service_s,
                     1 / self.background_alone[RATE], self.conditions["disk"]["service_us"] / 1e6,
                 )) for intensity in self.intensities
             ]
             surfaces["foreground"].append([100 * each.foreground for each in row])
             surfaces["background"].append([100 * each.background for each in row])
         return {role: np.array(rows) for role, rows in surfaces.items()}
+
+    @property
+    def foreground_service_s(self) -> float:
+        """Of a request alone, as the guest sees it."""
+        return median(report["mean_us"] for report in self.alone.values()) / 1e6
 
     @property
     def kind(self) -> str:
