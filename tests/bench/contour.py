@@ -1,6 +1,7 @@
 """The dissertation's disk figures on virtual machines: foreground intensity by interval length.
 
-    python3 -m tests.bench.contour [--disk random|sequential|buffered]... [--quick] [--output build/bench/contour] [--qemu PATH]
+    python3 -m tests.bench.contour [--disk random|sequential|buffered]... [--quick] [--intensity N]... [--repeats N] [--seconds N]
+                                   [--output build/bench/contour] [--qemu PATH]
 
 Figures 6.4 (random reads) and 6.6 (sequential reads) show throughput and
 latency of foreground and background over intensity and interval. Here the
@@ -19,7 +20,7 @@ import sys
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Iterator
+from typing import Any, Iterator, Sequence
 
 from tests.bench import pair
 from tests.bench.plan import START_US, Phase
@@ -92,11 +93,12 @@ class Cell:
     intensity: int
     interval_us: int | None
     auto: bool = False
+    repeat: int = 0
 
     @property
     def key(self) -> str:
         """Unique among the cells of a disk."""
-        return f"{self.intensity}-{'auto' if self.auto else self.interval_us}"
+        return f"{self.intensity}-{'auto' if self.auto else self.interval_us}" + (f"-{self.repeat}" if self.repeat else "")
 
     @property
     def title(self) -> str:
@@ -107,14 +109,14 @@ class Cell:
         return f"foreground {self.intensity} %, {beside}"
 
 
-def cells(intensities: tuple[int, ...], intervals_us: tuple[int, ...], auto: bool = False) -> Iterator[Cell]:
+def cells(intensities: Sequence[int], intervals_us: Sequence[int], auto: bool = False, repeat: int = 0) -> Iterator[Cell]:
     """Each intensity's run alone stands beside its others; `auto`: so does one with the learned interval."""
-    yield Cell(0, 0)
+    yield Cell(0, 0, repeat=repeat)
     for intensity in intensities:
-        yield Cell(intensity, None)
-        yield from (Cell(intensity, interval_us) for interval_us in intervals_us)
+        yield Cell(intensity, None, repeat=repeat)
+        yield from (Cell(intensity, interval_us, repeat=repeat) for interval_us in intervals_us)
         if auto:
-            yield Cell(intensity, START_US, auto=True)
+            yield Cell(intensity, START_US, True, repeat)
 
 
 class Grid:
@@ -159,6 +161,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="a coarse grid, about two minutes a disk instead of eight")
     parser.add_argument("--output", type=Path, default=paths.BUILD / "bench" / "contour", help="folder of the results")
     parser.add_argument("--qemu", metavar="PATH", help="the QEMU to run (the one that `make qemu` staged)")
+    parser.add_argument("--intensity", type=int, action="append", choices=INTENSITIES, help="only these columns")
+    parser.add_argument("--repeats", type=int, default=1, help="of each run: with more than one a table of medians is made, no pictures")
     parser.add_argument("--seconds", type=float, default=3.0, help="of each run (3)")
     return parser.parse_args()
 
@@ -166,12 +170,14 @@ def _arguments() -> argparse.Namespace:
 def main() -> int:
     """Exit status: see `tests.framework.interrupt`."""
     arguments = _arguments()
-    axes = (QUICK_INTENSITIES, QUICK_INTERVALS_US) if arguments.quick else (INTENSITIES, INTERVALS_US)
+    intensities, intervals_us = (QUICK_INTENSITIES, QUICK_INTERVALS_US) if arguments.quick else (INTENSITIES, INTERVALS_US)
+    intensities = tuple(arguments.intensity or intensities)
 
     def work() -> None:
         for disk in arguments.disk or DISKS:
             grid = Grid(arguments.output, disk, arguments.seconds)
-            todo = grid.results.missing(list(cells(*axes, auto=DISKS[disk].buffered)))
+            todo = grid.results.missing([cell for repeat in range(arguments.repeats)
+                                         for cell in cells(intensities, intervals_us, DISKS[disk].buffered, repeat)])
             if todo:
                 grid.measure(todo, arguments.qemu)
             contour.report(grid.results.path)

@@ -17,12 +17,19 @@ import matplotlib
 
 matplotlib.use("Agg")
 from matplotlib import pyplot  # noqa: E402  (the backend has to be chosen first)
+from matplotlib.colors import LogNorm  # noqa: E402
 import numpy as np  # noqa: E402
 
 from tests.bench import prediction  # noqa: E402
+from tests.report import grid, kept  # noqa: E402
 
 RATE = "operations_per_second"
 QUANTUM_SECONDS = 0.1
+TABLE_COLUMNS = 110
+FEW = 5
+"""Requests of a run: of fewer no latency is told."""
+LATENCY_MS = (1, 1000)
+"""The scale of the background's latency."""
 INTENSITY_LABEL = "foreground intensity: busy for so many % of each 100 ms"
 INTERVAL_LABEL = "preemption interval, ms"
 
@@ -39,13 +46,27 @@ MESSAGES = {
 of latency. Figures are the foreground's least share of alone."""
 
 
+def middle(runs: list[dict[str, Any]]) -> dict[str, Any]:
+    """A run whose figures are medians."""
+    def of(role: str) -> dict[str, Any] | None:
+        reports = [run[role] for run in runs if run[role]]
+        figures = (RATE, "operations", "mean_us", "p50_us", "p99_us")
+        return {**reports[0], **{name: median(report[name] for report in reports) for name in figures}} if reports else None
+
+    return {**runs[0], "foreground": of("foreground"), "background": of("background")} if len(runs) > 1 else runs[0]
+
+
 class Results:
     """One disk's grid; `alone` by intensity, `cells` by (intensity, interval in us)."""
 
     def __init__(self, path: Path) -> None:
         lines = [json.loads(line) for line in path.read_text().splitlines()]
         self.conditions: dict[str, Any] = next(line for line in lines if line["kind"] == "conditions")
-        runs = {line["key"]: line for line in lines if line["kind"] == "run"}.values()
+        repeats: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+        for line in {line["key"]: line for line in lines if line["kind"] == "run"}.values():
+            repeats.setdefault((line["intensity"], line["interval_us"], bool(line.get("auto"))), []).append(line)
+        self.repeats = {place: found for place, found in repeats.items() if len(found) > 1}
+        runs = [middle(found) for found in repeats.values()]
         self.background_alone = next(run["background"] for run in runs if not run["intensity"])
         self.alone = {run["intensity"]: run["foreground"] for run in runs if run["interval_us"] is None}
         self.auto = {run["intensity"]: run for run in runs if run.get("auto")}
@@ -65,6 +86,11 @@ class Results:
                 row.append(100 * value / base[figure] if value is not None else np.nan)
             rows.append(row)
         return np.array(rows)
+
+    def milliseconds(self, role: str, figure: str) -> np.ndarray:
+        """A latency, [interval, intensity]; NaN where too few requests were done."""
+        runs = [[self.cells[intensity, interval_us][role] for intensity in self.intensities] for interval_us in self.intervals_us]
+        return np.array([[run[figure] / 1000 if run["operations"] >= FEW else np.nan for run in row] for row in runs])
 
     def predicted(self) -> dict[str, np.ndarray]:
         """The same for throughput, by prediction.py, from the service times alone."""
@@ -97,6 +123,23 @@ class Results:
             kept, got = run["foreground"][RATE] / self.alone[intensity][RATE], run["background"][RATE] / base
             lines.append(f"auto, intensity {intensity:3} %: foreground {100 * kept:.0f} %, background {100 * got:.0f} %")
         return lines
+
+
+def text(results: Results) -> str:
+    """A grid with repeats: medians, and of the foreground the lowest and the highest."""
+    rows = grid.table(("interval", *(f"{intensity} %" for intensity in results.intensities)))
+    for interval_us in results.intervals_us:
+        cells = []
+        for intensity in results.intensities:
+            runs = results.repeats[intensity, interval_us, False]
+            alone, base = results.alone[intensity][RATE], results.background_alone[RATE]
+            shares = sorted(100 * run["foreground"][RATE] / alone for run in runs)
+            other = median(100 * run["background"][RATE] / base for run in runs)
+            cells.append(f"{median(shares):.0f} ({shares[0]:.0f} to {shares[-1]:.0f}) / {other:.0f}")
+        rows.add_row(f"{interval_us / 1000:g} ms", *cells)
+    about, number = results.conditions, max(map(len, results.repeats.values()))
+    return grid.text(rows, ["foreground kept (lowest to highest) / background, percent of alone; above: the foreground's intensity",
+                            f"{_disk(about['disk'])}; medians of {number} runs of {about['seconds']:g} s. {kept.built(about)}"], TABLE_COLUMNS)
 
 
 class Plane(Protocol):
@@ -164,6 +207,28 @@ def _draw(results: Results, panels: tuple[Panel, ...], message: str, colours: st
     print(f"  {target}")
 
 
+def draw_background_latency(results: Results, target: Path) -> None:
+    """What a background request takes from the guest's wish to its end, held or not, in milliseconds."""
+    figure, axes = pyplot.subplots(1, 2, figsize=(10, 4.5))
+    for place, (value, title) in zip(axes, (("mean_us", "mean"), ("p99_us", "p99"))):
+        shown = results.milliseconds("background", value)
+        mesh = place.pcolormesh(np.ma.masked_invalid(shown), cmap="magma_r", norm=LogNorm(*LATENCY_MS))
+        place.set_facecolor("#ddd")
+        place.set_xticks(np.arange(len(results.intensities)) + 0.5, results.intensities, fontsize=7)
+        place.set_yticks(np.arange(len(results.intervals_us)) + 0.5, [f"{us / 1000:g}" for us in results.intervals_us], fontsize=7)
+        label_axes(place, f"Background {title} latency (grey: fewer than {FEW} requests)")
+        bar = figure.colorbar(mesh, ax=place)
+        bar.ax.tick_params(labelsize=7)
+        bar.set_label("ms", fontsize=8)
+    figure.suptitle("What a background request waits: the interval, as often as a burst comes between, and longer than the pauses for ever",
+                    fontsize=10, fontweight="bold", x=0.01, ha="left")
+    _footer(figure, results)
+    figure.tight_layout(rect=(0, 0.05, 1, 0.98))
+    figure.savefig(target, dpi=150)
+    pyplot.close(figure)
+    print(f"  {target}")
+
+
 def errors(results: Results) -> dict[str, np.ndarray]:
     """Predicted minus measured, percentage points of alone."""
     return {role: values - results.surface(role, RATE) for role, values in results.predicted().items()}
@@ -192,12 +257,16 @@ def draw_errors(results: Results, target: Path) -> None:
 def report(path: Path) -> None:
     """Draw the pictures of a results file beside it, and say how well the model predicts."""
     results = Results(path)
+    if results.repeats:
+        kept.publish(path, text(results))
+        return
     name = path.stem.removeprefix("contour-")
-    kept = results.surface("foreground", RATE)
-    throughput, latency = (text.format(none=f"{kept[0].min():.0f}", worst=f"{kept[1:].min():.0f}")
-                           for text in MESSAGES[results.kind])
+    shares = results.surface("foreground", RATE)
+    throughput, latency = (words.format(none=f"{shares[0].min():.0f}", worst=f"{shares[1:].min():.0f}")
+                           for words in MESSAGES[results.kind])
     _draw(results, THROUGHPUT, throughput, "viridis", path.with_name(f"contour-{name}.png"))
     _draw(results, LATENCY, latency, "magma_r", path.with_name(f"contour-{name}-latency.png"))
+    draw_background_latency(results, path.with_name(f"contour-{name}-background.png"))
     for line in results.learned():
         print(f"  {line}")
     if results.kind == "fixed":

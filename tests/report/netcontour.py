@@ -13,25 +13,29 @@ from typing import Any
 
 import numpy as np
 from matplotlib import pyplot
+from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
 from tests.report import netresults
-from tests.report.contour import footer, panel
+from tests.report.contour import footer, label_axes, panel
 from tests.report.netresults import Case, Results
 
 ROLES = ("foreground", "background")
 COLUMNS = 2
+RTT_MS = (1, 300)
+"""The scale of round trips."""
 
 
 @dataclass
 class Grid:
-    """One pair of protocols; `shares` are percent of alone by role, [interval, intensity], NaN where a run is missing."""
+    """One pair of protocols, by role, [interval, intensity], NaN where a run is missing: percent of alone, and round trips of TCP."""
 
     foreground: str
     background: str
     intensities: list[int]
     intervals_us: list[int]
     shares: dict[str, np.ndarray]
+    rtt_ms: dict[str, np.ndarray]
 
     @property
     def has_area(self) -> bool:
@@ -50,12 +54,14 @@ def _grid(data: Results, cases: list[Case]) -> Grid:
     """From all runs in which the two loads of a pair met."""
     intensities = sorted({case.about["intensity"] for case in cases})
     intervals_us = sorted({case.about["interval_us"] for case in cases})
-    shares = {role: np.full((len(intervals_us), len(intensities)), np.nan) for role in ROLES}
+    shares, rtt_ms = ({role: np.full((len(intervals_us), len(intensities)), np.nan) for role in ROLES} for _ in range(2))
     for case in cases:
         place = intervals_us.index(case.about["interval_us"]), intensities.index(case.about["intensity"])
         for role in ROLES:
             shares[role][place] = _share(data, case, role)
-    return Grid(cases[0].about["foreground"], cases[0].about["background"], intensities, intervals_us, shares)
+            if case.about[role] == "tcp":
+                rtt_ms[role][place] = (getattr(case, f"{role}_rtt_us") or np.nan) / 1000
+    return Grid(cases[0].about["foreground"], cases[0].about["background"], intensities, intervals_us, shares, rtt_ms)
 
 
 def grids(data: Results) -> list[Grid]:
@@ -104,6 +110,25 @@ def picture(drawn: list[Grid], about: dict[str, Any]) -> Figure:
     return figure
 
 
+def trips(drawn: list[Grid], about: dict[str, Any]) -> Figure:
+    """A panel for each TCP that met somebody: its round trip, at the end of the run."""
+    found = [(role, each) for role in ROLES for each in drawn if not np.isnan(each.rtt_ms[role]).all()]
+    figure, places = pyplot.subplots(2, -(-len(found) // 2), figsize=(10, 7.6), squeeze=False)
+    for (role, each), axes in zip(found, places.flat):
+        mesh = axes.pcolormesh(each.rtt_ms[role], cmap="magma_r", norm=LogNorm(*RTT_MS))
+        axes.set_xticks(np.arange(len(each.intensities)) + 0.5, each.intensities, fontsize=7)
+        axes.set_yticks(np.arange(len(each.intervals_us)) + 0.5, [f"{us / 1000:g}" for us in each.intervals_us], fontsize=7)
+        label_axes(axes, f"{role.capitalize()} TCP, {each.foreground.upper()} / {each.background.upper()}")
+        bar = figure.colorbar(mesh, ax=axes)
+        bar.ax.tick_params(labelsize=7)
+        bar.set_label("round trip, ms", fontsize=8)
+    figure.suptitle("Round trips of TCP: the foreground's do not depend on the interval; the background's grow where it is mostly held",
+                    fontsize=11, fontweight="bold", x=0.01, ha="left")
+    footer(figure, _conditions(about), about)
+    figure.tight_layout(rect=(0, 0.03, 1, 0.98))
+    return figure
+
+
 def report(path: Path) -> None:
     """Draw the picture of a results file beside it."""
     data = netresults.load(path)
@@ -111,11 +136,14 @@ def report(path: Path) -> None:
     if not drawn:
         print(f"  {path}: too few runs for a picture yet")
         return
-    target = path.with_suffix(".png")
-    figure = picture(drawn, data.conditions)
-    figure.savefig(target, dpi=150)
-    pyplot.close(figure)
-    print(f"  {target}")
+    pictures = {"": picture(drawn, data.conditions)}
+    if any(not np.isnan(each.rtt_ms[role]).all() for each in drawn for role in ROLES):
+        pictures["-rtt"] = trips(drawn, data.conditions)
+    for name, figure in pictures.items():
+        target = path.with_name(f"{path.stem}{name}.png")
+        figure.savefig(target, dpi=150)
+        pyplot.close(figure)
+        print(f"  {target}")
 
 
 def main() -> None:

@@ -66,6 +66,8 @@ class Case:
     p999_us: float | None
     foreground_retransmitted: float | None
     background_retransmitted: float | None
+    foreground_rtt_us: float | None
+    background_rtt_us: float | None
     jitter_us: float | None
     queue_bytes: float | None
     p99_of_runs_us: list[float]
@@ -195,6 +197,7 @@ def _case(runs: list[dict[str, Any]], folder: Path) -> Case:
         _role(runs, "foreground", "mbit_s"), _role(runs, "background", "mbit_s"),
         *(_role(runs, "foreground", "load", figure) for figure in ("p50_us", "p99_us", "p999_us")),
         _role(runs, "foreground", "tcp_retransmitted"), _role(runs, "background", "tcp_retransmitted"),
+        _role(runs, "foreground", "load", "rtt_us"), _role(runs, "background", "load", "rtt_us"),
         _role(runs, "foreground", "sink", "jitter_us"), _role(runs, "uplink", "mean_bytes"),
         [run["foreground"]["load"]["p99_us"] for run in runs if run.get("latencies")], _stages(runs),
         [folder / run["latencies"] for run in runs if run.get("latencies")],
