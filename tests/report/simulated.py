@@ -37,12 +37,12 @@ class Point:
     """Slowdown as the learner measured it."""
 
 
-def _family(scheduler: str) -> str:
+def family_of(scheduler: str) -> str:
     word = scheduler.split()[0]
     return word if word in STYLES else "fixed"
 
 
-def _points(runs: list[dict[str, Any]]) -> list[Point]:
+def points_of(runs: list[dict[str, Any]]) -> list[Point]:
     by_key = {(run["scheduler"], run["seed"]): run for run in runs}
     seeds = sorted({run["seed"] for run in runs})
     whole = "clairvoyant" if by_key["clairvoyant", seeds[0]]["bg_rate"] >= LEAST_PER_SECOND else "off"
@@ -74,7 +74,7 @@ def _table(workloads: dict[str, list[Point]]) -> str:
         lines.append(name)
         lines.append(f"  {'scheduler':<12}{'slower':>9}{'seen':>8}{'kept':>9}{'p99':>8}{'p99.9':>8}{'background/s':>14}{'of clairvoyant':>16}")
         for p in points:
-            seen = f"{p.seen_percent:.2f}%" if _family(p.scheduler) == "auto" else ""
+            seen = f"{p.seen_percent:.2f}%" if family_of(p.scheduler) == "auto" else ""
             lines.append(
                 f"  {p.scheduler:<12}{p.slowdown_percent:>8.2f}%{seen:>8}{p.kept_percent:>8.1f}%{p.p99:>7.2f}x{p.p999:>7.2f}x"
                 f"{p.background:>14.1f}{p.share_percent:>15.1f}%"
@@ -85,19 +85,24 @@ def _table(workloads: dict[str, list[Point]]) -> str:
 
 def _draw(workloads: dict[str, list[Point]], target: Path) -> None:
     panels = {
-        name: [(style, [point for point in points if _family(point.scheduler) == family]) for family, style in STYLES.items()]
+        name: [(style, [point for point in points if family_of(point.scheduler) == family]) for family, style in STYLES.items()]
         for name, points in workloads.items()
     }
     multiples.draw(target, "Simulated: what the background gets (upwards) for what the foreground pays (to the right); up and to the left is better", panels)
 
 
-def report(path: Path) -> None:
-    """Table on the terminal and beside the results, and the plot."""
+def load(path: Path) -> dict[str, list[Point]]:
+    """A results file, by workload."""
     runs: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for line in path.read_text().splitlines():
         run = json.loads(line)
         runs[run["workload"]].append(run)
-    workloads = {name: _points(each) for name, each in runs.items()}
+    return {name: points_of(each) for name, each in runs.items()}
+
+
+def report(path: Path) -> None:
+    """Table on the terminal and beside the results, and the plot."""
+    workloads = load(path)
     table = _table(workloads)
     print(table)
     path.with_name("result.txt").write_text(table)
