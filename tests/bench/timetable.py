@@ -112,7 +112,10 @@ def main() -> int:
         with Timetable(pair.link, pair.taps[0], tuple(PORTS.values())) as seen:
             pair.measure(run.case, arguments.seconds)
             came, left = seen.read()
-        results.write("run", key=run.key, repeat=run.repeat, case=run.case.parameters(), **reduced(came, left, link, arguments.seconds))
+        line = reduced(came, left, link, arguments.seconds)
+        if run.repeat:
+            del line["excerpt"]  # one picture of each
+        results.write("run", key=run.key, repeat=run.repeat, case=run.case.parameters(), **line)
 
     def work() -> None:
         if todo := results.missing(runs(arguments.repeats)):
