@@ -30,7 +30,7 @@ from tests.testbed.timetable import Timetable, busy_ns, ideal_ns, late_ns, withi
 
 INTENSITIES = (30, 10)
 QUANTILES = 401
-"""Of the lateness, evenly spaced but for the last ones: see levels()."""
+"""Of the lateness: see levels() of the report."""
 EXCERPT_NS = 250_000_000
 OVERHEAD_SECONDS = SETTLE_SECONDS + 1
 
@@ -64,37 +64,33 @@ def runs(repeats: int) -> list[Run]:
     return [Run(case, repeat) for repeat in range(repeats) for case in cases]
 
 
-def levels() -> np.ndarray:
-    """Of quantiles: to 99.9 %, closer together upwards."""
-    return 1 - np.logspace(0, -3, QUANTILES)
-
-
 def reduced(came: np.ndarray, left: np.ndarray, model: Model, seconds: float) -> dict[str, Any]:
     """PACKETS at the foreground's tap, and behind the uplink, to what a line of results holds."""
     begin = int(came["when_ns"].min() + SETTLE_SECONDS * 1e9)
     end = begin + int(seconds * 1e9)
     mine, others = (left[left["port"] == PORTS[role]] for role in ("foreground", "background"))
-    late = late_ns(came, mine, model)[(came["when_ns"] >= begin) & (came["when_ns"] < end)]
+    ideal = ideal_ns(came, model)
+    late = late_ns(came, mine, ideal)[(came["when_ns"] >= begin) & (came["when_ns"] < end)]
     seen = late[~np.isnan(late)]
     inside = others[(others["when_ns"] >= begin) & (others["when_ns"] < end)]
-    spans = np.clip(busy_ns(came, model), begin, end)
+    spans = np.clip(busy_ns(came, ideal, model), begin, end)
     idle_ns = end - begin - int((spans[:, 1] - spans[:, 0]).sum())
     took_ns = inside["bytes"] * (8000 / model.rate_mbit)
     return {
-        "packets": len(late), "lost": int(np.isnan(late).sum()), "late_us": [round(float(each), 1) for each in np.quantile(seen, levels()) / 1000],
+        "packets": len(late), "lost": int(np.isnan(late).sum()), "late_us": [round(float(each), 1) for each in np.quantile(seen, report.levels(QUANTILES)) / 1000],
         "late_mean_us": float(seen.mean() / 1000), "idle_s": idle_ns / 1e9, "background_s": float(took_ns.sum() / 1e9),
         "beside_s": within_ns(inside["when_ns"] - took_ns, inside["when_ns"], spans) / 1e9,
-        "excerpt": excerpt(came, mine, others, model, begin),
+        "excerpt": excerpt(came, ideal, mine, others, begin),
     }
 
 
-def excerpt(came: np.ndarray, mine: np.ndarray, others: np.ndarray, model: Model, begin: int) -> dict[str, Any]:
+def excerpt(came: np.ndarray, ideal: np.ndarray, mine: np.ndarray, others: np.ndarray, begin: int) -> dict[str, Any]:
     """For a picture: of each packet of a short time, microseconds since its beginning at which it leaves, and bytes."""
     def part(when_ns: np.ndarray, size: np.ndarray) -> list[list[int]]:
         chosen = (when_ns >= begin) & (when_ns < begin + EXCERPT_NS)
         return np.stack([(when_ns[chosen] - begin) // 1000, size[chosen].astype(np.int64)], axis=1).tolist()
 
-    return {"ideal": part(ideal_ns(came, model), came["bytes"]), "foreground": part(mine["when_ns"], mine["bytes"]),
+    return {"ideal": part(ideal, came["bytes"]), "foreground": part(mine["when_ns"], mine["bytes"]),
             "background": part(others["when_ns"], others["bytes"])}
 
 

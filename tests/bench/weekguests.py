@@ -94,10 +94,11 @@ def measure(rig: Rig, run: Run, first_us: int, hours: int, seconds: int) -> list
     begin_ns = seen.arrival_ns.min() - first_us * 1000
     log = rig.disk.read(mark)
     others = log[log["offset"] >= HALF_BYTES]
-    ones = by_hour(np.ones(len(samples)), samples["start_us"].astype(np.int64) * 1000, hours, seconds)
-    took_us = by_hour(samples["latency_us"], samples["start_us"].astype(np.int64) * 1000, hours, seconds)
-    waited_ns = by_hour(seen.waited_ns, seen.arrival_ns.astype(np.int64) - begin_ns, hours, seconds)
-    at_disk = by_hour(np.ones(len(seen)), seen.arrival_ns.astype(np.int64) - begin_ns, hours, seconds)
+    asked_ns, arrived_ns = samples["start_us"].astype(np.int64) * 1000, seen.arrival_ns.astype(np.int64) - begin_ns
+    ones = by_hour(np.ones(len(samples)), asked_ns, hours, seconds)
+    took_us = by_hour(samples["latency_us"], asked_ns, hours, seconds)
+    waited_ns = by_hour(seen.waited_ns, arrived_ns, hours, seconds)
+    at_disk = by_hour(np.ones(len(seen)), arrived_ns, hours, seconds)
     done = by_hour(np.ones(len(others)), others["finish_ns"].astype(np.int64) - begin_ns, hours, seconds)
     columns = {"fg_rate": ones / seconds, "fg_mean_ms": means(took_us, ones) / 1e3, "fg_waited_ms": means(waited_ns, at_disk) / 1e6,
                "bg_rate": done / seconds}
@@ -118,11 +119,11 @@ def main() -> int:
         if runs := results.missing([Run(key) for key in (ALONE, *WAYS)]):
             requests = make_trace(arguments.output, hours, seconds)
             # No file system: the trace is of the raw disk.
-            setting = replace(ARM, workloads=())
-            with Rig(accel.prepare(), setting, setting.outstanding, {"nbd"}, 1) as rig:
+            setting, boot = replace(ARM, workloads=()), accel.prepare()
+            with Rig(boot, setting, setting.outstanding, {"nbd"}, 1) as rig:
                 put(rig.machines["nbd", FOREGROUNDS[0]].guest, WEEK, requests)
                 results.write("conditions", seconds=seconds, hours=hours, seed=week.SEED, disk=setting.model.parameters(),
-                              outstanding=setting.outstanding, **host.facts(accel.prepare()))
+                              outstanding=setting.outstanding, **host.facts(boot))
                 first_us = int(requests.split(maxsplit=1)[0])
                 work_off(runs, lambda _: hours * seconds + OVERHEAD_SECONDS,
                          lambda run: results.write("run", key=run.key, hours=measure(rig, run, first_us, hours, seconds)))

@@ -173,12 +173,12 @@ def test_the_ideal_schedule_is_a_token_bucket_without_others() -> None:
     came["bytes"], came["number"], came["when_ns"] = 1400, range(5), [0, 1000, 2000, 3000, 10_000_000]
     ideal = ideal_ns(came, model)
     assert ideal.tolist() == [0, 1000, 80_000, 192_000, 10_000_000]
-    assert busy_ns(came, model).tolist() == [[0, 192_000], [10_000_000, 10_112_000]]
+    assert busy_ns(came, ideal, model).tolist() == [[0, 192_000], [10_000_000, 10_112_000]]
 
     left = came[:4].copy()
     left["when_ns"] = ideal[:4] + [0, 5000, 0, 70_000]
-    assert late_ns(came, left, model).tolist()[:4] == [0, 5000, 0, 70_000]
-    assert np.isnan(late_ns(came, left, model)[4])
+    assert late_ns(came, left, ideal).tolist()[:4] == [0, 5000, 0, 70_000]
+    assert np.isnan(late_ns(came, left, ideal)[4])
 
 
 def test_what_lies_within_busy_times() -> None:

@@ -129,14 +129,14 @@ def text(results: Results) -> str:
     """A grid with repeats: medians, and of the foreground the lowest and the highest."""
     rows = grid.table(("interval", *(f"{intensity} %" for intensity in results.intensities)))
     for interval_us in results.intervals_us:
-        cells = []
+        row = []
         for intensity in results.intensities:
             runs = results.repeats[intensity, interval_us, False]
             alone, base = results.alone[intensity][RATE], results.background_alone[RATE]
             shares = sorted(100 * run["foreground"][RATE] / alone for run in runs)
             other = median(100 * run["background"][RATE] / base for run in runs)
-            cells.append(f"{median(shares):.0f} ({shares[0]:.0f} to {shares[-1]:.0f}) / {other:.0f}")
-        rows.add_row(f"{interval_us / 1000:g} ms", *cells)
+            row.append(f"{median(shares):.0f} ({shares[0]:.0f} to {shares[-1]:.0f}) / {other:.0f}")
+        rows.add_row(f"{interval_us / 1000:g} ms", *row)
     about, number = results.conditions, max(map(len, results.repeats.values()))
     return grid.text(rows, ["foreground kept (lowest to highest) / background, percent of alone; above: the foreground's intensity",
                             f"{_disk(about['disk'])}; medians of {number} runs of {about['seconds']:g} s. {kept.built(about)}"], TABLE_COLUMNS)
@@ -194,38 +194,43 @@ THROUGHPUT: tuple[Panel, ...] = (("foreground", RATE, "Foreground throughput", 1
 LATENCY: tuple[Panel, ...] = (("foreground", "mean_us", "Foreground mean latency", 250), ("foreground", "p99_us", "Foreground p99 latency", 300))
 
 
-def _draw(results: Results, panels: tuple[Panel, ...], message: str, colours: str, target: Path) -> None:
-    """A row of panels under one sentence."""
-    figure, axes = pyplot.subplots(1, len(panels), figsize=(10, 4.5))
-    for place, (role, value, title, top) in zip(axes, panels):
-        panel(figure, place, results, results.surface(role, value), f"{title}, % of alone{' (darkest: that and more)' if top > 100 else ''}", top, colours)
+def _save(figure: Any, results: Results, message: str, target: Path) -> None:
+    """Under its sentence, and over what was measured."""
     figure.suptitle(message, fontsize=10, fontweight="bold", x=0.01, ha="left")
     _footer(figure, results)
     figure.tight_layout(rect=(0, 0.05, 1, 0.98))
     figure.savefig(target, dpi=150)
     pyplot.close(figure)
+
+
+def _draw(results: Results, panels: tuple[Panel, ...], message: str, colours: str, target: Path) -> None:
+    """A row of panels under one sentence."""
+    figure, axes = pyplot.subplots(1, len(panels), figsize=(10, 4.5))
+    for place, (role, value, title, top) in zip(axes, panels):
+        panel(figure, place, results, results.surface(role, value), f"{title}, % of alone{' (darkest: that and more)' if top > 100 else ''}", top, colours)
+    _save(figure, results, message, target)
     print(f"  {target}")
+
+
+def cells(figure: Any, axes: Any, grid: Plane, values: np.ndarray, title: str, unit: str, **colours: Any) -> None:
+    """Coloured cells of values [interval, intensity], with a scale in this unit."""
+    mesh = axes.pcolormesh(np.ma.masked_invalid(values), **colours)
+    axes.set_xticks(np.arange(len(grid.intensities)) + 0.5, grid.intensities, fontsize=7)
+    axes.set_yticks(np.arange(len(grid.intervals_us)) + 0.5, [f"{us / 1000:g}" for us in grid.intervals_us], fontsize=7)
+    label_axes(axes, title)
+    bar = figure.colorbar(mesh, ax=axes)
+    bar.ax.tick_params(labelsize=7)
+    bar.set_label(unit, fontsize=8)
 
 
 def draw_background_latency(results: Results, target: Path) -> None:
     """What a background request takes from the guest's wish to its end, held or not, in milliseconds."""
     figure, axes = pyplot.subplots(1, 2, figsize=(10, 4.5))
     for place, (value, title) in zip(axes, (("mean_us", "mean"), ("p99_us", "p99"))):
-        shown = results.milliseconds("background", value)
-        mesh = place.pcolormesh(np.ma.masked_invalid(shown), cmap="magma_r", norm=LogNorm(*LATENCY_MS))
         place.set_facecolor("#ddd")
-        place.set_xticks(np.arange(len(results.intensities)) + 0.5, results.intensities, fontsize=7)
-        place.set_yticks(np.arange(len(results.intervals_us)) + 0.5, [f"{us / 1000:g}" for us in results.intervals_us], fontsize=7)
-        label_axes(place, f"Background {title} latency (grey: fewer than {FEW} requests)")
-        bar = figure.colorbar(mesh, ax=place)
-        bar.ax.tick_params(labelsize=7)
-        bar.set_label("ms", fontsize=8)
-    figure.suptitle("What a background request waits: the interval, as often as a burst comes between, and longer than the pauses for ever",
-                    fontsize=10, fontweight="bold", x=0.01, ha="left")
-    _footer(figure, results)
-    figure.tight_layout(rect=(0, 0.05, 1, 0.98))
-    figure.savefig(target, dpi=150)
-    pyplot.close(figure)
+        cells(figure, place, results, results.milliseconds("background", value), f"Background {title} latency (grey: fewer than {FEW} requests)", "ms",
+              cmap="magma_r", norm=LogNorm(*LATENCY_MS))
+    _save(figure, results, "What a background request waits: the interval, as often as a burst comes between, and longer than the pauses for ever", target)
     print(f"  {target}")
 
 
@@ -238,20 +243,10 @@ def draw_errors(results: Results, target: Path) -> None:
     """Where the prediction is wrong, as the dissertation's figures 7.1 and 7.2."""
     figure, axes = pyplot.subplots(1, 2, figsize=(10, 4.5))
     for place, (role, values) in zip(axes, errors(results).items()):
-        mesh = place.pcolormesh(values, cmap="RdBu_r", vmin=-25, vmax=25)
-        place.set_xticks(np.arange(len(results.intensities)) + 0.5, results.intensities, fontsize=7)
-        place.set_yticks(np.arange(len(results.intervals_us)) + 0.5, [f"{us / 1000:g}" for us in results.intervals_us], fontsize=7)
         mean, worst = np.mean(np.abs(values)), np.max(np.abs(values))
-        label_axes(place, f"{role.capitalize()}: mean error {mean:.1f}, worst {worst:.1f}")
-        bar = figure.colorbar(mesh, ax=place)
-        bar.ax.tick_params(labelsize=7)
-        bar.set_label("predicted less measured, points of % of alone", fontsize=8)
-    figure.suptitle("A model from first principles predicts the throughput; it is worst where the foreground makes few requests",
-                    fontsize=10, fontweight="bold", x=0.01, ha="left")
-    _footer(figure, results)
-    figure.tight_layout(rect=(0, 0.05, 1, 0.98))
-    figure.savefig(target, dpi=150)
-    pyplot.close(figure)
+        cells(figure, place, results, values, f"{role.capitalize()}: mean error {mean:.1f}, worst {worst:.1f}",
+              "predicted less measured, points of % of alone", cmap="RdBu_r", vmin=-25, vmax=25)
+    _save(figure, results, "A model from first principles predicts the throughput; it is worst where the foreground makes few requests", target)
 
 
 def report(path: Path) -> None:

@@ -40,6 +40,8 @@ class Surface:
     background_s: float
     disk_s: float
     """Service times: as the guests see them, and of the resource itself."""
+    by_bytes: bool
+    """What the foreground sends in a quantum is bounded by bytes, not by time: it is busy for as long as these take."""
 
 
 def disks(folder: Path) -> Iterator[Surface]:
@@ -51,7 +53,7 @@ def disks(folder: Path) -> Iterator[Surface]:
             mine, other = results.foreground_service_s, 1 / results.background_alone[contour.RATE]
             own = results.conditions["disk"].get("service_us", 0) / 1e6 or min(mine, other)
             yield Surface(title, results.intensities, results.intervals_us, {role: results.surface(role, contour.RATE) for role in ROLES},
-                          {each: report[contour.RATE] for each, report in results.alone.items()}, mine, other, own)
+                          {each: report[contour.RATE] for each, report in results.alone.items()}, mine, other, own, False)
 
 
 def links(folder: Path) -> Iterator[Surface]:
@@ -66,7 +68,7 @@ def links(folder: Path) -> Iterator[Surface]:
                          if case.control == "alone" and case.about["foreground"] == each.foreground}
                 rates = {intensity: mbit * 1e6 / PAYLOAD_BITS for intensity, mbit in alone.items() if mbit}
                 yield Surface(f"{title}, {each.foreground.upper()} / {each.background.upper()}", each.intensities, each.intervals_us,
-                              each.shares, rates, packet_s, packet_s, packet_s)
+                              each.shares, rates, packet_s, packet_s, packet_s, True)
 
 
 def _dissertation(surface: Surface, intensity: int, interval_us: int, literal: bool) -> Prediction:
@@ -76,8 +78,7 @@ def _dissertation(surface: Surface, intensity: int, interval_us: int, literal: b
 
 
 def _ours(surface: Surface, intensity: int, interval_us: int) -> Prediction:
-    # A load that is bounded by bytes is busy for what it sends, one that is bounded by time for that.
-    busy = min(1.0, surface.rates[intensity] * surface.foreground_s) if surface.title.startswith("uplink") else intensity / 100
+    busy = min(1.0, surface.rates[intensity] * surface.foreground_s) if surface.by_bytes else intensity / 100
     return prediction.predict(prediction.Situation(
         contour.QUANTUM_SECONDS, 1.0 if intensity == 100 else busy, interval_us / 1e6, surface.foreground_s, surface.background_s, surface.disk_s))
 

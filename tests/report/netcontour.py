@@ -17,7 +17,7 @@ from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
 from tests.report import netresults
-from tests.report.contour import footer, label_axes, panel
+from tests.report.contour import cells, footer, panel
 from tests.report.netresults import Case, Results
 
 ROLES = ("foreground", "background")
@@ -115,13 +115,8 @@ def trips(drawn: list[Grid], about: dict[str, Any]) -> Figure:
     found = [(role, each) for role in ROLES for each in drawn if not np.isnan(each.rtt_ms[role]).all()]
     figure, places = pyplot.subplots(2, -(-len(found) // 2), figsize=(10, 7.6), squeeze=False)
     for (role, each), axes in zip(found, places.flat):
-        mesh = axes.pcolormesh(each.rtt_ms[role], cmap="magma_r", norm=LogNorm(*RTT_MS))
-        axes.set_xticks(np.arange(len(each.intensities)) + 0.5, each.intensities, fontsize=7)
-        axes.set_yticks(np.arange(len(each.intervals_us)) + 0.5, [f"{us / 1000:g}" for us in each.intervals_us], fontsize=7)
-        label_axes(axes, f"{role.capitalize()} TCP, {each.foreground.upper()} / {each.background.upper()}")
-        bar = figure.colorbar(mesh, ax=axes)
-        bar.ax.tick_params(labelsize=7)
-        bar.set_label("round trip, ms", fontsize=8)
+        cells(figure, axes, each, each.rtt_ms[role], f"{role.capitalize()} TCP, {each.foreground.upper()} / {each.background.upper()}",
+              "round trip, ms", cmap="magma_r", norm=LogNorm(*RTT_MS))
     figure.suptitle("Round trips of TCP: the foreground's do not depend on the interval; the background's grow where it is mostly held",
                     fontsize=11, fontweight="bold", x=0.01, ha="left")
     footer(figure, _conditions(about), about)

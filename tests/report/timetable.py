@@ -37,13 +37,13 @@ def groups(runs: list[dict[str, Any]]) -> dict[Group, list[dict[str, Any]]]:
 
 def late_us(repeats: list[dict[str, Any]], level: float) -> float:
     """Median over repeats of a quantile of the lateness."""
-    levels = levels_of(repeats[0])
-    return median(float(np.interp(level, levels, run["late_us"])) for run in repeats)
+    known = levels(len(repeats[0]["late_us"]))
+    return median(float(np.interp(level, known, run["late_us"])) for run in repeats)
 
 
-def levels_of(run: dict[str, Any]) -> np.ndarray:
-    """Those of the quantiles that a run has."""
-    return 1 - np.logspace(0, -3, len(run["late_us"]))
+def levels(number: int) -> np.ndarray:
+    """So many quantiles, to 99.9 %, closer together upwards."""
+    return 1 - np.logspace(0, -3, number)
 
 
 def text(found: dict[Group, list[dict[str, Any]]], about: dict[str, Any]) -> str:
@@ -80,8 +80,8 @@ def draw(found: dict[Group, list[dict[str, Any]]], about: dict[str, Any], target
     left = axes["late"]
     for way, colour in COLOURS.items():
         repeats = found[intensity, "" if way == "alone" else background, way]
-        levels = levels_of(repeats[0])
-        left.plot([max(late_us(repeats, level) / 1000, 0.01) for level in levels], 100 * (1 - levels), color=colour, label=way)
+        known = levels(len(repeats[0]["late_us"]))
+        left.plot([max(late_us(repeats, level) / 1000, 0.01) for level in known], 100 * (1 - known), color=colour, label=way)
     left.set_xscale("log")
     left.set_yscale("log")
     left.legend(fontsize=7, frameon=False)

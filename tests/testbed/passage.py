@@ -12,7 +12,7 @@ import socket
 import struct
 from contextlib import ExitStack
 from types import TracebackType
-from typing import Callable, Iterator
+from typing import Callable, Iterator, Self
 
 import numpy as np
 
@@ -43,7 +43,7 @@ def _filter(port: int) -> bytes:
     return b"".join(struct.pack("HBBI", *each) for each in program)
 
 
-def open_watch(device: str, program: bytes) -> Callable[[], socket.socket]:
+def _open(device: str, program: bytes) -> Callable[[], socket.socket]:
     """What opens, in the device's namespace, a socket that gets the packets that a classic BPF program gives, with stamps."""
     def work() -> socket.socket:
         result = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
@@ -68,26 +68,33 @@ def packets(seen: socket.socket) -> Iterator[tuple[bool, bytes, int]]:
         yield address[2] == PACKET_OUTGOING, data, seconds * 10**9 + nanoseconds
 
 
-class Passage:
-    """A context manager that sees the packets of the probe from a tap to the answerer at this port."""
+class Watch:
+    """A context manager with two sockets that see what a classic BPF program gives: at a tap, and behind the uplink."""
 
-    def __init__(self, link: Link, tap: Tap, port: int) -> None:
+    def __init__(self, link: Link, tap: Tap, program: bytes) -> None:
         self._places: list[tuple[Namespace, str]] = [(link.host, tap.device), (link.sink, FAR)]
-        self._port = port
+        self._program = program
 
-    def __enter__(self) -> Passage:
+    def __enter__(self) -> Self:
         with ExitStack() as stack:
-            self._sockets = [stack.enter_context(where.call(open_watch(device, _filter(self._port)))) for where, device in self._places]
+            self.sockets = [stack.enter_context(where.call(_open(device, self._program))) for where, device in self._places]
             self._stack = stack.pop_all()
         return self
 
     def __exit__(self, kind: type | None, value: BaseException | None, trace: TracebackType | None) -> None:
         self._stack.close()
 
+
+class Passage(Watch):
+    """Sees the packets of the probe from a tap to the answerer at this port."""
+
+    def __init__(self, link: Link, tap: Tap, port: int) -> None:
+        super().__init__(link, tap, _filter(port))
+
     def stages_us(self, count: int) -> np.ndarray:
         """[request, stage] of the first so many requests; NaN where a packet was not seen."""
         times = np.full((count, 4), np.nan)
-        near, far = self._sockets
+        near, far = self.sockets
         for seen, entering, leaving in ((near, 0, 3), (far, 1, 2)):
             for left, data, when_ns in packets(seen):
                 number = struct.unpack_from("<Q", data, NUMBER_AT)[0]

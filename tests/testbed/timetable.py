@@ -10,13 +10,11 @@ from __future__ import annotations
 
 import socket
 import struct
-from contextlib import ExitStack
-from types import TracebackType
 
 import numpy as np
 
-from tests.testbed.link import FAR, Link, Model, Tap
-from tests.testbed.passage import ETH_P_IP, NUMBER_AT, open_watch, packets
+from tests.testbed.link import Link, Model, Tap
+from tests.testbed.passage import ETH_P_IP, NUMBER_AT, Watch, packets
 
 PACKETS = np.dtype([("when_ns", "<i8"), ("bytes", "<u4"), ("flow", "<u2"), ("port", "<u2"), ("number", "<u8")])
 """A packet on its way to the sink: Ethernet's bytes, source and destination port, and what netload numbers a datagram with."""
@@ -44,24 +42,15 @@ def _read(seen: socket.socket) -> np.ndarray:
     return np.array(found, PACKETS)
 
 
-class Timetable:
-    """A context manager that sees packets to these ports of the sink, at a tap and behind the uplink."""
+class Timetable(Watch):
+    """Sees packets to these ports of the sink, at a tap and behind the uplink."""
 
     def __init__(self, link: Link, tap: Tap, ports: tuple[int, ...]) -> None:
-        self._places, self._filter = ((link.host, tap.device), (link.sink, FAR)), _filter(ports)
-
-    def __enter__(self) -> Timetable:
-        with ExitStack() as stack:
-            self._sockets = [stack.enter_context(where.call(open_watch(device, self._filter))) for where, device in self._places]
-            self._stack = stack.pop_all()
-        return self
-
-    def __exit__(self, kind: type | None, value: BaseException | None, trace: TracebackType | None) -> None:
-        self._stack.close()
+        super().__init__(link, tap, _filter(ports))
 
     def read(self) -> tuple[np.ndarray, np.ndarray]:
         """PACKETS that came by the tap, and those that left the uplink; each in order of time."""
-        came, left = map(_read, self._sockets)
+        came, left = map(_read, self.sockets)
         return came, left
 
 
@@ -84,18 +73,17 @@ def ideal_ns(came: np.ndarray, model: Model) -> np.ndarray:
     return leaves
 
 
-def late_ns(came: np.ndarray, left: np.ndarray, model: Model) -> np.ndarray:
-    """By how much each foreground packet left later than in the ideal schedule; NaN: it was lost."""
+def late_ns(came: np.ndarray, left: np.ndarray, ideal: np.ndarray) -> np.ndarray:
+    """By how much each foreground packet left later than in the schedule of ideal_ns(); NaN: it was lost."""
     seen = {(int(packet["flow"]), int(packet["number"])): int(packet["when_ns"]) for packet in left}
-    ideal = ideal_ns(came, model)
     return np.array([seen.get((int(packet["flow"]), int(packet["number"])), np.nan) - ideal[number] for number, packet in enumerate(came)], float)
 
 
-def busy_ns(came: np.ndarray, model: Model) -> np.ndarray:
-    """[begin, end] of each time in which the ideal schedule has something of these PACKETS to send."""
+def busy_ns(came: np.ndarray, ideal: np.ndarray, model: Model) -> np.ndarray:
+    """[begin, end] of each time in which the schedule of ideal_ns() has something of these PACKETS to send."""
     spans: list[list[int]] = []
     each_ns = (came["bytes"] * (8000 / model.rate_mbit)).astype(np.int64)
-    for begin, end in zip(came["when_ns"].tolist(), np.maximum(ideal_ns(came, model), came["when_ns"] + each_ns).tolist()):
+    for begin, end in zip(came["when_ns"].tolist(), np.maximum(ideal, came["when_ns"] + each_ns).tolist()):
         if spans and begin <= spans[-1][1]:
             spans[-1][1] = max(spans[-1][1], end)
         else:

@@ -128,7 +128,6 @@ func (b *Book) Load() {
 	b.loadGroups()
 	b.probe()
 	b.restPackets()
-	b.lift()
 }
 
 // probe finds out what this kernel has by doing it once, so that status can tell before the first mark. What a unit of

@@ -263,7 +263,7 @@ func (b *Book) refreshPackets(moved string) {
 	b.setPackets(paths)
 }
 
-// restPackets is refreshPackets without rules that nobody needs any more.
+// restPackets is refreshPackets without rules that nobody needs any more; NICs that came since are looked at, too.
 func (b *Book) restPackets() {
 	moved := map[string]bool{}
 	for _, record := range b.records {
@@ -271,13 +271,20 @@ func (b *Book) restPackets() {
 			moved[record.Group] = true
 		}
 	}
-	b.setPackets(slices.Collect(maps.Keys(moved)))
+	if !b.setPackets(slices.Collect(maps.Keys(moved))) {
+		b.lift()
+	}
 }
 
-func (b *Book) setPackets(moved []string) {
-	if groups := b.packetGroups(moved); !slices.Equal(groups, b.packetsOf) {
-		b.tellPackets(groups)
+// setPackets tells whether anything has changed.
+func (b *Book) setPackets(moved []string) bool {
+	groups := b.packetGroups(moved)
+	if slices.Equal(groups, b.packetsOf) {
+		return false
 	}
+	b.tellPackets(groups)
+	b.lift()
+	return true
 }
 
 func (b *Book) tellPackets(groups []dscp.Group) {
@@ -288,7 +295,6 @@ func (b *Book) tellPackets(groups []dscp.Group) {
 	} else if len(groups) > 0 {
 		b.packetLack = ""
 	}
-	b.lift()
 }
 
 // lift has packets that wait at the host not count as on their way while any are marked; of NICs that came since, too.

@@ -147,6 +147,5 @@ func (b *Book) Prune() int {
 	}
 	ended += b.pruneGroups()
 	b.restPackets()
-	b.lift()
 	return ended
 }

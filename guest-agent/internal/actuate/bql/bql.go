@@ -37,7 +37,8 @@ func Lift(root facts.Root, on bool) error {
 		if !isVirtio(file) {
 			continue
 		}
-		if err := replace(file, from, to); err != nil && !gone(err) {
+		// A NIC may be unplugged meanwhile.
+		if err := replace(file, from, to); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			problems = append(problems, fmt.Errorf("byte queue limits: %w", err))
 		}
 	}
@@ -57,9 +58,4 @@ func replace(file, from, to string) error {
 		return err
 	}
 	return os.WriteFile(file, []byte(to), 0)
-}
-
-// gone says that a NIC was unplugged meanwhile.
-func gone(err error) bool {
-	return errors.Is(err, fs.ErrNotExist)
 }
