@@ -67,6 +67,7 @@ PARTS = (
     _constant("histogram: smoothing", "histogram.c", "#define SMOOTH_GAPS     8", "0"),
     Part("delay: spread of services", (("delay.c", "if (off_ns < d.mean_ns / 16)", "if (off_ns >= 0)"),)),
     Part("cost: idle time between those behind", (("cost.c", "MIN(c->left_ns, MAX(waited_ns / c->done, 0))", "c->left_ns"),)),
+    Part("scale: what is really paid", (("scale.c", "s->less = s->met >= PERIODS_MIN &&", "s->less = false && s->met >= PERIODS_MIN &&"),)),
     Part("cost: who sends the next one", (("cost.c", "first || !full(c)", "first || !full(c) || true"),)),
     Part("credit: a part of it a start", (("admission.c", "STAKE * ratio", "ratio"),)),
     Part("cycle: more than chance", (("cycle.c", "ERRORS * ERRORS * c->square", "0"),)),

@@ -45,7 +45,7 @@ SimResult sim_summarise(Sim *s, int64_t end_ns)
         const IdletimeLearner *l = &s->part[0].learner;
 
         r.predicted = idletime_budget_slowdown(&l->budget);
-        r.factor = idletime_cost_factor(&l->cost);
+        r.factor = idletime_learner_factor(l);
         r.changes = l->changes;
         r.limit = l->channels.limit;
         r.ceiling = l->channels.ceiling;

@@ -66,8 +66,8 @@ static bool is_open(const IdletimeLearner *l, Clock clock,
     return (ratio <= w->harmless && (used(l) || w->seek_ns <= 0)) ||
            (idletime_windows_next(w, MAX(age_ns - w->late_ns, 0), used(l)) <=
             age_ns &&
-            MIN(STAKE * ratio * service.mean_ns *
-                idletime_cost_factor(&l->cost), l->budget.cap_ns) <=
+            MIN(STAKE * ratio * service.mean_ns * idletime_learner_factor(l),
+                l->budget.cap_ns) <=
             l->budget.credit_ns);
 }
 

@@ -30,6 +30,7 @@ typedef struct IdletimeCost {
     double in_service;          /* at most, at these looks */
     /* The collision that goes on: delays of the first, the next, and all. */
     double first_ns, left_ns, waits_ns;
+    double settled_ns;          /* the first one's, of the last that is over */
     double most;                /* foreground requests in service, at most */
     double seen, mean, square;  /* the same: requests, mean and deviation */
     /* Of collisions: delays of the first request, and of all that wait. */

@@ -30,6 +30,7 @@
  *   cycle.c      the same on a second clock: time since the last burst began
  *   cost.c       collisions -> what they cost all foreground requests
  *   seek.c       gaps used and left alone -> what a seek back costs
+ *   scale.c      busy periods -> how much of that is really paid
  *   budget.c     measured cost -> credit
  *   channels.c   own service times -> is it one server or many?
  *   service.c    own service times, by size
@@ -80,7 +81,8 @@
  *                     (waits.budget grows); near credit-max-us the workload
  *                     leaves nothing more to be had for the budget
  *   delay-factor      1: one request at a time waits; more: those behind it
- *                     in the queue wait as well
+ *                     in the queue wait as well; less: the way to the disk and
+ *                     back takes a part of what a collision is reckoned to cost
  */
 #include "qemu/osdep.h"
 #include "idletime/learner/learner.h"
@@ -155,6 +157,7 @@ static void doubt(IdletimeLearner *l, int64_t gap_ns)
         idletime_cycle_init(&l->cycle);
         idletime_cost_doubt(&l->cost);
         idletime_seek_doubt(&l->seek);
+        idletime_scale_doubt(&l->scale);
     }
 }
 
@@ -207,7 +210,7 @@ static bool plan_is_due(const IdletimeLearner *l, int64_t now_ns)
 static IdletimeTerms terms_of(const IdletimeLearner *l,
                               const IdletimeGoal *goal)
 {
-    double factor = idletime_cost_factor(&l->cost);
+    double factor = idletime_learner_factor(l);
     double request_ns = l->request_ns / MAX(l->request_gaps, 1) / factor;
 
     return (IdletimeTerms) {
@@ -317,7 +320,7 @@ static void note_turn(IdletimeLearner *l, const IdletimeTotals *totals,
                       const IdletimeSpan *span, double cost_ns)
 {
     IdletimeTurn turn = {
-        .started = totals->bg_started - MIN(l->bg_started, totals->bg_started),
+        .started = idletime_grown(totals->bg_started, l->bg_started),
         .own = l->own_started,
         .cost_ns = cost_ns,
         .settled = totals->fg_in_service <= 1 && !totals->bg_in_service &&
@@ -327,6 +330,23 @@ static void note_turn(IdletimeLearner *l, const IdletimeTotals *totals,
     l->owed_ns += idletime_seek_look(&l->seek, span, &turn,
                                        l->services.any.mean_ns);
     l->own_started = 0;
+}
+
+static void note_scale(IdletimeLearner *l, const IdletimeTotals *totals,
+                       const IdletimeSpan *span, double cost_ns)
+{
+    double service_ns = l->services.any.mean_ns;
+    IdletimeReckoned reckoned = {
+        .delay_ns = span->settled ? l->cost.settled_ns : 0,
+        .others_ns = cost_ns - l->said_ns,
+        .pieces = l->gaps.count,
+        .started = idletime_grown(totals->bg_started, l->bg_started),
+        .in_service = totals->bg_in_service,
+        .away = !l->gaps.busy &&
+                l->gaps.now_ns - l->gaps.idle_since_ns >= service_ns,
+    };
+
+    idletime_scale_look(&l->scale, span, &reckoned, service_ns);
 }
 
 /* What happened since the last look; nothing, if this is the first. */
@@ -357,11 +377,13 @@ static IdletimeSpan span_of(const IdletimeLearner *l,
 /* What it has cost by now: collisions that are over, and what is owed. */
 static uint64_t note_cost(IdletimeLearner *l, const IdletimeSpan *span)
 {
-    uint64_t cost_ns = l->owed_ns + idletime_cost_look(&l->cost, span,
-                                                       l->services.any.mean_ns);
+    double lost_ns = idletime_cost_look(&l->cost, span,
+                                        l->services.any.mean_ns);
+    uint64_t cost_ns = l->owed_ns + idletime_scale(&l->scale) * lost_ns;
 
     l->collision.open &= !span->settled;
     l->owed_ns = 0;
+    l->said_ns = cost_ns;
     return cost_ns;
 }
 
@@ -378,6 +400,7 @@ static void note_span(IdletimeLearner *l, const IdletimeGoal *goal,
 
     if (idletime_channels_limit(&l->channels) == 1) {
         note_turn(l, totals, span, cost_ns);
+        note_scale(l, totals, span, cost_ns);
     }
     note_requests(l, request_ns, l->gaps.count);
     idletime_channels_fg(&l->channels, span->done, span->request_ns,
@@ -411,6 +434,11 @@ uint64_t idletime_learner_look(IdletimeLearner *l, const IdletimeGoal *goal,
                         now_ns);
     plan_step(l, goal, now_ns);
     return cost_ns;
+}
+
+double idletime_learner_factor(const IdletimeLearner *l)
+{
+    return idletime_cost_factor(&l->cost) * idletime_scale(&l->scale);
 }
 
 double idletime_learner_collision(const IdletimeLearner *l)

@@ -17,6 +17,7 @@
 #include "idletime/learner/gaps.h"
 #include "idletime/learner/observed.h"
 #include "idletime/learner/plan.h"
+#include "idletime/learner/scale.h"
 #include "idletime/learner/service.h"
 #include "idletime/learner/spare.h"
 #include "idletime/learner/seek.h"
@@ -94,10 +95,12 @@ typedef struct IdletimeLearner {
     IdletimeBudget budget;
     IdletimeCost cost;
     IdletimeCollision collision;        /* the last one */
+    IdletimeScale scale;        /* of what that is reckoned to be */
     IdletimeSeek seek;
     uint64_t bg_started;        /* at the last look */
     uint32_t own_started;       /* since then */
     double owed_ns;             /* probes, returns: not published yet */
+    double said_ns;             /* by us, at the last look */
     IdletimeChannels channels;
     bool probed;                /* one was started to see how long it takes */
     IdletimeSpare spare;
@@ -164,6 +167,12 @@ void idletime_learner_done(IdletimeLearner *l, const IdletimeServed *served,
 
 /** idletime_learner_interval: in force; @safe_ns until enough is known. */
 int64_t idletime_learner_interval(const IdletimeLearner *l, int64_t safe_ns);
+
+/**
+ * idletime_learner_factor: ns of foreground time per ns of the first one's
+ * delay, as it is reckoned.
+ */
+double idletime_learner_factor(const IdletimeLearner *l);
 
 /**
  * idletime_learner_collision: what one costs at most, in ns of foreground time.

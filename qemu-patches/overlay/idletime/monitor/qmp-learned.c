@@ -75,7 +75,7 @@ static void budget_add(IdletimeLearned *info, const IdletimeLearner *l)
     const IdletimeBudget *budget = &l->budget;
 
     info->slowdown_percent = idletime_budget_slowdown(budget) * 100;
-    info->delay_factor = idletime_cost_factor(&l->cost);
+    info->delay_factor = idletime_learner_factor(l);
     info->seek_cost_us = l->seek.cost_ns / SCALE_US;
     info->credit_us = budget->credit_ns / SCALE_US;
     info->credit_max_us = budget->cap_ns / SCALE_US;
