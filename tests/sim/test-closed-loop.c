@@ -180,6 +180,26 @@ static void test_memoryless(void)
 }
 
 /*
+ * One request at a time, some much longer than others: nobody waits behind
+ * another, and that is what is charged.
+ */
+static void test_spread(void)
+{
+    SimParams p = servers(1, 5, 0.3);
+    Run r;
+
+    p.load.gaps = SIM_GAPS_EXPONENTIAL;
+    p.spread = 0.9;
+    p.fg_think_ns = 0.05 * MS;
+    p.outstanding = 1;
+    p.rule.max_inflight = 1;
+    p.duration_ns = 600e9;
+    r = run(p, 0.05);
+    check("spread, 5 %: delay factor", r.result.factor, 0.9, 1.02);
+    check("spread, 5 %: slower", r.slower, 4, 6.5);
+}
+
+/*
  * A foreground that is there before us and never pauses, so that there is no
  * idle disk from which to learn: what is allowed is spent, no more, and from
  * the first second on.
@@ -289,6 +309,7 @@ int main(int argc, char **argv)
     test_one_server();
     test_trace(argv[1]);
     test_memoryless();
+    test_spread();
     test_no_pauses();
     test_variants();
     test_aimd();

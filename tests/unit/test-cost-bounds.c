@@ -259,6 +259,31 @@ static void test_factor(void)
     near(c.lost_ns, 8 * SERVICE);
 }
 
+/*
+ * One at a time, and requests that take longer than others: who came when the
+ * first one was done has not waited, however long that one took.
+ */
+static void test_came_after(void)
+{
+    IdletimeSpan span = {
+        .came = 2, .done = 1, .in_service = 1, .background = true,
+        .request_ns = 9 * MS, .after = 0.1, .settled = true,
+    };
+    IdletimeCost c = { 0 };
+
+    idletime_cost_collision(&c, 3 * MS);
+    g_assert_cmpfloat(cost_look(&c, span), >, 4 * MS);
+    span.came_after = 1;
+    c = (IdletimeCost) { 0 };
+    idletime_cost_collision(&c, 3 * MS);
+    near(cost_look(&c, span), 3 * MS);
+    /* Rings may tell of more than the sums do. */
+    span.came_after = 200;
+    c = (IdletimeCost) { 0 };
+    idletime_cost_collision(&c, 3 * MS);
+    near(cost_look(&c, span), 3 * MS);
+}
+
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
@@ -269,5 +294,6 @@ int main(int argc, char **argv)
     g_test_add_func("/cost/again", test_again);
     g_test_add_func("/cost/full", test_full);
     g_test_add_func("/cost/factor", test_factor);
+    g_test_add_func("/cost/came-after", test_came_after);
     return g_test_run();
 }

@@ -162,7 +162,8 @@ double idletime_cost_look(IdletimeCost *c, const IdletimeSpan *span,
         note_clean(c, span);
         return 0;
     }
-    c->came += (1 - span->after) * span->came;
+    c->came += MIN((1 - span->after) * span->came,
+                   MAX(span->came - span->came_after, 0));
     c->done += (1 - span->after) * span->done;
     c->request_ns += (1 - span->after) * span->request_ns;
     c->in_service = MAX(c->in_service, span->in_service);

@@ -17,6 +17,7 @@ typedef struct IdletimeSpan {
     double busy_ns;             /* at least one of them was in service */
     bool background;            /* some was, too, or began */
     double after;               /* part of it: after the collision was over */
+    double came_after;          /* requests that began then, at least */
     bool settled;               /* foreground idle since a collision */
     bool quiet;                 /* nothing is in service now */
 } IdletimeSpan;

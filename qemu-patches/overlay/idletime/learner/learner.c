@@ -279,6 +279,17 @@ static int64_t idle_after(const IdletimeGaps *gaps, int64_t at_ns)
            gaps->idle_since_ns : INT64_MAX;
 }
 
+/* Requests that came after that: each piece of busy time begins with one. */
+static uint32_t came_after(const IdletimeGaps *gaps, int64_t idle_ns)
+{
+    uint32_t i = gaps->count;
+
+    while (i > 0 && gaps->gap[i - 1].end_ns > idle_ns) {
+        i--;
+    }
+    return gaps->count - i;
+}
+
 /*
  * Which part of a span's foreground came after a collision that was over at
  * @end_ns: who holds nothing looks late, and much may have come since.
@@ -370,6 +381,7 @@ static IdletimeSpan span_of(const IdletimeLearner *l,
                       totals->bg_started != l->bg_started,
         .settled = settled,
         .after = settled ? part_after(l, idle_ns) : 0,
+        .came_after = settled ? came_after(&l->gaps, idle_ns) : 0,
         .quiet = totals->quiet && (settled || !l->collision.open),
     };
 }

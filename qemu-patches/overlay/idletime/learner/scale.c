@@ -33,8 +33,8 @@
  * LIMITS
  *
  * One server.  Two standard errors are taken for chance.  Periods in which
- * other processes met the foreground, or something was started beside it, say
- * nothing; who shares each gap with others never learns it, and pays in full.
+ * other processes delayed the foreground, or something was started beside it,
+ * say nothing, and what a process has not learned it pays in full.
  */
 #include "qemu/osdep.h"
 #include "idletime/learner/scale.h"
