@@ -344,7 +344,8 @@ static void note_turn(IdletimeLearner *l, const IdletimeTotals *totals,
 }
 
 static void note_scale(IdletimeLearner *l, const IdletimeTotals *totals,
-                       const IdletimeSpan *span, double cost_ns)
+                       const IdletimeSpan *span, double cost_ns,
+                       int64_t idle_ns)
 {
     double service_ns = l->services.any.mean_ns;
     IdletimeReckoned reckoned = {
@@ -353,8 +354,7 @@ static void note_scale(IdletimeLearner *l, const IdletimeTotals *totals,
         .pieces = l->gaps.count,
         .started = idletime_grown(totals->bg_started, l->bg_started),
         .in_service = totals->bg_in_service,
-        .away = !l->gaps.busy &&
-                l->gaps.now_ns - l->gaps.idle_since_ns >= service_ns,
+        .away = idle_ns > 0 && idle_ns >= service_ns,
     };
 
     idletime_scale_look(&l->scale, span, &reckoned, service_ns);
@@ -405,14 +405,14 @@ static uint64_t note_cost(IdletimeLearner *l, const IdletimeSpan *span)
  */
 static void note_span(IdletimeLearner *l, const IdletimeGoal *goal,
                       const IdletimeSpan *span, const IdletimeTotals *totals,
-                      double cost_ns, bool first)
+                      double cost_ns, int64_t idle_ns, bool first)
 {
     double request_ns = !first ? span->request_ns - cost_ns :
                         l->gaps.count ? span->busy_ns : 0;
 
     if (idletime_channels_limit(&l->channels) == 1) {
         note_turn(l, totals, span, cost_ns);
-        note_scale(l, totals, span, cost_ns);
+        note_scale(l, totals, span, cost_ns, idle_ns);
     }
     note_requests(l, request_ns, l->gaps.count);
     idletime_channels_fg(&l->channels, span->done, span->request_ns,
@@ -432,16 +432,18 @@ uint64_t idletime_learner_look(IdletimeLearner *l, const IdletimeGoal *goal,
     bool first = !l->budget.started;
     IdletimeSpan span;
     uint64_t cost_ns;
+    int64_t idle_ns;
 
     read_rings(l, fg, slots, now_ns);
+    idle_ns = l->gaps.busy ? 0 : now_ns - l->gaps.idle_since_ns;
     span = span_of(l, totals);
     cost_ns = note_cost(l, &span);
     with_cost.bg_cost_ns += cost_ns;
     idletime_budget_look(&l->budget, goal->share,
-                         idletime_learner_collision(l), &with_cost,
-                         l->gaps.busy ? 0 : now_ns - l->gaps.idle_since_ns,
+                         idletime_learner_collision(l), &with_cost, idle_ns,
                          now_ns);
-    note_span(l, goal, &span, totals, l->budget.cost_ns - paid_ns, first);
+    note_span(l, goal, &span, totals, l->budget.cost_ns - paid_ns, idle_ns,
+              first);
     idletime_spare_look(&l->spare, idletime_gaps_idle(&l->gaps, now_ns),
                         now_ns);
     plan_step(l, goal, now_ns);
