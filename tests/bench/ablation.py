@@ -30,6 +30,9 @@ BUDGETS = (1, 3, 10)
 SSD_PART = 0.1
 """Of the virtual time of the others: a solid state disk has that many more requests."""
 
+FAR = ["--path-ms", "0.35"]
+"""Behind a network."""
+
 MORE: dict[str, list[str]] = {
     "mail server's trace, guests": ["--trace", TRACE, "--depth", "8", *GUESTS],
     "bursts, 2 at a time, guests": ["--depth", "2", "--quantum-ms", "300", "--jitter", "30", *GUESTS],
@@ -39,6 +42,8 @@ MORE: dict[str, list[str]] = {
     "three backgrounds, arm, guests": ["--participants", "3", "--jitter", "30", *SEEK, *GUESTS],
     "pieces of 1 to 13 ms": ["--service-ms", "1", "--transfer-ms", "12", "--quantum-ms", "60", "--intensity", "20", "--exponential"],
     "pieces of 5 to 7 ms (64 MB/s)": ["--transfer-ms", "2", "--jitter", "30"],
+    "bursts, gaps exponential, far disk": ["--exponential", *FAR],
+    "Poisson arrivals, 30 %, far disk": ["--poisson", "--intensity", "30", *FAR],
     "4 channels, 2 ms, Poisson 30 %": ["--channels", "4", "--service-ms", "2", "--spread", "30", "--bg-think-ms", "0.05",
                                        "--outstanding", "16", "--max-inflight", "64", "--poisson", "--intensity", "30"],
 }
@@ -75,7 +80,7 @@ PARTS = (
     Part("cost: those behind", (("cost.c", "double lost_ns = MAX(c->waits_ns, c->first_ns);", "double lost_ns = c->first_ns;"),)),
     _constant("learner: change test", "learner.c", "#define DOUBT_MAX           8", "1e9"),
     _constant("delay: unseen gaps", "delay.c", "#define UNSEEN          0.5", "1e-6"),
-    Part("channels", (("channels.c", "uint32_t limit = MIN(c->limit, c->ceiling);", "uint32_t limit = 1;"), ("channels.c", "if (c->purse_ns < price_ns ||", "if (c->purse_ns >= 0 ||"))),
+    Part("channels", (("channels.c", "uint32_t limit = MIN(c->limit, c->ceiling);", "uint32_t limit = 1;"), ("channels.c", "return c->purse_ns >= MIN(", "return false && c->purse_ns >= MIN("))),
     Part("admission: credit", (("admission.c", "l->budget.credit_ns);\n}\n\n/* The first start", "l->budget.credit_ns + 1e18);\n}\n\n/* The first start"),)),
     Part("channels: ceiling", (("channels.c", "if (c->slowdown > share)", "if (c->slowdown > 1e9)"),)),
     Part("channels: away", (("channels.c", "start_measurement(c, c->since_away >= every || c->alone_ns == 0);", "start_measurement(c, every && c->alone_ns == 0);"),)),
