@@ -46,7 +46,10 @@ static void learn(Sim *s, Part *part)
     };
 
     for (int i = 0; i < s->p.foregrounds; i++) {
-        totals.fg_request_ns += s->board->line[i].request_ns;
+        const IdletimeFgLine *line = &s->board->line[i];
+
+        totals.fg_request_ns += line->request_ns + line->in_service *
+                                (s->fg_last_ns - line->last_ns);
     }
     s->bg_cost_ns += idletime_learner_look(&part->learner, &goal, s->board,
                                            s->p.foregrounds, &totals,

@@ -179,24 +179,49 @@ static void test_memoryless(void)
     }
 }
 
+static SimParams one_at_a_time(double intensity)
+{
+    SimParams p = servers(1, 5, intensity);
+
+    p.load.gaps = SIM_GAPS_EXPONENTIAL;
+    p.fg_think_ns = 0.05 * MS;
+    p.outstanding = 1;
+    p.rule.max_inflight = 1;
+    p.duration_ns = 600e9;
+    return p;
+}
+
 /*
  * One request at a time, some much longer than others: nobody waits behind
  * another, and that is what is charged.
  */
 static void test_spread(void)
 {
-    SimParams p = servers(1, 5, 0.3);
+    SimParams p = one_at_a_time(0.3);
     Run r;
 
-    p.load.gaps = SIM_GAPS_EXPONENTIAL;
     p.spread = 0.9;
-    p.fg_think_ns = 0.05 * MS;
-    p.outstanding = 1;
-    p.rule.max_inflight = 1;
-    p.duration_ns = 600e9;
     r = run(p, 0.05);
     check("spread, 5 %: delay factor", r.result.factor, 0.9, 1.02);
     check("spread, 5 %: slower", r.slower, 4, 6.5);
+}
+
+/*
+ * Four VMs, each with one request at a time: who waits behind one that was
+ * delayed is another VM's.
+ */
+static void test_foregrounds(void)
+{
+    SimParams p = one_at_a_time(0.05);
+    Run r;
+
+    p.load.quantum_ns = 50 * MS;
+    p.foregrounds = 4;
+    r = run(p, 0.05);
+    check("four foregrounds, 5 %: delay factor", r.result.factor, 1.3, 2);
+    check("four foregrounds, 5 %: slower", r.slower, 4, 5.8);
+    check("four foregrounds, 5 %: seen of it",
+          100 * r.result.predicted / r.slower, 0.85, 1.15);
 }
 
 /*
@@ -310,6 +335,7 @@ int main(int argc, char **argv)
     test_trace(argv[1]);
     test_memoryless();
     test_spread();
+    test_foregrounds();
     test_no_pauses();
     test_variants();
     test_aimd();

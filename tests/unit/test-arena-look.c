@@ -40,14 +40,16 @@ static void test_foreground_totals(void)
     view = idletime_scan(&peer.scan, &rule, 31 * MS);
     g_assert_cmpuint(view.fg_in_service, ==, 2);
     g_assert_cmpuint(view.fg_requests, ==, 2);
+    /* a: 10 + 2 * 5 ms, and 5 ms until b comes. */
+    g_assert_cmpuint(view.fg_request_ns, ==, 25 * MS);
     g_assert_cmpint(view.fg_last_ns, ==, 30 * MS);
     idletime_fg_end(&b.writer, 37 * MS);
     view = idletime_scan(&peer.scan, &rule, 38 * MS);
     g_assert_cmpuint(view.fg_in_service, ==, 1);
     g_assert_cmpuint(view.fg_requests, ==, 1);
     g_assert_cmpuint(view.fg_started, ==, 3);
-    /* a: 10 + 2 * 5 ms, b: 7 ms. */
-    g_assert_cmpuint(view.fg_request_ns, ==, 27 * MS);
+    /* a: 7 ms more, b: 7 ms. */
+    g_assert_cmpuint(view.fg_request_ns, ==, 39 * MS);
     g_assert_cmpint(view.fg_last_ns, ==, 37 * MS);
     g_assert_cmpuint(view.bg_in_service, ==, 0);
     g_assert_false(view.blind || view.others_first || view.overdue_first);

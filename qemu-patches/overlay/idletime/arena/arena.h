@@ -70,7 +70,7 @@ typedef struct IdletimeFgLine {
     uint64_t started;           /* requests */
     uint64_t bytes;
     uint64_t ring_head;         /* transitions ever written */
-    uint64_t request_ns;        /* sum of the requests' times in service */
+    uint64_t request_ns;        /* times in service, all; as of last_ns */
 } __attribute__((aligned(IDLETIME_LINE_BYTES))) IdletimeFgLine;
 
 /* The rest of a foreground slot: a page of its own. */

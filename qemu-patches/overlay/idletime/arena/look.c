@@ -44,6 +44,7 @@ static void scan_foreground(IdletimeScan *scan, IdletimeView *view,
         }
         view->fg_in_service += in_service ? 1 : 0;
         view->fg_requests += in_service;
+        view->fg_request_ns -= in_service * (uint64_t)last_ns;
         view->fg_last_ns = MAX(view->fg_last_ns, last_ns);
     }
 }
@@ -79,6 +80,18 @@ static void scan_observed(const IdletimeScan *scan, IdletimeView *view,
     view->fg_last_ns = MAX(view->fg_last_ns, last_ns);
 }
 
+/*
+ * A slot's sum is as of its own last event, and who waits for another slot's
+ * request has none meanwhile: what is in service counts up to the last event
+ * of any.  The observer's counts up to now.
+ */
+static void sum_up(IdletimeView *view)
+{
+    uint64_t slots = view->fg_requests - view->observed.in_service;
+
+    view->fg_request_ns += slots * (uint64_t)view->fg_last_ns;
+}
+
 /* While foreground is in service nobody has a turn. */
 static void look_at_turns(const IdletimeScan *scan, IdletimeView *view,
                           int64_t now_ns)
@@ -106,6 +119,7 @@ IdletimeView idletime_scan(IdletimeScan *scan, const IdletimeRule *rule,
     if (scan->observer) {
         scan_observed(scan, &view, now_ns);
     }
+    sum_up(&view);
     scan->bg_high = high_water(scan->bg, scan->bg_high);
     view.bg_in_service = idletime_tokens_taken(scan, rule, now_ns);
     if (view.bg_in_service < rule->max_inflight) {
