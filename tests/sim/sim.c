@@ -4,6 +4,7 @@
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  */
+#include <assert.h>
 #include "sim-impl.h"
 
 /* A host's processor that has something else to do, mean. */
@@ -207,6 +208,7 @@ SimResult sim_run(const SimParams *params)
             s->p.each(&result, s->from_ns, s->p.opaque);
             next_result(s);
         }
+        assert(next_ns(s) >= s->now_ns);
         s->now_ns = next_ns(s);
         step(s);
     }

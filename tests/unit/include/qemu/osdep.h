@@ -27,7 +27,14 @@
 
 #define G_GNUC_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
 #define unlikely(x) __builtin_expect(!!(x), 0)
-#define MIN(a, b) ((a) < (b) ? (a) : (b))
-#define MAX(a, b) ((a) > (b) ? (a) : (b))
+/* Each argument is evaluated once, as by QEMU's. */
+#define MIN(a, b) ({                                    \
+    __typeof__(1 ? (a) : (b)) a_ = (a), b_ = (b);       \
+    a_ < b_ ? a_ : b_;                                  \
+})
+#define MAX(a, b) ({                                    \
+    __typeof__(1 ? (a) : (b)) a_ = (a), b_ = (b);       \
+    a_ > b_ ? a_ : b_;                                  \
+})
 
 #endif
