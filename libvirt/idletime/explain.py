@@ -97,6 +97,7 @@ def as_dict(status: DomainStatus, decision: Decision | None, found: list[Explana
             "stopped": status.stopped, "memory_given": status.memory_given,
             "memory_low": status.memory_low, "limited": status.limited, "scratch": status.scratch} if status.enforced else None
     return {"policy": who, "held": held, "jobs": [asdict(one) for one in status.jobs],
+            "linger": status.linger or None,
             "migration": None if status.migration is None else asdict(status.migration),
             "devices": [asdict(one) for one in found]}
 
@@ -115,6 +116,8 @@ def lines(status: DomainStatus, decision: Decision | None, found: list[Explanati
         gave = f", {status.memory_given >> 20} MiB now" if status.memory_given else ""
         result.append(f"{status.name} gives memory back while the foreground is short of it, down to "
                       f"{status.memory_low >> 20} MiB{gave}")
+    if status.linger:
+        result.append(f"{status.name} {status.linger}")
     if status.scratch:
         result.append(f"{status.name}: its scratch disk {', '.join(status.scratch)} is trimmed, then dropped with the VM "
                       "stopped, while its file system is short of space")

@@ -4,6 +4,7 @@
     daemon.json   idletimed itself: its process, and what is wrong below /etc/idletime
     UUID.json     one running domain as it was looked at last: who it is and why, what it should have, what it has
     observers.json what observes this host's resources (observed.py)
+    linger.json   of each VM that gets too little of the processors, whether it stays or moves, and why
     qmp-*.json    the same of a VM that no libvirt has started, by the path of its QMP socket
 
 idletimed writes, the command reads. A file is replaced as a whole, so a reader waits for nobody. The folder begins with
@@ -30,7 +31,7 @@ from .steps import Have, steps
 
 FOLDER = ".state"
 VERSION = 1
-_QMP = "qmp-"
+_QMP, _LINGER = "qmp-", "linger"
 
 _T = TypeVar("_T", "DaemonState", "DomainState")
 
@@ -170,7 +171,7 @@ def remove_domain(run_dir: str, uuid: str) -> None:
 
 def keep_domains(run_dir: str, uuids: Iterable[str]) -> None:
     """Of libvirt's, only these run."""
-    kept = {f"{uuid}.json" for uuid in uuids} | {"daemon.json", "observers.json", "gauge.json"}
+    kept = {f"{uuid}.json" for uuid in uuids} | {"daemon.json", "observers.json", "gauge.json", f"{_LINGER}.json"}
     with contextlib.suppress(OSError):
         for name in os.listdir(os.path.join(run_dir, FOLDER)):
             if name not in kept and not name.startswith(_QMP):
@@ -188,6 +189,11 @@ def keep_vms(run_dir: str, sockets: Iterable[str]) -> None:
 
 def _key(socket: str) -> str:
     return _QMP + hashlib.sha256(os.fsencode(socket)).hexdigest()[:16]
+
+
+def write_linger(run_dir: str, says: Mapping[str, str]) -> None:
+    """Replace what is said of VMs that get too little of the processors, by UUID. Raises OSError."""
+    replace_file(os.path.join(run_dir, FOLDER), _LINGER, {"domains": dict(says)})
 
 
 def remove_daemon(run_dir: str) -> None:
@@ -222,6 +228,12 @@ def domain(run_dir: str, uuid: str) -> DomainState | None:
     return _read(DomainState, run_dir, uuid)
 
 
+def linger(run_dir: str, uuid: str) -> str:
+    """Whether a VM that gets too little of the processors stays or moves, and why; "" where it has enough, or none says so."""
+    domains = _load(run_dir, _LINGER).get("domains") if daemon(run_dir) is not None else None
+    return str(domains.get(uuid, "")) if isinstance(domains, dict) else ""
+
+
 def vm(run_dir: str, socket: str) -> DomainState | None:
     """What is said of the VM behind a QMP socket."""
     return _read(DomainState, run_dir, _key(socket))
@@ -236,16 +248,23 @@ def vms(run_dir: str) -> list[DomainState]:
     return sorted((one for one in found if one is not None and one.socket), key=lambda one: (one.name, one.socket))
 
 
-def _read(kind: type[_T], run_dir: str, name: str) -> _T | None:
+def _load(run_dir: str, name: str) -> dict[str, Any]:
+    """What a file says; nothing where it is not there, or this version does not understand it."""
     try:
         with open(os.path.join(run_dir, FOLDER, f"{name}.json"), encoding="utf-8") as file:
             data = json.load(file)
-        if data.pop("state-version", None) != VERSION:
-            return None
-        known = {one.name for one in fields(kind)}
-        values = {key: tuple(value) if isinstance(value, list) else value for key, value in data.items() if key in known}
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return data if isinstance(data, dict) and data.pop("state-version", None) == VERSION else {}
+
+
+def _read(kind: type[_T], run_dir: str, name: str) -> _T | None:
+    known = {one.name for one in fields(kind)}
+    values = {key: tuple(value) if isinstance(value, list) else value
+              for key, value in _load(run_dir, name).items() if key in known}
+    try:
         return kind(**values)  # type: ignore[arg-type]
-    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
+    except TypeError:
         return None
 
 

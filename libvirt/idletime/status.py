@@ -21,6 +21,7 @@ from .policy.parse import find
 from .qmp import UNKNOWN_COMMAND, DomainMonitor, Monitor, query
 from .state import DomainState, digest, plan_of
 from .state import domain as domain_state
+from .state import linger as linger_state
 from .steps import Steps, defaults, steps
 from .xmltree import Element, read
 
@@ -102,7 +103,7 @@ class DomainStatus:
     memory_given: bytes of its memory that the foreground has now; memory_low: what it keeps at least; None: it never gives.
     limited: its devices that have a limit for the foreground now; None: it never has one. jobs: of which disks block jobs
     are background, and on which resource; migration: the same. scratch: disks that may be dropped. block_jobs: those that run
-    and are background."""
+    and are background. linger: whether it stays where it gets too little of the processors, and why; "" where it has enough."""
 
     name: str
     uuid: str
@@ -129,6 +130,7 @@ class DomainStatus:
     migration: Migration | None = None
     scratch: tuple[str, ...] = ()
     block_jobs: tuple[BlockJob, ...] = ()
+    linger: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         return {key.rstrip("_"): value for key, value in asdict(self).items()}
@@ -298,7 +300,7 @@ def sample(domain: Any, state: str, xml: str, host: resolve.Host, numbers: bool,
     found = build(domain.name(), domain.UUIDString(), state, bool(domain.isPersistent()), facts)
     if said is not None:
         found = replace(found, memory_given=said.memory_given, memory_low=said.memory_low, limited=said.limited,
-                        scratch=said.scratch)
+                        scratch=said.scratch, linger=linger_state(run_dir, found.uuid))
     why = _stopped(state, read(xml))
     return replace(found, stopped=why) if why else found
 

@@ -16,6 +16,7 @@ from typing import Any
 import libvirt
 import pytest
 
+from idletime import state
 from idletime.errors import IdletimeError
 from idletime.hostd import linger as room
 from idletime.hostd import peers
@@ -61,6 +62,8 @@ class World(Host):
 
     def __init__(self, root: Path, said: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
         super().__init__(root)
+        said = replace(said, run_dir=str(root))
+        state.write_daemon(said.run_dir, (), said.uri, "1")
         self.vms = {"b": Vm("b")}
         self.idle = 0.1
         self.places: dict[str, Any] = {AWAY: failed(libvirt.VIR_ERR_RPC, "no route"), FREE: Place(FREE, 1.0, 1 << 40)}
@@ -139,7 +142,7 @@ def test_it_stays_then_moves(play: Play, caplog: pytest.LogCaptureFixture) -> No
         assert not world.commands
         await world.step(20)
         (command,) = world.commands
-        assert command[1:] == ["-m", "idletime", "--connect", "qemu:///here", "--run-dir", "/run/idletime",
+        assert command[1:] == ["-m", "idletime", "--connect", "qemu:///here", "--run-dir", str(world.root),
                                "migrate", "b", FREE, "--idle", "--json"]
         assert vm.records[LIVE].startswith("<moved at=\"10000") and world.touched == ["b"]
         assert world.linger._deeds.acts["migrate", "move", "processor"] == 1
@@ -176,6 +179,11 @@ def test_who_came_rests(play: Play, caplog: pytest.LogCaptureFixture) -> None:
         await world.step(90)
         assert not world.commands and world.vms["b"].asked == 0
         assert sum("it was moved, or was to be, less than 600 s ago" in text for text in caplog.messages) == 1
+        assert "less than 600 s ago" in state.linger(str(world.root), "b")
+        world.looked(active=False)
+        await world.step()
+        assert state.linger(str(world.root), "b") == ""
+        world.looked()
         world.places[FREE] = Place(FREE, 1.0, 1 << 40)
         await world.step(40)
         assert len(world.commands) == 1
@@ -214,6 +222,10 @@ def test_dry_run(play: Play, caplog: pytest.LogCaptureFixture) -> None:
         world.looked()
         await world.step(300)
         assert not world.commands and not world.vms["b"].records
+        assert state.linger(str(world.root), "b").startswith(f"would move to {FREE} (dry-run): it does 50%")
+        world.vms["b"].share = 1.0
+        await world.step(60)
+        assert state.linger(str(world.root), "b") == ""
 
     play(scene, replace(SAID, migrate=replace(SAID.migrate, dry_run=True)))
     assert sum(f"domain 'b' would move to {FREE} (dry-run): it does 50%" in text for text in caplog.messages) == 1

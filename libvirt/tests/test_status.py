@@ -11,7 +11,7 @@ import pytest
 from lxml import etree
 
 from fakes import FakeQemu, device, resource, stock
-from idletime import arena, explain, hostview, status
+from idletime import arena, explain, hostview, state, status
 from idletime.cli import show
 from idletime.conf.resources import Resource, Resources
 from idletime.conf.rules import Decision, Rules
@@ -237,6 +237,23 @@ def test_a_vm_that_gives_memory_and_one_that_was_saved(capsys):
                             "</metadata></domain>")
     assert status._stopped("shut off", root) == "saved to disk until memory is free again: short"
     assert status._stopped("running", root) == ""
+
+
+def test_a_vm_that_gets_too_little_of_the_processors(tmp_path, monkeypatch):
+    """What idletimed says of it, as long as it runs; and nothing of what is no such file."""
+    (tmp_path / state.FOLDER).mkdir()
+    state.write_daemon(str(tmp_path), (), "qemu:///system", "1")
+    state.write_linger(str(tmp_path), {"u": "stays: it does 50%"})
+    assert (state.linger(str(tmp_path), "u"), state.linger(str(tmp_path), "v")) == ("stays: it does 50%", "")
+    found = replace(build(running()), linger=state.linger(str(tmp_path), "u"))
+    assert "vm stays: it does 50%" in explain.lines(found, None, explain.explain(found))
+    assert explain.as_dict(found, None, [])["linger"] == "stays: it does 50%"
+    for text in ("", "[]", '{"state-version": 1, "domains": []}', '{"state-version": 2, "domains": {"u": "x"}}'):
+        (tmp_path / state.FOLDER / "linger.json").write_text(text)
+        assert state.linger(str(tmp_path), "u") == ""
+    state.write_linger(str(tmp_path), {"u": "stays"})
+    state.remove_daemon(str(tmp_path))
+    assert state.linger(str(tmp_path), "u") == ""
 
 
 def test_a_scratch_disk_that_may_be_dropped_and_one_that_was():

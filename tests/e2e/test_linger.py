@@ -17,7 +17,7 @@ from tests.e2e.libvirt_fixtures import (  # noqa: F401  (fixtures)
     Make, background, domain, expect, foreground, host, module_stack, other, remove, shared_disk, start,
 )
 from tests.framework.domain import Domain
-from tests.framework.idletimed import Idletimed, answer, wait_until
+from tests.framework.idletimed import Idletimed, answer, virt_idletime, wait_until
 from tests.framework.libvirtd import CONFIG, Inside, Libvirtd
 from tests.testbed import processors
 from tests.testbed.between import network
@@ -76,6 +76,8 @@ def test_it_stays_then_moves(host: Libvirtd, other: Libvirtd, domain: Make, join
 
     with daemon(host, to + "dry-run = true\n") as idletimed:
         assert "domain 'lingers'" in until(idletimed, f"would move to {re.escape(other.uri)} .dry-run.: it does")
+        wait_until(lambda: f"lingers would move to {other.uri} (dry-run): it does" in virt_idletime(host, "explain", "lingers"),
+                   "explained", SECONDS)
     assert MOVED not in bg.dom.XMLDesc()
 
     with daemon(host, to) as idletimed:

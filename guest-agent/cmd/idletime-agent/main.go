@@ -63,6 +63,9 @@ func command() *cobra.Command {
 		},
 	}
 	root.CompletionOptions.DisableDefaultCmd = true
+	root.SetFlagErrorFunc(func(called *cobra.Command, err error) error {
+		return fmt.Errorf("%w; see '%s --help'", err, called.CommandPath())
+	})
 	flags := root.Flags()
 	flags.StringVar(&config.RulesFile, "rules", "/etc/idletime/rules.yaml", "rules file; it may be absent")
 	flags.StringVar(&config.Run, "run", wire.Folder, "folder of the socket and of what is to be undone")

@@ -43,16 +43,18 @@ type options struct {
 }
 
 func main() {
-	err := command().Execute()
+	called, err := command().ExecuteC()
 	if err == nil {
 		return
 	}
-	fmt.Fprintln(plain{os.Stderr}, "idletime: "+err.Error())
-	var known failure
-	if errors.As(err, &known) {
-		os.Exit(known.status)
+	text, status := err.Error(), exitUsage
+	if known := (failure{}); errors.As(err, &known) {
+		status = known.status
+	} else {
+		text += "; see '" + called.CommandPath() + " --help'"
 	}
-	os.Exit(exitUsage)
+	fmt.Fprintln(plain{os.Stderr}, "idletime: "+text)
+	os.Exit(status)
 }
 
 func command() *cobra.Command {

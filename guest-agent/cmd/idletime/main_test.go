@@ -55,12 +55,13 @@ func TestRun(t *testing.T) {
 		{[]string{"run", "--", "no-such-command"}, "idletime: no-such-command: there is no such command\n", 127},
 		{[]string{"run", "--", "/no/such"}, "idletime: /no/such: there is no such command\n", 127},
 		{[]string{"run", "--", locked}, "idletime: " + locked + ": exec: \"" + locked + "\": permission denied\n", 126},
-		{[]string{"run"}, "idletime: requires at least 1 arg(s), only received 0\n", 2},
+		{[]string{"run"}, "idletime: requires at least 1 arg(s), only received 0; see 'idletime run --help'\n", 2},
 		{[]string{"run", "--by", "6", "--", "true"}, "idletime: --by \"6\" is no time of day: write hours and minutes, such as 06:00\n", 125},
-		{[]string{"mark"}, "idletime: at least one of the flags in the group [pid cgroup unit] is required\n", 2},
+		{[]string{"mark"}, "idletime: at least one of the flags in the group [pid cgroup unit] is required; see 'idletime mark --help'\n", 2},
 		{[]string{"mark", "--pid", "1"}, "idletime: pid 1 is the guest's init: it is never marked\n", 1},
-		{[]string{"vm", "guest"}, "idletime: invalid argument \"guest\" for \"idletime vm\"\n", 2},
-		{[]string{"nonsense"}, "idletime: unknown command \"nonsense\" for \"idletime\"\n", 2},
+		{[]string{"vm", "guest"}, "idletime: invalid argument \"guest\" for \"idletime vm\"; see 'idletime vm --help'\n", 2},
+		{[]string{"nonsense"}, "idletime: unknown command \"nonsense\" for \"idletime\"; see 'idletime --help'\n", 2},
+		{[]string{"run", "--nonsense"}, "idletime: unknown flag: --nonsense; see 'idletime run --help'\n", 2},
 	} {
 		output, status := call(t, test.args...)
 		if output != test.output || status != test.status {

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from .. import state
 from ..police import linger
 from ..police.linger import Counts, Got, Place, Subject, Verdict
 from ..policy import Class
@@ -45,7 +46,7 @@ LEAST_SECONDS, TIMES = 60.0, 10.0
 END_SECONDS = 20.0
 """For a command that was interrupted."""
 
-_THINKING = "another host"
+_THINKING, _SAYING = "another host", "its file"
 """Of whom a complaint is that is no VM's and no host's; "" is that of looks, which each look that succeeds takes back."""
 
 log = logging.getLogger("idletimed")
@@ -54,13 +55,14 @@ log = logging.getLogger("idletimed")
 @dataclass
 class Member:
     """A background VM. got: as of the last window that said something; known: whether that is the last one. kind: what was last
-    said of it."""
+    said of it, and says: in words, "" where it gets enough."""
 
     name: str
     seen: tuple[Counts, ...] = ()
     got: Got = field(default_factory=Got)
     known: bool = False
     kind: str = ""
+    says: str = ""
 
 
 class Linger(Follower):
@@ -83,6 +85,7 @@ class Linger(Follower):
         self._thinks: asyncio.Task[None] | None = None
         self._moving: asyncio.subprocess.Process | None = None
         self._ended = False
+        self._published: dict[str, str] = {}
 
     # ---- who is meant
 
@@ -108,6 +111,7 @@ class Linger(Follower):
 
     def _over(self) -> None:
         self._since.clear()
+        self._publish()
 
     async def close(self) -> None:
         """A migration is ended: the VM stays here, and its policy is put back."""
@@ -122,6 +126,7 @@ class Linger(Follower):
             await asyncio.wait(list(self._acts), timeout=END_SECONDS + 5)
         self._stop_looks()
         self.members.clear()
+        self._publish()
         if self._peers is not None:
             self._peers.close()
 
@@ -148,6 +153,18 @@ class Linger(Follower):
         if self._since and now - self._asked >= ASK_SECONDS and (self._thinks is None or self._thinks.done()):
             self._asked = now
             self._thinks = self._beside(self._think())
+        self._publish()
+
+    def _publish(self) -> None:
+        """For virt-idletime explain."""
+        says = {uuid: one.says for uuid, one in self.members.items() if one.says}
+        if says == self._published:
+            return
+        self._published = says
+        try:
+            state.write_linger(self._folder, says)
+        except OSError as error:
+            self._complain(_SAYING, f"virt-idletime explain does not know who stays or moves: {error}")
 
     async def _think(self) -> None:
         """Look at hosts, decide, act: one after the other, so that one VM moves at a time."""
@@ -246,7 +263,7 @@ class Linger(Follower):
         if member is None:
             return
         log.log(logging.DEBUG if kind == member.kind else logging.INFO, "domain '%s' %s", member.name, text)
-        member.kind = kind
+        member.kind, member.says = kind, text if kind else ""
 
     async def _move(self, uuid: str, to: str, limit_seconds: float) -> None:
         """What fails stays where it is."""
@@ -258,7 +275,7 @@ class Linger(Follower):
             error = str(caught) or "no answer"
         if error:
             self._complain(uuid, f"domain '{member.name}' could not be moved to {to}: {error}")
-            member.kind = ""
+            member.kind, member.says = "", f"could not be moved to {to}: {error}"
         else:
             log.info("domain '%s' runs at %s", member.name, to)
             self._deeds.done("migrate", "move", "processor")
