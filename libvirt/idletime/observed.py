@@ -4,13 +4,11 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
-from pathlib import Path
 from typing import Any
 
-from .state import FOLDER, VERSION, replace_file
+from .state import FOLDER, read_file, replace_file
 
 NAME = "observers"
 
@@ -56,11 +54,9 @@ def write(run_dir: str, found: Iterable[ObserverState]) -> None:
 def read(run_dir: str) -> Mapping[str, ObserverState]:
     """By resource; nothing where nothing is said, or nothing that this version understands."""
     known = {field.name for field in fields(ObserverState)}
-    with contextlib.suppress(OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        data = json.loads(Path(run_dir, FOLDER, f"{NAME}.json").read_text(encoding="utf-8"))
-        if data["state-version"] == VERSION:
-            entries: list[dict[str, Any]] = [
-                {key: tuple(value) if isinstance(value, list) else value for key, value in one.items() if key in known}
-                for one in data["observers"]]
-            return {str(one["resource"]): ObserverState(**one) for one in entries}
+    with contextlib.suppress(TypeError, KeyError, AttributeError):
+        entries: list[dict[str, Any]] = [
+            {key: tuple(value) if isinstance(value, list) else value for key, value in one.items() if key in known}
+            for one in read_file(run_dir, NAME)["observers"]]
+        return {str(one["resource"]): ObserverState(**one) for one in entries}
     return {}

@@ -230,7 +230,7 @@ def domain(run_dir: str, uuid: str) -> DomainState | None:
 
 def linger(run_dir: str, uuid: str) -> str:
     """Whether a VM that gets too little of the processors stays or moves, and why; "" where it has enough, or none says so."""
-    domains = _load(run_dir, _LINGER).get("domains") if daemon(run_dir) is not None else None
+    domains = read_file(run_dir, _LINGER).get("domains") if daemon(run_dir) is not None else None
     return str(domains.get(uuid, "")) if isinstance(domains, dict) else ""
 
 
@@ -248,7 +248,7 @@ def vms(run_dir: str) -> list[DomainState]:
     return sorted((one for one in found if one is not None and one.socket), key=lambda one: (one.name, one.socket))
 
 
-def _load(run_dir: str, name: str) -> dict[str, Any]:
+def read_file(run_dir: str, name: str) -> dict[str, Any]:
     """What a file says; nothing where it is not there, or this version does not understand it."""
     try:
         with open(os.path.join(run_dir, FOLDER, f"{name}.json"), encoding="utf-8") as file:
@@ -261,7 +261,7 @@ def _load(run_dir: str, name: str) -> dict[str, Any]:
 def _read(kind: type[_T], run_dir: str, name: str) -> _T | None:
     known = {one.name for one in fields(kind)}
     values = {key: tuple(value) if isinstance(value, list) else value
-              for key, value in _load(run_dir, name).items() if key in known}
+              for key, value in read_file(run_dir, name).items() if key in known}
     try:
         return kind(**values)  # type: ignore[arg-type]
     except TypeError:

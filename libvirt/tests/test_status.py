@@ -239,9 +239,8 @@ def test_a_vm_that_gives_memory_and_one_that_was_saved(capsys):
     assert status._stopped("running", root) == ""
 
 
-def test_a_vm_that_gets_too_little_of_the_processors(tmp_path, monkeypatch):
+def test_a_vm_that_gets_too_little_of_the_processors(tmp_path):
     """What idletimed says of it, as long as it runs; and nothing of what is no such file."""
-    (tmp_path / state.FOLDER).mkdir()
     state.write_daemon(str(tmp_path), (), "qemu:///system", "1")
     state.write_linger(str(tmp_path), {"u": "stays: it does 50%"})
     assert (state.linger(str(tmp_path), "u"), state.linger(str(tmp_path), "v")) == ("stays: it does 50%", "")
