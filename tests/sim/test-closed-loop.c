@@ -225,6 +225,38 @@ static void test_foregrounds(void)
 }
 
 /*
+ * Two requests at a time, behind a host that stalls now and then: bursts differ
+ * in length, and that is not taken for a seek back.
+ */
+static void test_two_at_a_time(void)
+{
+    for (int seed = 1; seed <= 4; seed++) {
+        SimParams p = one_at_a_time(0.3);
+        char what[64];
+        Run r;
+
+        p.seed = seed;
+        p.load.gaps = SIM_GAPS_EVEN;
+        p.load.quantum_ns = 300 * MS;
+        p.load.jitter = 0.3;
+        p.depth = 2;
+        p.path_ns = 0.075 * MS;
+        p.stalls = 0.0005;
+        p.fg_think_ns = 0.15 * MS;
+        p.fg_noise_ns = 0.25 * MS;
+        p.bg_think_ns = 0.48 * MS;
+        p.duration_ns = 120e9;
+        r = run(p, 0.03);
+        snprintf(what, sizeof(what), "two at a time, seed %d: background of "
+                 "clairvoyant's", seed);
+        check(what, r.result.bg_rate / r.foreseen.bg_rate, 0.8, 1.1);
+        snprintf(what, sizeof(what), "two at a time, seed %d, 3 %%: slower",
+                 seed);
+        check(what, r.slower, 1, 3.2);
+    }
+}
+
+/*
  * A foreground that is there before us and never pauses, so that there is no
  * idle disk from which to learn: what is allowed is spent, no more, and from
  * the first second on.
@@ -336,6 +368,7 @@ int main(int argc, char **argv)
     test_memoryless();
     test_spread();
     test_foregrounds();
+    test_two_at_a_time();
     test_no_pauses();
     test_variants();
     test_aimd();

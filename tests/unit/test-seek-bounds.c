@@ -14,6 +14,20 @@ static void near(double got, double want)
     g_assert_cmpfloat(ABS(got - want), <=, 1e-6 * MAX(ABS(want), 1));
 }
 
+/* Returns of one request, which takes so much more than @each_ns. */
+static IdletimeReturns of(double count, double each_ns, double excess_ns,
+                          double square)
+{
+    return (IdletimeReturns) {
+        .count = count, .done = 1, .ns = each_ns + excess_ns, .ns_ns = square,
+    };
+}
+
+static double excess(const IdletimeReturns *r, double each_ns)
+{
+    return r->ns - each_ns * r->done;
+}
+
 static IdletimeSpan span(double done, double request_ns, double busy_ns,
                          bool background, bool quiet)
 {
@@ -61,7 +75,7 @@ static void test_near(void)
     near(s.near_ns, 16e3);
 }
 
-/* What a request takes beyond one that came after foreground. */
+/* What returns take beyond requests that came after foreground. */
 static void test_excess(void)
 {
     IdletimeSeek s = { 0 };
@@ -69,32 +83,59 @@ static void test_excess(void)
     /* With less than 16 of these: beyond a service time of ours. */
     seek_near(&s, 15, 1.0 * MS);
     seek_return(&s, 7 * MS, 0);
-    near(s.bg.mean_ns, 3 * MS);
+    near(excess(&s.bg, SERVICE), 3 * MS);
     near(s.bg.count, 1);
-    near(s.bg.square, 0);
+    near(s.bg.ns_ns, 0);
     seek_near(&s, 1, 1.0 * MS);
     seek_return(&s, 8 * MS, 2 * MS);
-    /* 8 - 1 - 2 = 5: with the 3 before a mean of 4. */
-    near(s.bg.mean_ns, 4 * MS);
-    near(s.bg.square, 1.0 * MS * MS);
+    /* 7 and 8 - 2, of one request each: the first one's is 6 now. */
+    near(s.bg.ns, 6.5 * MS);
+    near(s.bg.ns_ns, 0.25 * MS * MS);
+    near(excess(&s.bg, 1.0 * MS), 5.5 * MS);
     g_assert_cmpint(s.before, ==, IDLETIME_BEFORE_FG);
     near(s.said_ns, 0);
     /* Not more than ten services a request, in either direction. */
     s.bg = (IdletimeReturns) { 0 };
     seek_return(&s, 500 * MS, 0);
-    near(s.bg.mean_ns, 40 * MS);
+    near(excess(&s.bg, 1.0 * MS), 40 * MS);
     s.bg = (IdletimeReturns) { 0 };
     seek_return(&s, 0, 500 * MS);
-    near(s.bg.mean_ns, -40 * MS);
+    near(excess(&s.bg, 1.0 * MS), -40 * MS);
     /* 256 of them are remembered, four after a change. */
-    s.bg = (IdletimeReturns) { 256, 1.0 * MS, 0 };
-    s.pause = (IdletimeReturns) { 100, 1.0 * MS, 0 };
+    s.bg = of(256, 1.0 * MS, 1.0 * MS, 0);
+    s.pause = of(100, 1.0 * MS, 1.0 * MS, 0);
     seek_return(&s, 258 * MS - 220 * MS, 0);
     near(s.bg.count, 256);
-    near(s.bg.mean_ns, (1 + 36 / 256.0) * MS);
+    near(excess(&s.bg, 1.0 * MS), (1 + 36 / 256.0) * MS);
     idletime_seek_doubt(&s);
     near(s.bg.count, 4);
     near(s.pause.count, 4);
+}
+
+/*
+ * Returns of one and of three requests of 2 ms, and 3 ms more each: that there
+ * are as many is no chance.
+ */
+static void test_lengths(void)
+{
+    IdletimeSeek s = { .near_done = 100, .near_ns = 200 * MS };
+
+    for (int i = 0; i < 8; i++) {
+        double done = i % 2 ? 1 : 3;
+
+        seek_look(&s, span(0, 0, 0, true, false), (IdletimeTurn) { 0 });
+        seek_look(&s, span(done, done * 2 * MS + 3 * MS, 0, false, true),
+                  (IdletimeTurn) { .settled = true });
+    }
+    near(s.bg.done, 2);
+    near(s.bg.ns, 7 * MS);
+    near(s.bg.done_done, 1);
+    near(s.bg.done_ns, 2 * MS);
+    near(s.bg.ns_ns, 4.0 * MS * MS);
+    /* Its error is 0: proven at once, though after pauses came others. */
+    s.pause = (IdletimeReturns) { .count = 8, .done = 5, .ns = 10 * MS };
+    seek_return(&s, 5 * MS, 0);
+    near(s.cost_ns, 3 * MS);
 }
 
 /* Several requests are in service: the return is not over yet. */
@@ -110,7 +151,7 @@ static void test_settled(void)
               (IdletimeTurn) { .settled = true });
     /* 9 + 3 - 4 * 1 - 1 */
     g_assert_cmpint(s.before, ==, IDLETIME_BEFORE_FG);
-    near(s.bg.mean_ns, 5 * MS);
+    near(excess(&s.bg, 1.0 * MS), 5 * MS);
     /* Nothing came: no return. */
     s.bg = (IdletimeReturns) { 0 };
     seek_look(&s, span(0, 0, 0, true, false), (IdletimeTurn) { 0 });
@@ -124,7 +165,9 @@ static void test_settled(void)
 static void test_judge(void)
 {
     static const struct {
-        IdletimeReturns pause, bg;
+        struct {
+            double count, excess_ns, square;
+        } pause, bg;
         bool costs;
     } pair[] = {
         { { 8, 0, 0 }, { 7, 2 * MS, 0 }, true },
@@ -150,12 +193,14 @@ static void test_judge(void)
         IdletimeSeek s = { .near_done = 100, .near_ns = 100 * MS };
         double paid;
 
-        s.pause = pair[i].pause;
-        s.bg = pair[i].bg;
-        paid = seek_return(&s, MS + pair[i].bg.mean_ns, 0);
+        s.pause = of(pair[i].pause.count, MS, pair[i].pause.excess_ns,
+                     pair[i].pause.square);
+        s.bg = of(pair[i].bg.count, MS, pair[i].bg.excess_ns,
+                  pair[i].bg.square);
+        paid = seek_return(&s, MS + pair[i].bg.excess_ns, 0);
         if (pair[i].costs) {
-            g_assert_cmpfloat(ABS(s.cost_ns - pair[i].bg.mean_ns +
-                                  pair[i].pause.mean_ns), <, 1);
+            g_assert_cmpfloat(ABS(s.cost_ns - pair[i].bg.excess_ns +
+                                  pair[i].pause.excess_ns), <, 1);
             /* Half of the starts were ours: half of it is. */
             g_assert_cmpfloat(ABS(paid - s.cost_ns / 2), <, 1);
             g_assert_cmpfloat(s.charged_ns, ==, s.cost_ns);
@@ -170,13 +215,14 @@ static void test_judge(void)
 static void test_charged(void)
 {
     IdletimeSeek s = { .near_done = 100, .near_ns = 100 * MS,
-                       .pause = { 100, 0, 0 }, .bg = { 100, 9 * MS, 0 } };
+                       .pause = of(100, MS, 0, 0),
+                       .bg = of(100, MS, 9 * MS, 0) };
     double paid = seek_return(&s, 10 * MS, 0);
 
     g_assert_cmpfloat(ABS(paid - 4.5 * MS), <, 1);
     /* Both halves are published, and 2 ms of a collision. */
     seek_return(&s, 12 * MS, 11 * MS);
-    near(s.bg.mean_ns, 9 * MS);
+    near(excess(&s.bg, 1.0 * MS), 9 * MS);
     /* None of ours started, or more than all: none, or all of it. */
     seek_look(&s, span(0, 0, 0, true, false), (IdletimeTurn) { 0 });
     near(seek_look(&s, span(1, 10 * MS, 0, false, true),
@@ -221,7 +267,7 @@ static void test_lot(void)
 {
     /* A standard error of 1 ms. */
     IdletimeSeek s = { .near_done = 16,
-                       .bg = { 17, 2.01 * MS, 16.0 * MS * MS } };
+                       .bg = of(17, 0, 2.01 * MS, 16.0 * MS * MS) };
 
     /* Suspicious: at first every second, until it can be told every fourth. */
     assert_one_in(&s, 2);
@@ -232,18 +278,18 @@ static void test_lot(void)
     s.pause.count = 31;
     assert_one_in(&s, 4);
     /* Sooner where it is told that it is not worth it, by two errors. */
-    s.pause.mean_ns = 3.50 * MS;
+    s.pause.ns = 3.50 * MS;
     assert_one_in(&s, 4);
-    s.pause.mean_ns = 3.52 * MS;
+    s.pause.ns = 3.52 * MS;
     assert_one_in(&s, 64);
     s.pause.count = 8;
     assert_one_in(&s, 64);
     s.pause.count = 7;
     assert_one_in(&s, 2);
     /* The error is that of both; what is worth it is never told so. */
-    s.pause = (IdletimeReturns) { 17, 3.52 * MS, 16.0 * MS * MS };
+    s.pause = of(17, 0, 3.52 * MS, 16.0 * MS * MS);
     assert_one_in(&s, 4);
-    s.pause = (IdletimeReturns) { 17, 0, 0 };
+    s.pause = of(17, 0, 0, 0);
     assert_one_in(&s, 4);
     s.pause.count = 32;
     assert_one_in(&s, 64);
@@ -252,11 +298,11 @@ static void test_lot(void)
     s.pause.count = 8;
     assert_one_in(&s, 16);
     /* Not by more than two errors, or an eighth of a service: no suspicion. */
-    s.bg.mean_ns = 2.0 * MS;
+    s.bg.ns = 2.0 * MS;
     assert_one_in(&s, 0);
-    s.bg = (IdletimeReturns) { 101, 0.5 * MS, 0 };
+    s.bg = of(101, 0, 0.5 * MS, 0);
     assert_one_in(&s, 0);
-    s.bg = (IdletimeReturns) { 101, 0.51 * MS, 0 };
+    s.bg = of(101, 0, 0.51 * MS, 0);
     assert_one_in(&s, 16);
     s.bg.count = 7;
     assert_one_in(&s, 0);
@@ -264,7 +310,7 @@ static void test_lot(void)
     assert_one_in(&s, 16);
     /* Nothing to compare with: a sixteenth, whatever it is. */
     s.near_done = 15;
-    s.bg.mean_ns = 0;
+    s.bg.ns = 0;
     s.pause.count = 0;
     s.cost_ns = 0;
     assert_one_in(&s, 16);
@@ -280,7 +326,7 @@ static void test_lot(void)
 static void test_pause(void)
 {
     IdletimeSeek s = { .near_done = 100, .near_ns = 100 * MS,
-                       .bg = { 100, 9 * MS, 0 } };
+                       .bg = of(100, MS, 9 * MS, 0) };
     uint64_t gap = 0;
 
     while (!idletime_seek_away(&s, SERVICE, gap)) {
@@ -289,12 +335,12 @@ static void test_pause(void)
     }
     g_assert_cmpint(s.before, ==, IDLETIME_BEFORE_PAUSE);
     near(idletime_seek_price(&s), 0);
-    s.pause = (IdletimeReturns) { 7, 2 * MS, 0 };
+    s.pause = of(7, MS, 2 * MS, 0);
     near(seek_look(&s, span(1, 3 * MS, 0, false, true),
                    (IdletimeTurn) { .settled = true, .own = 1, .started = 1,
                                     .cost_ns = 3 * MS }), 0);
     near(s.pause.count, 8);
-    near(s.pause.mean_ns, 2 * MS);
+    near(excess(&s.pause, 1.0 * MS), 2 * MS);
     near(s.cost_ns, 7 * MS);
     g_assert_cmpint(s.before, ==, IDLETIME_BEFORE_FG);
     g_assert_false(s.drawn);
@@ -309,12 +355,13 @@ static void test_not_suspected(void)
 {
     IdletimeSeek s = {
         .near_done = 100, .near_ns = 100 * SERVICE,
-        .pause = { 13, -9.0 * MS, 0 }, .bg = { 20, -2.0 * MS, 0 },
+        .pause = of(13, SERVICE, -9.0 * MS, 0),
+        .bg = of(20, SERVICE, -2.0 * MS, 0),
     };
 
     seek_return(&s, SERVICE - 2 * MS, 0);
     near(s.cost_ns, 0);
-    s.bg.mean_ns = 2.0 * MS;
+    s.bg = of(21, SERVICE, 2.0 * MS, 0);
     seek_return(&s, SERVICE + 2 * MS, 0);
     near(s.cost_ns, 11 * MS);
 }
@@ -324,6 +371,7 @@ int main(int argc, char **argv)
     g_test_init(&argc, &argv, NULL);
     g_test_add_func("/seek/near", test_near);
     g_test_add_func("/seek/excess", test_excess);
+    g_test_add_func("/seek/lengths", test_lengths);
     g_test_add_func("/seek/settled", test_settled);
     g_test_add_func("/seek/judge", test_judge);
     g_test_add_func("/seek/charged", test_charged);

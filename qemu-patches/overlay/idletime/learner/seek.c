@@ -21,7 +21,9 @@
  *   excess = their time in service - requests * time of one after foreground
  *
  * summed until at most one is in service, less what collisions have cost
- * (cost.c).
+ * (cost.c).  How long one takes after foreground is learned meanwhile, and
+ * changes: so returns are kept as requests and time, with their variances and
+ * covariance, and the excess of all is by what is known now.
  *
  * More after background than after foreground is a suspicion: what begins a
  * burst may always take longer.  So now and then, by lot, a gap is left alone
@@ -67,20 +69,31 @@
 
 /* ---- sums */
 
-static void note(IdletimeReturns *r, double excess_ns)
+static void note(IdletimeReturns *r, double done, double ns)
 {
-    double off = excess_ns - r->mean_ns;
+    double done_off = done - r->done, ns_off = ns - r->ns;
     double part;
 
     r->count = MIN(r->count + 1, RETURNS_MAX);
     part = 1 / r->count;
-    r->mean_ns += part * off;
-    r->square += part * (off * (excess_ns - r->mean_ns) - r->square);
+    r->done += part * done_off;
+    r->ns += part * ns_off;
+    r->done_done += part * (done_off * (done - r->done) - r->done_done);
+    r->done_ns += part * (done_off * (ns - r->ns) - r->done_ns);
+    r->ns_ns += part * (ns_off * (ns - r->ns) - r->ns_ns);
 }
 
-static double error2(const IdletimeReturns *r)
+static double excess(const IdletimeReturns *r, double each_ns)
 {
-    return r->square / MAX(r->count - 1, 1);
+    return r->ns - each_ns * r->done;
+}
+
+static double error2(const IdletimeReturns *r, double each_ns)
+{
+    double square = r->ns_ns - 2 * each_ns * r->done_ns +
+                    each_ns * each_ns * r->done_done;
+
+    return MAX(square, 0) / MAX(r->count - 1, 1);
 }
 
 /* By more than chance, and worth it. */
@@ -90,13 +103,31 @@ static bool more(double excess_ns, double square, double service_ns)
            excess_ns * excess_ns > ERRORS * ERRORS * square;
 }
 
+/* A request after foreground; by ours where none is known. */
+static double each_ns(const IdletimeSeek *s, double service_ns)
+{
+    return s->near_done >= NEAR_MIN ? s->near_ns / s->near_done : service_ns;
+}
+
+/* After background a return takes so much longer than after a pause. */
+static double longer(const IdletimeSeek *s, double each_ns)
+{
+    return excess(&s->bg, each_ns) - excess(&s->pause, each_ns);
+}
+
+static double longer_error2(const IdletimeSeek *s, double each_ns)
+{
+    return error2(&s->bg, each_ns) + error2(&s->pause, each_ns);
+}
+
 /* Not worth it, by more than chance. */
 static bool told_free(const IdletimeSeek *s, double service_ns)
 {
-    double spare_ns = WORTH * service_ns - (s->bg.mean_ns - s->pause.mean_ns);
+    double each = each_ns(s, service_ns);
+    double spare_ns = WORTH * service_ns - longer(s, each);
 
     return spare_ns > 0 && spare_ns * spare_ns >
-           ERRORS * ERRORS * (error2(&s->bg) + error2(&s->pause));
+           ERRORS * ERRORS * longer_error2(s, each);
 }
 
 static void note_near(IdletimeSeek *s)
@@ -106,32 +137,35 @@ static void note_near(IdletimeSeek *s)
     idletime_recent_limit(&s->near_ns, &s->near_done, NEAR_MAX);
 }
 
-static double excess(const IdletimeSeek *s, double known_ns,
-                     double service_ns)
+/* Without what is known to be of something else, and stalls of the host. */
+static double believed_ns(const IdletimeSeek *s, double known_ns,
+                          double service_ns)
 {
-    double each_ns = s->near_done >= NEAR_MIN ? s->near_ns / s->near_done :
-                     service_ns;
+    double usual_ns = s->done * each_ns(s, service_ns);
     double most_ns = NOISE * service_ns * s->done;
-    double excess_ns = s->request_ns - s->done * each_ns - known_ns;
 
-    return MIN(MAX(excess_ns, -most_ns), most_ns);
+    return MIN(MAX(s->request_ns - known_ns, usual_ns - most_ns),
+               usual_ns + most_ns);
 }
 
 static bool suspicious(const IdletimeSeek *s, double service_ns)
 {
+    double each = each_ns(s, service_ns);
+
     return s->bg.count >= RETURNS_MIN &&
            (s->near_done < NEAR_MIN ||
-            more(s->bg.mean_ns, error2(&s->bg), service_ns));
+            more(excess(&s->bg, each), error2(&s->bg, each), service_ns));
 }
 
 static void judge(IdletimeSeek *s, double service_ns)
 {
-    double cost_ns = s->bg.mean_ns - s->pause.mean_ns;
+    double each = each_ns(s, service_ns);
+    double cost_ns = longer(s, each);
 
     /* While nothing is suspected, no gap is left alone: pauses are of then. */
     s->cost_ns = suspicious(s, service_ns) && s->pause.count >= PAUSES_MIN &&
-                 more(cost_ns, error2(&s->bg) + error2(&s->pause),
-                      service_ns) ? cost_ns : 0;
+                 more(cost_ns, longer_error2(s, each), service_ns) ?
+                 cost_ns : 0;
 }
 
 /* ---- gaps left alone */
@@ -177,11 +211,12 @@ bool idletime_seek_away(IdletimeSeek *s, double service_ns, uint64_t gap)
 static double end(IdletimeSeek *s, double service_ns)
 {
     if (s->before == IDLETIME_BEFORE_PAUSE) {
-        note(&s->pause, excess(s, 0, service_ns));
+        note(&s->pause, s->done, believed_ns(s, 0, service_ns));
         judge(s, service_ns);
         return 0;
     }
-    note(&s->bg, excess(s, s->said_ns - s->charged_ns, service_ns));
+    note(&s->bg, s->done,
+         believed_ns(s, s->said_ns - s->charged_ns, service_ns));
     judge(s, service_ns);
     s->said_ns = 0;
     s->charged_ns = s->cost_ns;

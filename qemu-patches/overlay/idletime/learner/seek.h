@@ -10,9 +10,13 @@
 
 #include "idletime/learner/cost.h"
 
-/* Requests of foreground after something: their time beyond the mean's. */
+/*
+ * Returns of the foreground after something, by what each took until it was
+ * over: means of its requests and of their time, and their (co)variances.
+ */
 typedef struct IdletimeReturns {
-    double count, mean_ns, square;
+    double count, done, ns;
+    double done_done, done_ns, ns_ns;
 } IdletimeReturns;
 
 typedef enum IdletimeBefore {
