@@ -3,7 +3,7 @@
     python3 -m tests.bench.heldout [--output build/bench/heldout] [--workloads 80] [--seconds 300]
 
 The learner's constants were chosen on the workloads of `tests.bench.simulate` with seeds 1 to 3. Here each workload is drawn: disk,
-host, bursts or single arrivals, how regular, how many foregrounds, how many requests of the background at a time; and its seed is
+host and its stalls, an arm or none, bursts or single arrivals, how regular, how many foregrounds, how many requests at a time; and its seed is
 another. Draws in which the foreground would want more than the disk has are drawn again. Virtual time; some minutes on two processors.
 `python3 -m tests.report.heldout FILE` compares with the workloads that it was tuned on.
 """
@@ -35,13 +35,18 @@ def draw(dice: random.Random) -> list[str]:
     options = {"service-ms": dice.choice((1, 2, 5, 10, 20)), "spread": dice.choice((0, 0, 20, 50)),
                "noise-ms": dice.choice((0, 0.1, 0.3)), "path-ms": dice.choice((0, 0.05, 0.2)),
                "intensity": round(dice.uniform(5, 70)), "outstanding": dice.choice((1, 1, 2, 4))}
+    options["stalls"] = dice.choice((0, 0, 0.05)) if options["path-ms"] else 0
+    if dice.choice((False, False, True)):
+        options |= {"switch-ms": options["service-ms"] / 2, "intensity": min(options["intensity"], 40)}
     shape = dice.choice(("even", "jittered", "exponential", "poisson"))
     if shape == "jittered":
         options["jitter"] = dice.choice((10, 20, 50))
     flags = [f"--{shape}"] if shape in ("exponential", "poisson") else []
     if shape != "poisson":
         options["quantum-ms"] = round(options["service-ms"] * dice.choice((10, 20, 50, 100)))
-        options["foregrounds"] = dice.choice((1, 1, 2))
+        options["depth"] = dice.choice((1, 1, 2, 4, 8))
+        # Two that are both strictly periodic: alone, too, their bursts meet or not by chance, for minutes.
+        options["foregrounds"] = 1 if shape == "even" else dice.choice((1, 1, 2))
         options["intensity"] = max(5, options["intensity"] // options["foregrounds"])
     return [*flags, *(text for name, value in options.items() for text in (f"--{name}", str(value)))]
 

@@ -56,7 +56,8 @@ static double seek_return(IdletimeSeek *s, double request_ns, double said_ns)
               (IdletimeTurn) { .started = 2, .own = 1 });
     g_assert_cmpint(s->before, ==, IDLETIME_BEFORE_BG);
     return seek_look(s, span(1, request_ns, 0, false, true),
-                     (IdletimeTurn) { .cost_ns = said_ns, .settled = true });
+                     (IdletimeTurn) { .cost_ns = said_ns, .met = said_ns > 0,
+                                      .settled = true });
 }
 
 static void test_near(void)
@@ -144,7 +145,8 @@ static void test_settled(void)
     IdletimeSeek s = { .near_done = 100, .near_ns = 100 * MS };
 
     seek_look(&s, span(0, 0, 0, true, false),
-              (IdletimeTurn) { .started = 1, .own = 1, .cost_ns = 1 * MS });
+              (IdletimeTurn) { .started = 1, .own = 1, .cost_ns = 1 * MS,
+                               .met = true });
     seek_look(&s, span(3, 9 * MS, 0, false, false), (IdletimeTurn) { 0 });
     g_assert_cmpint(s.before, ==, IDLETIME_BEFORE_BG);
     seek_look(&s, span(0, 0, 0, false, false),
@@ -223,6 +225,13 @@ static void test_charged(void)
     /* Both halves are published, and 2 ms of a collision. */
     seek_return(&s, 12 * MS, 11 * MS);
     near(excess(&s.bg, 1.0 * MS), 9 * MS);
+    /* It met none: what was said is of returns, whatever others think. */
+    seek_look(&s, span(0, 0, 0, true, false),
+              (IdletimeTurn) { .started = 2, .own = 1, .cost_ns = 5 * MS });
+    seek_look(&s, span(1, 10 * MS, 0, false, true),
+              (IdletimeTurn) { .cost_ns = 5 * MS, .settled = true });
+    near(excess(&s.bg, 1.0 * MS), 9 * MS);
+    near(s.said_ns, 0);
     /* None of ours started, or more than all: none, or all of it. */
     seek_look(&s, span(0, 0, 0, true, false), (IdletimeTurn) { 0 });
     near(seek_look(&s, span(1, 10 * MS, 0, false, true),

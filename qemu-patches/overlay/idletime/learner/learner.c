@@ -334,6 +334,8 @@ static void note_turn(IdletimeLearner *l, const IdletimeTotals *totals,
         .started = idletime_grown(totals->bg_started, l->bg_started),
         .own = l->own_started,
         .cost_ns = cost_ns,
+        .met = (totals->fg_in_service && totals->bg_in_service) ||
+               l->collision.open,
         .settled = totals->fg_in_service <= 1 && !totals->bg_in_service &&
                    !l->collision.open,
     };

@@ -36,8 +36,10 @@
  * Several processes learn the same from the same sums, and draw the same lot,
  * by the time at which the gap began.  Each pays for its share of a gap's
  * starts.  What all say that they have cost is a sum, in which their returns
- * are: each takes its own opinion for that of all.  If these differ, the rest
- * shows as excess, so that together they pay what it was.
+ * are.  A return that met no background was no collision, so that nothing of
+ * the sum is subtracted.  Of another one each takes its own opinion for that of
+ * all: if these differ, the rest shows as excess, so that together they pay
+ * what it was.
  */
 #include "qemu/osdep.h"
 #include "idletime/learner/seek.h"
@@ -190,7 +192,7 @@ static void begin(IdletimeSeek *s, IdletimeBefore before)
 {
     s->before = before;
     s->done = s->request_ns = s->started = s->own = 0;
-    s->drawn = false;
+    s->met = s->drawn = false;
 }
 
 bool idletime_seek_away(IdletimeSeek *s, double service_ns, uint64_t gap)
@@ -216,7 +218,7 @@ static double end(IdletimeSeek *s, double service_ns)
         return 0;
     }
     note(&s->bg, s->done,
-         believed_ns(s, s->said_ns - s->charged_ns, service_ns));
+         believed_ns(s, s->met ? s->said_ns - s->charged_ns : 0, service_ns));
     judge(s, service_ns);
     s->said_ns = 0;
     s->charged_ns = s->cost_ns;
@@ -234,6 +236,7 @@ double idletime_seek_look(IdletimeSeek *s, const IdletimeSpan *span,
     s->started += turn->started;
     s->own += turn->own;
     s->said_ns += turn->cost_ns;
+    s->met |= turn->met;
     s->done += span->done;
     s->request_ns += span->request_ns;
     if (s->before == IDLETIME_BEFORE_FG && s->done > 0) {

@@ -34,6 +34,7 @@ typedef struct IdletimeSeek {
     double near_done, near_ns;          /* after foreground */
     IdletimeReturns pause, bg;
     double cost_ns;                     /* of a return; 0: not proven */
+    bool met;                           /* background in service */
     bool drawn;                         /* for this gap */
 } IdletimeSeek;
 
@@ -41,6 +42,7 @@ typedef struct IdletimeSeek {
 typedef struct IdletimeTurn {
     double started, own;        /* background requests, own ones of these */
     double cost_ns;             /* that all background said it cost */
+    bool met;                   /* foreground by background in service */
     bool settled;               /* one foreground request, at most, is left */
 } IdletimeTurn;
 
