@@ -189,8 +189,8 @@ static void test_processes(void)
 }
 
 /*
- * Who comes later learns what it is, though the others pay for it already.  In
- * 400 gaps, as a gap is left alone only where all do: the others in a sixteenth.
+ * Who comes later learns what it is, though the others pay for it already.  400
+ * gaps, as one is left alone only where all do, and the others do a sixteenth.
  */
 static void test_late(void)
 {
