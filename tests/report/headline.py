@@ -51,8 +51,9 @@ def picture(data: results.Results) -> pyplot.Figure:
 
 def _words(figure: pyplot.Figure, data: results.Results, shares: dict[str, list[float]]) -> None:
     """The message above, and below it what was measured."""
-    first, last = (f"{shares['foreground'][place]:.0f} %" for place in (0, -1))
-    figure.suptitle(f"Beside a greedy VM on the same disk a VM keeps {first} of its throughput; with Idletime {last}",
+    first, last = shares["foreground"][0], shares["foreground"][-1]
+    kept = f"{last:.0f} %" if last < 99.5 else "all of it"
+    figure.suptitle(f"Beside a greedy VM on the same disk a VM keeps {first:.0f} % of its throughput; with Idletime {kept}",
                     fontsize=10.5, fontweight="bold", x=0.01, ha="left")
     figure.text(0.01, 0.01, results.caption(data.conditions), fontsize=6, color=NEUTRAL, va="bottom", ha="left")
     figure.tight_layout(rect=(0, 0.09, 1, 0.98))
