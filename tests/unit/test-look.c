@@ -214,8 +214,9 @@ static void test_owed(void)
     burst(w, 10 * MS);
     w->l.seek.near_done = 100;
     w->l.seek.near_ns = 100 * D;
-    w->l.seek.pause = (IdletimeReturns) { 100, 0, 0 };
-    w->l.seek.bg = (IdletimeReturns) { 100, 9 * MS, 0 };
+    w->l.seek.pause = (IdletimeReturns) { .count = 100, .done = 1, .ns = D };
+    w->l.seek.bg = w->l.seek.pause;
+    w->l.seek.bg.ns += 9 * MS;
     w->totals.bg_started = 4;
     w->l.own_started = 1;
     begin(w, 10 * MS);
