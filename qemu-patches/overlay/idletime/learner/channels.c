@@ -27,6 +27,7 @@
  */
 #include "qemu/osdep.h"
 #include "idletime/learner/channels.h"
+#include "idletime/core/recent.h"
 
 /* Less is no mean. */
 #define LEVEL_MIN           8
@@ -158,7 +159,6 @@ void idletime_channels_took(IdletimeChannels *c, double ns)
 void idletime_channels_note(IdletimeChannels *c, uint32_t n, double ns)
 {
     IdletimeLevel *level;
-    double off, part;
 
     if (n < 1 || n > IDLETIME_LEVELS) {
         return;
@@ -169,10 +169,8 @@ void idletime_channels_note(IdletimeChannels *c, uint32_t n, double ns)
     idletime_channels_took(c, ns);
     level = &c->level[n];
     level->count = MIN(level->count + 1, LEVEL_MEMORY);
-    part = 1 / level->count;
-    off = ns - level->mean_ns;
-    level->mean_ns += part * off;
-    level->square += part * (off * (ns - level->mean_ns) - level->square);
+    idletime_recent_note(&level->mean_ns, &level->square, ns,
+                         1 / level->count);
     find_limit(c);
     if (c->limit > 1 && c->wall) {
         c->level[c->wall].count *= 1 - 1.0 / WALL_MEMORY;

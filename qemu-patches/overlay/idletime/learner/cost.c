@@ -92,14 +92,13 @@ static double each_ns(const IdletimeCost *c)
 
 static void note_number(IdletimeCost *c, const IdletimeSpan *span)
 {
-    double off = span->in_service - c->mean, part;
+    double part;
 
     c->most -= c->most * MIN(span->done / MOST_MEMORY, 1);
     c->most = MAX(c->most, span->in_service);
     c->seen = MIN(c->seen + span->done, STEADY_MEMORY);
     part = c->seen > 0 ? MIN(span->done / c->seen, 1) : 0;
-    c->mean += part * off;
-    c->square += part * (off * (span->in_service - c->mean) - c->square);
+    idletime_recent_note(&c->mean, &c->square, span->in_service, part);
 }
 
 static void counted(IdletimeCost *c)

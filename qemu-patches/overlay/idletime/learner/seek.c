@@ -36,10 +36,11 @@
  * Several processes learn the same from the same sums, and draw the same lot,
  * by the time at which the gap began.  Each pays for its share of a gap's
  * starts.  What all say that they have cost is a sum, in which their returns
- * are.  A return that met no background was no collision, so that nothing of
- * the sum is subtracted.  Of another one each takes its own opinion for that of
- * all: if these differ, the rest shows as excess, so that together they pay
- * what it was.
+ * are.  Nothing of it is subtracted from a return that was not seen to meet
+ * background: it was no collision, or one between two looks, which then counts
+ * as a part of the way back.  Of another one each takes its own opinion for
+ * that of all: if these differ, the rest shows as excess, so that together they
+ * pay what it was.
  */
 #include "qemu/osdep.h"
 #include "idletime/learner/seek.h"
@@ -73,16 +74,13 @@
 
 static void note(IdletimeReturns *r, double done, double ns)
 {
-    double done_off = done - r->done, ns_off = ns - r->ns;
-    double part;
+    double done_off = done - r->done, part;
 
     r->count = MIN(r->count + 1, RETURNS_MAX);
     part = 1 / r->count;
-    r->done += part * done_off;
-    r->ns += part * ns_off;
-    r->done_done += part * (done_off * (done - r->done) - r->done_done);
+    idletime_recent_note(&r->done, &r->done_done, done, part);
+    idletime_recent_note(&r->ns, &r->ns_ns, ns, part);
     r->done_ns += part * (done_off * (ns - r->ns) - r->done_ns);
-    r->ns_ns += part * (ns_off * (ns - r->ns) - r->ns_ns);
 }
 
 static double excess(const IdletimeReturns *r, double each_ns)

@@ -8,6 +8,7 @@
  * the mean is a stall of the host.
  */
 #include "qemu/osdep.h"
+#include "idletime/core/recent.h"
 #include "idletime/core/root.h"
 #include "idletime/learner/service.h"
 
@@ -45,12 +46,9 @@ static double believed(const IdletimeServiceClass *c, double ns)
 static void note(IdletimeServiceClass *c, double ns)
 {
     double seen_ns = believed(c, ns);
-    double off = seen_ns - c->mean_ns, part;
 
     c->count = MIN(c->count + 1, MEMORY);
-    part = 1 / c->count;
-    c->mean_ns += part * off;
-    c->square += part * (off * (seen_ns - c->mean_ns) - c->square);
+    idletime_recent_note(&c->mean_ns, &c->square, seen_ns, 1 / c->count);
 }
 
 static IdletimeService service_of(const IdletimeServiceTimes *s,
