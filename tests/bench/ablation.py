@@ -65,7 +65,7 @@ def _constant(name: str, file: str, line: str, value: str) -> Part:
 
 PARTS = (
     Part("cycle: second clock", (("cycle.c", "return c->built &&", "return false && c->built &&"),)),
-    Part("seek: gaps used", (("seek.c", "    double cost_ns = 0;\n\n    if (span->background", "    double cost_ns = 0;\n\n    if (service_ns >= 0) {\n        return 0;\n    }\n    if (span->background"),)),
+    Part("seek: gaps used", (("seek.c", "    if (span->background", "    if (service_ns >= 0) {\n        return;\n    }\n    if (span->background"),)),
     _constant("plan: harmless", "plan.c", "#define HARMLESS            0.1", "0"),
     _constant("plan: exchange", "plan.c", "#define BRINGS              0.1", "0"),
     Part("service: turnaround", (("service.c", "MIN(ns, s->any.mean_ns)", "MIN(ns, 0)"),)),

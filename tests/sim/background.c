@@ -43,6 +43,7 @@ static void learn(Sim *s, Part *part)
         .bg_started = s->bg_started, .bg_cost_ns = s->bg_cost_ns,
         .bg_in_service = s->bg_in_service > 0,
         .quiet = !s->fg_in_service && !s->bg_in_service,
+        .fg_last_ns = s->fg_last_ns,
     };
 
     for (int i = 0; i < s->p.foregrounds; i++) {

@@ -257,6 +257,34 @@ static void test_two_at_a_time(void)
 }
 
 /*
+ * Arrivals on their own, on a disk with an arm and a host that comes late: a
+ * request waits for others several times as long as for the arm.
+ */
+static void test_arm(void)
+{
+    static const double budget[] = { 0.03, 0.1 };
+
+    for (int seed = 1; seed <= 3; seed++) {
+        for (int i = 0; i < 2; i++) {
+            SimParams p = servers(1, 1, 0.4);
+            char what[64];
+            Run r;
+
+            p.seed = seed;
+            p.switch_ns = 0.5 * MS;
+            p.noise_ns = p.fg_noise_ns = 0.3 * MS;
+            p.outstanding = 1;
+            p.rule.max_inflight = 1;
+            p.duration_ns = 300e9;
+            r = run(p, budget[i]);
+            snprintf(what, sizeof(what), "an arm, seed %d, %g %%: paid of it",
+                     seed, 100 * budget[i]);
+            check(what, r.slower / budget[i] / 100, 0.6, 1.12);
+        }
+    }
+}
+
+/*
  * A foreground that is there before us and never pauses, so that there is no
  * idle disk from which to learn: what is allowed is spent, no more, and from
  * the first second on.
@@ -369,6 +397,7 @@ int main(int argc, char **argv)
     test_spread();
     test_foregrounds();
     test_two_at_a_time();
+    test_arm();
     test_no_pauses();
     test_variants();
     test_aimd();

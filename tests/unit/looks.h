@@ -48,11 +48,13 @@ static inline World *world(void)
 static inline void begin(World *w, int64_t later_ns)
 {
     idletime_fg_begin(&w->w, w->now += later_ns, 4096);
+    w->totals.fg_last_ns = w->now;
 }
 
 static inline void end(World *w, int64_t later_ns)
 {
     idletime_fg_end(&w->w, w->now += later_ns);
+    w->totals.fg_last_ns = w->now;
 }
 
 /* What has it cost? */

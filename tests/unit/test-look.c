@@ -192,12 +192,12 @@ static void test_span(void)
     w->l.collision.open = true;
     w->l.collision.arrival_ns = INT64_MAX - 1;
     w->totals.quiet = true;
+    /* One is: it is.  But it goes on to lose by the collision. */
     burst(w, 10 * MS);
-    g_assert_cmpint(w->l.seek.before, ==, IDLETIME_BEFORE_BG);
+    g_assert_cmpint(w->l.seek.before, ==, IDLETIME_BEFORE_FG);
     g_assert_true(w->l.cost.dirty);
     w->l.collision.open = false;
     burst(w, 10 * MS);
-    g_assert_cmpint(w->l.seek.before, ==, IDLETIME_BEFORE_FG);
     g_assert_false(w->l.cost.dirty);
     /* A sum that shrinks is that of one who left: no starts. */
     w->totals.bg_started = 1;
@@ -206,37 +206,84 @@ static void test_span(void)
     free(w->fg);
 }
 
-/* A return's cost is owed, and published with the next look at the rings. */
-static void test_owed(void)
+/* Ours begins in a gap, and its time is over. */
+static void run(World *w, uint32_t own, uint32_t all)
+{
+    w->now += MS;
+    w->totals.bg_started += all;
+    for (uint32_t i = 0; i < own; i++) {
+        idletime_learner_started(&w->l, (IdletimeFee) { 0 }, w->now);
+    }
+    look(w);
+    w->now += D;
+}
+
+/*
+ * A foreground that comes back to a disk whose arm is elsewhere waits for it,
+ * and so do those behind it: paid when it is idle again, once.
+ */
+static void test_return(void)
 {
     World *w = world();
 
     burst(w, 10 * MS);
-    w->l.seek.near_done = 100;
-    w->l.seek.near_ns = 100 * D;
-    w->l.seek.pause = (IdletimeReturns) { .count = 100, .done = 1, .ns = D };
-    w->l.seek.bg = w->l.seek.pause;
-    w->l.seek.bg.ns += 9 * MS;
-    w->totals.bg_started = 4;
-    w->l.own_started = 1;
-    begin(w, 10 * MS);
-    end(w, D + 9 * MS);
-    w->totals.fg_done++;
-    w->totals.fg_request_ns += D + 9 * MS;
+    burst(w, 10 * MS);
+    w->l.seek.cost_ns = 8 * MS;
+    run(w, 1, 4);
+    begin(w, MS);
     g_assert_cmpuint(look(w), ==, 0);
+    g_assert_true(w->l.collision.open);
+    near(w->l.collision.delay_ns, 0);
     /* One start in four was ours. */
-    near(w->l.owed_ns, 9 * MS / 4.0);
-    g_assert_cmpuint(look(w), ==, 9 * MS / 4);
+    near(w->l.collision.seek_ns, 2 * MS);
+    end(w, D + 8 * MS);
+    w->totals.fg_done++;
+    w->totals.fg_request_ns += D + 8 * MS;
+    g_assert_cmpuint(look(w), ==, 2 * MS);
     g_assert_cmpuint(look(w), ==, 0);
-    /* With several servers nothing is sought. */
+    burst(w, 10 * MS);
+    g_assert_cmpuint(look(w), ==, 0);
+    /* Seen when it is over, by one who held nothing. */
+    w->l.seek.cost_ns = 8 * MS;
+    run(w, 2, 2);
+    begin(w, MS);
+    end(w, D + 8 * MS);
+    w->totals.fg_done++;
+    w->totals.fg_request_ns += D + 8 * MS;
+    g_assert_cmpuint(look(w), ==, 8 * MS);
+    /* Ours is in service when it comes: for both together. */
+    look(w);
+    w->l.seek.cost_ns = 8 * MS;
+    run(w, 1, 1);
+    w->now -= 2 * MS;
+    begin(w, 0);
+    w->now += 2 * MS;
+    look(w);
+    idletime_learner_done(&w->l, &(IdletimeServed) {
+        .bytes = 4096, .fg_idle = true, .since_ns = w->now - D }, w->now);
+    near(w->l.collision.delay_ns, 2 * MS);
+    near(w->l.collided_ns, 2 * MS);
+    end(w, D + 8 * MS);
+    w->totals.fg_done++;
+    w->totals.fg_request_ns += D + 10 * MS;
+    g_assert_cmpuint(look(w), ==, 10 * MS);
+    free(w->fg);
+}
+
+/* With several servers nothing is sought. */
+static void test_no_return(void)
+{
+    World *w = world();
+
+    burst(w, 10 * MS);
     for (int n = 1; n <= 4; n++) {
         w->l.channels.level[n] = (IdletimeLevel) { 100, D, 0 };
     }
     idletime_channels_note(&w->l.channels, 1, D);
-    w->totals.bg_started = 8;
     w->l.own_started = 4;
+    w->totals.bg_started = 8;
     burst(w, 10 * MS);
-    near(w->l.owed_ns, 0);
+    g_assert_cmpint(w->l.seek.before, ==, IDLETIME_BEFORE_FG);
     g_assert_cmpuint(w->l.own_started, ==, 4);
     free(w->fg);
 }
@@ -296,7 +343,7 @@ static void test_terms(void)
     near(idletime_cost_factor(&w->l.cost), 2);
     near(w->l.plan.terms.request_ns, D / 2.0);
     near(w->l.plan.terms.budget_ns, 0.05 * D / 2.0);
-    near(w->l.plan.terms.seek_ns, 3 * MS);
+    near(w->l.plan.terms.seek_ns, 6 * MS);
     g_assert_cmpuint(w->l.planned_gaps, ==, 24);
     g_assert_cmpint(w->l.planned_ns, ==, w->now);
     g_assert_null(w->l.plan.burst.by_age);
@@ -456,7 +503,8 @@ int main(int argc, char **argv)
     g_test_add_func("/learner/requests", test_requests);
     g_test_add_func("/learner/requests/first-look", test_first_look);
     g_test_add_func("/learner/span", test_span);
-    g_test_add_func("/learner/owed", test_owed);
+    g_test_add_func("/learner/return", test_return);
+    g_test_add_func("/learner/no-return", test_no_return);
     g_test_add_func("/learner/away", test_away);
     g_test_add_func("/learner/terms", test_terms);
     g_test_add_func("/learner/due", test_due);

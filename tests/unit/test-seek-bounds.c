@@ -28,36 +28,41 @@ static double excess(const IdletimeReturns *r, double each_ns)
     return r->ns - each_ns * r->done;
 }
 
-static IdletimeSpan span(double done, double request_ns, double busy_ns,
-                         bool background, bool quiet)
+static IdletimeSpan span(double done, double worked_ns, bool background)
 {
     return (IdletimeSpan) {
-        .done = done, .request_ns = request_ns, .busy_ns = busy_ns,
-        .background = background, .quiet = quiet,
+        .done = done, .worked_ns = worked_ns, .background = background,
     };
 }
 
-static double seek_look(IdletimeSeek *s, IdletimeSpan span, IdletimeTurn turn)
+static void seek_look(IdletimeSeek *s, IdletimeSpan span, IdletimeTurn turn)
 {
-    return idletime_seek_look(s, &span, &turn, SERVICE);
+    idletime_seek_look(s, &span, &turn, SERVICE);
 }
 
 /* After foreground @done requests of @each. */
 static void seek_near(IdletimeSeek *s, double done, double each_ns)
 {
-    seek_look(s, span(done, done * each_ns, 0, false, true),
-              (IdletimeTurn) { 0 });
+    seek_look(s, span(done, done * each_ns, false), (IdletimeTurn) { 0 });
 }
 
-/* Ours ran; then one request, of which we said that it lost @said_ns. */
-static double seek_return(IdletimeSeek *s, double request_ns, double said_ns)
+/* Ours ran, @own of @started; then one request, which met one for @delay_ns. */
+static void seek_met(IdletimeSeek *s, double worked_ns, double own,
+                     double started, double delay_ns)
 {
-    seek_look(s, span(0, 0, 0, true, false),
-              (IdletimeTurn) { .started = 2, .own = 1 });
+    seek_look(s, span(0, 0, true),
+              (IdletimeTurn) { .started = started, .own = own });
     g_assert_cmpint(s->before, ==, IDLETIME_BEFORE_BG);
-    return seek_look(s, span(1, request_ns, 0, false, true),
-                     (IdletimeTurn) { .cost_ns = said_ns, .met = said_ns > 0,
-                                      .settled = true });
+    seek_look(s, span(1, worked_ns, false),
+              (IdletimeTurn) { .delay_ns = delay_ns, .met = true,
+                               .settled = true });
+}
+
+/* The same, and it met none. */
+static void seek_return(IdletimeSeek *s, double worked_ns)
+{
+    seek_look(s, span(0, 0, true), (IdletimeTurn) { .started = 2, .own = 1 });
+    seek_look(s, span(1, worked_ns, false), (IdletimeTurn) { .settled = true });
 }
 
 static void test_near(void)
@@ -83,29 +88,28 @@ static void test_excess(void)
 
     /* With less than 16 of these: beyond a service time of ours. */
     seek_near(&s, 15, 1.0 * MS);
-    seek_return(&s, 7 * MS, 0);
+    seek_return(&s, 7 * MS);
     near(excess(&s.bg, SERVICE), 3 * MS);
     near(s.bg.count, 1);
     near(s.bg.ns_ns, 0);
     seek_near(&s, 1, 1.0 * MS);
-    seek_return(&s, 8 * MS, 2 * MS);
+    seek_met(&s, 8 * MS, 2, 2, 2 * MS);
     /* 7 and 8 - 2, of one request each: the first one's is 6 now. */
     near(s.bg.ns, 6.5 * MS);
     near(s.bg.ns_ns, 0.25 * MS * MS);
     near(excess(&s.bg, 1.0 * MS), 5.5 * MS);
     g_assert_cmpint(s.before, ==, IDLETIME_BEFORE_FG);
-    near(s.said_ns, 0);
     /* Not more than ten services a request, in either direction. */
     s.bg = (IdletimeReturns) { 0 };
-    seek_return(&s, 500 * MS, 0);
+    seek_return(&s, 500 * MS);
     near(excess(&s.bg, 1.0 * MS), 40 * MS);
     s.bg = (IdletimeReturns) { 0 };
-    seek_return(&s, 0, 500 * MS);
+    seek_met(&s, 0, 2, 2, 500 * MS);
     near(excess(&s.bg, 1.0 * MS), -40 * MS);
     /* 256 of them are remembered, four after a change. */
     s.bg = of(256, 1.0 * MS, 1.0 * MS, 0);
     s.pause = of(100, 1.0 * MS, 1.0 * MS, 0);
-    seek_return(&s, 258 * MS - 220 * MS, 0);
+    seek_return(&s, 258 * MS - 220 * MS);
     near(s.bg.count, 256);
     near(excess(&s.bg, 1.0 * MS), (1 + 36 / 256.0) * MS);
     idletime_seek_doubt(&s);
@@ -124,8 +128,8 @@ static void test_lengths(void)
     for (int i = 0; i < 8; i++) {
         double done = i % 2 ? 1 : 3;
 
-        seek_look(&s, span(0, 0, 0, true, false), (IdletimeTurn) { 0 });
-        seek_look(&s, span(done, done * 2 * MS + 3 * MS, 0, false, true),
+        seek_look(&s, span(0, 0, true), (IdletimeTurn) { 0 });
+        seek_look(&s, span(done, done * 2 * MS + 3 * MS, false),
                   (IdletimeTurn) { .settled = true });
     }
     near(s.bg.done, 2);
@@ -135,7 +139,7 @@ static void test_lengths(void)
     near(s.bg.ns_ns, 4.0 * MS * MS);
     /* Its error is 0: proven at once, though after pauses came others. */
     s.pause = (IdletimeReturns) { .count = 8, .done = 5, .ns = 10 * MS };
-    seek_return(&s, 5 * MS, 0);
+    seek_return(&s, 5 * MS);
     near(s.cost_ns, 3 * MS);
 }
 
@@ -144,22 +148,43 @@ static void test_settled(void)
 {
     IdletimeSeek s = { .near_done = 100, .near_ns = 100 * MS };
 
-    seek_look(&s, span(0, 0, 0, true, false),
-              (IdletimeTurn) { .started = 1, .own = 1, .cost_ns = 1 * MS,
+    seek_look(&s, span(0, 0, true),
+              (IdletimeTurn) { .started = 1, .own = 1, .delay_ns = 1 * MS,
                                .met = true });
-    seek_look(&s, span(3, 9 * MS, 0, false, false), (IdletimeTurn) { 0 });
+    seek_look(&s, span(3, 9 * MS, false), (IdletimeTurn) { 0 });
     g_assert_cmpint(s.before, ==, IDLETIME_BEFORE_BG);
-    seek_look(&s, span(0, 0, 0, false, false),
-              (IdletimeTurn) { .settled = true });
+    seek_look(&s, span(0, 0, false), (IdletimeTurn) { .settled = true });
     /* 9 + 3 - 4 * 1 - 1 */
     g_assert_cmpint(s.before, ==, IDLETIME_BEFORE_FG);
     near(excess(&s.bg, 1.0 * MS), 5 * MS);
     /* Nothing came: no return. */
     s.bg = (IdletimeReturns) { 0 };
-    seek_look(&s, span(0, 0, 0, true, false), (IdletimeTurn) { 0 });
-    seek_look(&s, span(0, 0, 0, false, false),
-              (IdletimeTurn) { .settled = true });
+    seek_look(&s, span(0, 0, true), (IdletimeTurn) { 0 });
+    seek_look(&s, span(0, 0, false), (IdletimeTurn) { .settled = true });
     g_assert_cmpint(s.before, ==, IDLETIME_BEFORE_BG);
+    near(s.bg.count, 0);
+}
+
+/* By how much something else delayed a return is not known: it says nothing. */
+static void test_clear(void)
+{
+    IdletimeSeek s = { .near_done = 100, .near_ns = 100 * MS };
+
+    /* Another's request, or one of ours of which that is not known. */
+    seek_met(&s, 9 * MS, 1, 2, 2 * MS);
+    seek_met(&s, 9 * MS, 2, 2, 0);
+    near(s.bg.count, 0);
+    /* One of ours that began beside the foreground. */
+    s.busy = true;
+    seek_met(&s, 9 * MS, 2, 2, 2 * MS);
+    near(s.bg.count, 0);
+    seek_met(&s, 9 * MS, 2, 2, 2 * MS);
+    near(s.bg.count, 1);
+    /* What a request takes is not known at all. */
+    s = (IdletimeSeek) { .before = IDLETIME_BEFORE_BG };
+    idletime_seek_look(&s, &(IdletimeSpan) { .done = 1, .worked_ns = MS },
+                       &(IdletimeTurn) { .settled = true }, 0);
+    g_assert_cmpint(s.before, ==, IDLETIME_BEFORE_FG);
     near(s.bg.count, 0);
 }
 
@@ -193,54 +218,38 @@ static void test_judge(void)
 
     for (unsigned i = 0; i < G_N_ELEMENTS(pair); i++) {
         IdletimeSeek s = { .near_done = 100, .near_ns = 100 * MS };
-        double paid;
 
         s.pause = of(pair[i].pause.count, MS, pair[i].pause.excess_ns,
                      pair[i].pause.square);
         s.bg = of(pair[i].bg.count, MS, pair[i].bg.excess_ns,
                   pair[i].bg.square);
-        paid = seek_return(&s, MS + pair[i].bg.excess_ns, 0);
+        seek_return(&s, MS + pair[i].bg.excess_ns);
         if (pair[i].costs) {
             g_assert_cmpfloat(ABS(s.cost_ns - pair[i].bg.excess_ns +
                                   pair[i].pause.excess_ns), <, 1);
-            /* Half of the starts were ours: half of it is. */
-            g_assert_cmpfloat(ABS(paid - s.cost_ns / 2), <, 1);
-            g_assert_cmpfloat(s.charged_ns, ==, s.cost_ns);
         } else {
             g_assert_cmpfloat(s.cost_ns, ==, 0);
-            g_assert_cmpfloat(paid, ==, 0);
         }
     }
 }
 
-/* What was charged for a return is in what all say, and is no collision. */
-static void test_charged(void)
+/* Each is to blame for its part of the starts in the gap. */
+static void test_share(void)
 {
-    IdletimeSeek s = { .near_done = 100, .near_ns = 100 * MS,
-                       .pause = of(100, MS, 0, 0),
-                       .bg = of(100, MS, 9 * MS, 0) };
-    double paid = seek_return(&s, 10 * MS, 0);
+    IdletimeSeek s = { .cost_ns = 9 * MS };
 
-    g_assert_cmpfloat(ABS(paid - 4.5 * MS), <, 1);
-    /* Both halves are published, and 2 ms of a collision. */
-    seek_return(&s, 12 * MS, 11 * MS);
-    near(excess(&s.bg, 1.0 * MS), 9 * MS);
-    /* It met none: what was said is of returns, whatever others think. */
-    seek_look(&s, span(0, 0, 0, true, false),
-              (IdletimeTurn) { .started = 2, .own = 1, .cost_ns = 5 * MS });
-    seek_look(&s, span(1, 10 * MS, 0, false, true),
-              (IdletimeTurn) { .cost_ns = 5 * MS, .settled = true });
-    near(excess(&s.bg, 1.0 * MS), 9 * MS);
-    near(s.said_ns, 0);
-    /* None of ours started, or more than all: none, or all of it. */
-    seek_look(&s, span(0, 0, 0, true, false), (IdletimeTurn) { 0 });
-    near(seek_look(&s, span(1, 10 * MS, 0, false, true),
-                   (IdletimeTurn) { .settled = true, .cost_ns = 9 * MS }), 0);
-    seek_look(&s, span(0, 0, 0, true, false),
-              (IdletimeTurn) { .started = 1, .own = 3 });
-    near(seek_look(&s, span(1, 10 * MS, 0, false, true),
-                   (IdletimeTurn) { .settled = true, .cost_ns = 9 * MS }),
-         s.cost_ns);
+    near(idletime_seek_share(&s), 0);
+    seek_look(&s, span(0, 0, true), (IdletimeTurn) { 0 });
+    near(idletime_seek_share(&s), 0);
+    seek_look(&s, span(0, 0, true), (IdletimeTurn) { .started = 2, .own = 1 });
+    near(idletime_seek_share(&s), 4.5 * MS);
+    seek_look(&s, span(0, 0, true), (IdletimeTurn) { .started = 1 });
+    near(idletime_seek_share(&s), 3 * MS);
+    /* A sum that shrank is that of one who left. */
+    seek_look(&s, span(0, 0, true), (IdletimeTurn) { .own = 8 });
+    near(idletime_seek_share(&s), 9 * MS);
+    seek_look(&s, span(1, MS, false), (IdletimeTurn) { .settled = true });
+    near(idletime_seek_share(&s), 0);
 }
 
 /* How often a gap is left alone; the lot is the same for all. */
@@ -345,9 +354,8 @@ static void test_pause(void)
     g_assert_cmpint(s.before, ==, IDLETIME_BEFORE_PAUSE);
     near(idletime_seek_price(&s), 0);
     s.pause = of(7, MS, 2 * MS, 0);
-    near(seek_look(&s, span(1, 3 * MS, 0, false, true),
-                   (IdletimeTurn) { .settled = true, .own = 1, .started = 1,
-                                    .cost_ns = 3 * MS }), 0);
+    near(idletime_seek_share(&s), 0);
+    seek_look(&s, span(1, 3 * MS, false), (IdletimeTurn) { .settled = true });
     near(s.pause.count, 8);
     near(excess(&s.pause, 1.0 * MS), 2 * MS);
     near(s.cost_ns, 7 * MS);
@@ -368,10 +376,10 @@ static void test_not_suspected(void)
         .bg = of(20, SERVICE, -2.0 * MS, 0),
     };
 
-    seek_return(&s, SERVICE - 2 * MS, 0);
+    seek_return(&s, SERVICE - 2 * MS);
     near(s.cost_ns, 0);
     s.bg = of(21, SERVICE, 2.0 * MS, 0);
-    seek_return(&s, SERVICE + 2 * MS, 0);
+    seek_return(&s, SERVICE + 2 * MS);
     near(s.cost_ns, 11 * MS);
 }
 
@@ -383,7 +391,8 @@ int main(int argc, char **argv)
     g_test_add_func("/seek/lengths", test_lengths);
     g_test_add_func("/seek/settled", test_settled);
     g_test_add_func("/seek/judge", test_judge);
-    g_test_add_func("/seek/charged", test_charged);
+    g_test_add_func("/seek/clear", test_clear);
+    g_test_add_func("/seek/share", test_share);
     g_test_add_func("/seek/lot", test_lot);
     g_test_add_func("/seek/pause", test_pause);
     g_test_add_func("/seek/not-suspected", test_not_suspected);

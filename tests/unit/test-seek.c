@@ -32,46 +32,42 @@ static double service(const Disk *d, uint64_t *random)
     return SERVICE * (1 + d->spread * (2 * test_uniform(random) - 1));
 }
 
-/* One look of everybody; what they publish is seen at the next one. */
-static double look(const Disk *d, Result *r, IdletimeSpan span, bool ran,
-                   bool met, double *said_ns)
+/* One look of everybody; the request that was met was of the first one. */
+static void look(const Disk *d, Result *r, IdletimeSpan span, bool ran,
+                 double delay_ns)
 {
-    double paid_ns = 0;
-
     for (int i = 0; i < d->processes; i++) {
         IdletimeTurn turn = {
             .started = ran ? d->processes : 0, .own = ran,
-            .cost_ns = *said_ns, .met = met, .settled = !ran,
+            .delay_ns = i == 0 ? delay_ns : 0, .met = delay_ns > 0,
+            .settled = !ran,
         };
 
-        paid_ns += idletime_seek_look(&r->s[i], &span, &turn, SERVICE);
+        idletime_seek_look(&r->s[i], &span, &turn, SERVICE);
     }
-    *said_ns = paid_ns;
-    return paid_ns;
 }
 
-static void burst(const Disk *d, Result *r, bool ran, bool alone, int n,
-                  uint64_t *random, double *said_ns)
+static void burst(const Disk *d, Result *r, bool alone, int n,
+                  uint64_t *random)
 {
-    double delay_ns = ran && n % 2 ? d->delay_ns : 0;
+    double delay_ns = !alone && n % 2 ? d->delay_ns : 0;
 
+    for (int i = 0; i < d->processes; i++) {
+        r->paid_ns += idletime_seek_share(&r->s[i]);
+    }
     for (int i = 0; i < (d->requests ? d->requests : 6); i++) {
         IdletimeSpan span = { .done = 1, .quiet = true };
 
-        span.request_ns = service(d, random) +
-                          (i == 0 ? d->first_ns + delay_ns : 0) +
-                          (i == 0 && !alone ? d->back_ns : 0);
-        if (i == 0) {
-            *said_ns += delay_ns;
-        }
-        r->paid_ns += look(d, r, span, false, i == 0 && delay_ns > 0, said_ns);
+        span.worked_ns = service(d, random) +
+                         (i == 0 ? d->first_ns + delay_ns : 0) +
+                         (i == 0 && !alone ? d->back_ns : 0);
+        look(d, r, span, false, i == 0 ? delay_ns : 0);
     }
 }
 
 static void go_on(const Disk *d, Result *r, int gaps)
 {
     uint64_t random = test_seed();
-    double said_ns = 0;
 
     for (int n = 0; n < gaps; n++) {
         uint64_t gap = n * 400LL * MS + test_range(&random, 0, MS);
@@ -90,9 +86,9 @@ static void go_on(const Disk *d, Result *r, int gaps)
         if (!alone) {
             IdletimeSpan span = { .background = true };
 
-            look(d, r, span, true, false, &said_ns);
+            look(d, r, span, true, 0);
         }
-        burst(d, r, !alone, alone, n, &random, &said_ns);
+        burst(d, r, alone, n, &random);
     }
 }
 
@@ -126,7 +122,7 @@ static void test_price(void)
 
     g_assert_cmpfloat(idletime_seek_price(&s), ==, 9 * MS);
     idletime_seek_look(&s, &span, &(IdletimeTurn) { .started = 1, .own = 1 },
-                         SERVICE);
+                       SERVICE);
     g_assert_cmpfloat(idletime_seek_price(&s), ==, 0);
 }
 
@@ -218,10 +214,11 @@ static void test_doubt(void)
     g_assert_cmpfloat(r.s[0].cost_ns, >, 6 * MS);
     idletime_seek_doubt(&r.s[0]);
     idletime_seek_look(&r.s[0], &span, &(IdletimeTurn) { .started = 1,
-                         .own = 1 }, SERVICE);
-    span = (IdletimeSpan) { .done = 1, .request_ns = SERVICE, .quiet = true };
-    g_assert_cmpfloat(idletime_seek_look(&r.s[0], &span, &(IdletimeTurn) {
-                      .settled = true }, SERVICE), ==, 0);
+                       .own = 1 }, SERVICE);
+    span = (IdletimeSpan) { .done = 1, .worked_ns = SERVICE, .quiet = true };
+    idletime_seek_look(&r.s[0], &span, &(IdletimeTurn) { .settled = true },
+                       SERVICE);
+    g_assert_cmpfloat(r.s[0].cost_ns, ==, 0);
 }
 
 int main(int argc, char **argv)

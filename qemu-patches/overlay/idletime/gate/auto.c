@@ -29,6 +29,7 @@ static IdletimeTotals totals_of(IdletimeGate *gate, const IdletimeView *view,
         .bg_cost_ns = bg.cost_ns,
         .quiet = !view->fg_in_service && !view->bg_in_service,
         .bg_in_service = view->bg_in_service > 0,
+        .fg_last_ns = view->fg_last_ns,
     };
 }
 

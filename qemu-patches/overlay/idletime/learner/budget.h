@@ -30,6 +30,7 @@ typedef struct IdletimeTotals {
     uint64_t bg_cost_ns;        /* as background participants measured it */
     bool quiet;                 /* nothing is in service */
     bool bg_in_service;
+    int64_t fg_last_ns;         /* last foreground event; the sums' moment */
 } IdletimeTotals;
 
 /** idletime_grown: by how much; a slot that leaves takes its sum along. */

@@ -135,7 +135,6 @@ static double settle(IdletimeCost *c)
     double lost_ns = MAX(c->waits_ns, c->first_ns);
 
     c->delay_ns += c->first_ns;
-    c->settled_ns = c->first_ns;
     c->lost_ns += lost_ns;
     limit_collisions(c, COLLISIONS_MAX);
     c->first_ns = c->left_ns = c->waits_ns = 0;

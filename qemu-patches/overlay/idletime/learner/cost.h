@@ -15,6 +15,7 @@ typedef struct IdletimeSpan {
     double in_service;          /* foreground requests at the second look */
     double request_ns;          /* time in service of all, with waiting */
     double busy_ns;             /* at least one of them was in service */
+    double worked_ns;           /* the same, until the last event of one */
     bool background;            /* some was, too, or began */
     double after;               /* part of it: after the collision was over */
     double came_after;          /* requests that began then, at least */
@@ -31,7 +32,6 @@ typedef struct IdletimeCost {
     double in_service;          /* at most, at these looks */
     /* The collision that goes on: delays of the first, the next, and all. */
     double first_ns, left_ns, waits_ns;
-    double settled_ns;          /* the first one's, of the last that is over */
     double most;                /* foreground requests in service, at most */
     double seen, mean, square;  /* the same: requests, mean and deviation */
     /* Of collisions: delays of the first request, and of all that wait. */

@@ -29,7 +29,7 @@
  *   window.c     those ages, and how they are asked for
  *   cycle.c      the same on a second clock: time since the last burst began
  *   cost.c       collisions -> what they cost all foreground requests
- *   seek.c       gaps used and left alone -> what a seek back costs
+ *   seek.c       gaps used and left alone -> how long a seek back takes
  *   scale.c      busy periods -> how much of that is really paid
  *   budget.c     measured cost -> credit
  *   channels.c   own service times -> is it one server or many?
@@ -85,7 +85,7 @@
  *                     back takes a part of what a collision is reckoned to cost
  */
 #include "qemu/osdep.h"
-#include "idletime/learner/learner.h"
+#include "idletime/learner/learner-impl.h"
 #include "idletime/core/recent.h"
 
 /*
@@ -210,13 +210,13 @@ static bool plan_is_due(const IdletimeLearner *l, int64_t now_ns)
 static IdletimeTerms terms_of(const IdletimeLearner *l,
                               const IdletimeGoal *goal)
 {
-    double factor = idletime_learner_factor(l);
-    double request_ns = l->request_ns / MAX(l->request_gaps, 1) / factor;
+    double request_ns = l->request_ns / MAX(l->request_gaps, 1) /
+                        idletime_learner_factor(l);
 
     return (IdletimeTerms) {
         .budget_ns = goal->share * request_ns,
         .request_ns = request_ns,
-        .seek_ns = l->seek.cost_ns / factor,
+        .seek_ns = l->seek.cost_ns / idletime_scale(&l->scale),
     };
 }
 
@@ -267,43 +267,6 @@ static void plan_step(IdletimeLearner *l, const IdletimeGoal *goal,
 
 /* ---- looks */
 
-/* When the foreground was idle first from @at_ns on; INT64_MAX: not yet. */
-static int64_t idle_after(const IdletimeGaps *gaps, int64_t at_ns)
-{
-    for (uint32_t i = 0; i < gaps->count; i++) {
-        if (gaps->gap[i].begin_ns >= at_ns) {
-            return gaps->gap[i].begin_ns;
-        }
-    }
-    return !gaps->busy && gaps->idle_since_ns >= at_ns ?
-           gaps->idle_since_ns : INT64_MAX;
-}
-
-/* Requests that came after that: each piece of busy time begins with one. */
-static uint32_t came_after(const IdletimeGaps *gaps, int64_t idle_ns)
-{
-    uint32_t i = gaps->count;
-
-    while (i > 0 && gaps->gap[i - 1].end_ns > idle_ns) {
-        i--;
-    }
-    return gaps->count - i;
-}
-
-/*
- * Which part of a span's foreground came after a collision that was over at
- * @end_ns: who holds nothing looks late, and much may have come since.
- */
-static double part_after(const IdletimeLearner *l, int64_t end_ns)
-{
-    int64_t begin_ns = MAX(l->collision.arrival_ns, l->look_ns);
-    double busy_ns = l->gaps.busy_ns - l->busy_ns +
-                     (l->gaps.busy ?
-                      l->gaps.now_ns - l->gaps.busy_since_ns : 0);
-
-    return busy_ns > 0 ? 1 - MIN(MAX(end_ns - begin_ns, 0) / busy_ns, 1) : 0;
-}
-
 static void read_rings(IdletimeLearner *l, const IdletimeFgBoard *fg,
                        uint32_t slots, int64_t now_ns)
 {
@@ -328,21 +291,20 @@ static void read_rings(IdletimeLearner *l, const IdletimeFgBoard *fg,
 
 /* What came before them costs the foreground something, too. */
 static void note_turn(IdletimeLearner *l, const IdletimeTotals *totals,
-                      const IdletimeSpan *span, double cost_ns)
+                      const IdletimeSpan *span)
 {
     IdletimeTurn turn = {
         .started = idletime_grown(totals->bg_started, l->bg_started),
         .own = l->own_started,
-        .cost_ns = cost_ns,
+        .delay_ns = l->collided_ns,
         .met = (totals->fg_in_service && totals->bg_in_service) ||
-               l->collision.open,
-        .settled = totals->fg_in_service <= 1 && !totals->bg_in_service &&
-                   !l->collision.open,
+               l->collided_ns > 0,
+        .settled = totals->fg_in_service <= 1 && !totals->bg_in_service,
     };
 
-    l->owed_ns += idletime_seek_look(&l->seek, span, &turn,
-                                       l->services.any.mean_ns);
+    idletime_seek_look(&l->seek, span, &turn, l->services.any.mean_ns);
     l->own_started = 0;
+    l->collided_ns = 0;
 }
 
 static void note_scale(IdletimeLearner *l, const IdletimeTotals *totals,
@@ -351,7 +313,7 @@ static void note_scale(IdletimeLearner *l, const IdletimeTotals *totals,
 {
     double service_ns = l->services.any.mean_ns;
     IdletimeReckoned reckoned = {
-        .delay_ns = span->settled ? l->cost.settled_ns : 0,
+        .delay_ns = span->settled ? l->collision.delay_ns : 0,
         .others_ns = cost_ns - l->said_ns,
         .pieces = l->gaps.count,
         .started = idletime_grown(totals->bg_started, l->bg_started),
@@ -360,32 +322,6 @@ static void note_scale(IdletimeLearner *l, const IdletimeTotals *totals,
     };
 
     idletime_scale_look(&l->scale, span, &reckoned, service_ns);
-}
-
-/* What happened since the last look; nothing, if this is the first. */
-static IdletimeSpan span_of(const IdletimeLearner *l,
-                            const IdletimeTotals *totals)
-{
-    const IdletimeTotals *last = l->budget.started ? &l->budget.last : totals;
-    double done = idletime_grown(totals->fg_done, last->fg_done);
-    int64_t idle_ns = l->collision.open ?
-                      idle_after(&l->gaps, l->collision.arrival_ns) : INT64_MAX;
-    bool settled = idle_ns != INT64_MAX;
-
-    return (IdletimeSpan) {
-        .came = done + totals->fg_in_service - last->fg_in_service,
-        .done = done,
-        .in_service = totals->fg_in_service,
-        .request_ns = idletime_grown(totals->fg_request_ns,
-                                     last->fg_request_ns),
-        .busy_ns = l->gaps.busy_ns - l->busy_ns,
-        .background = totals->bg_in_service ||
-                      totals->bg_started != l->bg_started,
-        .settled = settled,
-        .after = settled ? part_after(l, idle_ns) : 0,
-        .came_after = settled ? came_after(&l->gaps, idle_ns) : 0,
-        .quiet = totals->quiet && (settled || !l->collision.open),
-    };
 }
 
 /* What it has cost by now: collisions that are over, and what is owed. */
@@ -407,13 +343,14 @@ static uint64_t note_cost(IdletimeLearner *l, const IdletimeSpan *span)
  */
 static void note_span(IdletimeLearner *l, const IdletimeGoal *goal,
                       const IdletimeSpan *span, const IdletimeTotals *totals,
-                      double cost_ns, int64_t idle_ns, bool first)
+                      double cost_ns, int64_t now_ns, bool first)
 {
+    int64_t idle_ns = l->gaps.busy ? 0 : now_ns - l->gaps.idle_since_ns;
     double request_ns = !first ? span->request_ns - cost_ns :
                         l->gaps.count ? span->busy_ns : 0;
 
     if (idletime_channels_limit(&l->channels) == 1) {
-        note_turn(l, totals, span, cost_ns);
+        note_turn(l, totals, span);
         note_scale(l, totals, span, cost_ns, idle_ns);
     }
     note_requests(l, request_ns, l->gaps.count);
@@ -421,8 +358,38 @@ static void note_span(IdletimeLearner *l, const IdletimeGoal *goal,
                          goal->share);
     idletime_channels_earn(&l->channels, goal->share * span->request_ns);
     l->busy_ns = l->gaps.busy_ns;
+    l->worked_ns = idletime_learner_worked(l, totals, now_ns);
     l->look_ns = l->gaps.now_ns;
     l->bg_started = totals->bg_started;
+}
+
+/*
+ * The first one waits for the rest of ours, as it is reckoned, and for the arm,
+ * as it is measured.
+ */
+static void delayed(IdletimeLearner *l, double delay_ns)
+{
+    l->collision = (IdletimeCollision) {
+        .open = true,
+        .arrival_ns = l->collision.open ? l->collision.arrival_ns :
+                      l->arrival_ns,
+        .delay_ns = delay_ns,
+        .seek_ns = l->collision.open ? l->collision.seek_ns :
+                   idletime_seek_share(&l->seek),
+        .start_ns = l->start_ns,
+    };
+    idletime_cost_collision(&l->cost, delay_ns + l->collision.seek_ns /
+                                                 idletime_scale(&l->scale));
+}
+
+/* The foreground is back, after background that it did not meet. */
+static void note_return(IdletimeLearner *l)
+{
+    if (l->arrival_ns != INT64_MAX && !l->collision.open &&
+        l->collision.start_ns != l->start_ns &&
+        idletime_seek_share(&l->seek) > 0) {
+        delayed(l, 0);
+    }
 }
 
 uint64_t idletime_learner_look(IdletimeLearner *l, const IdletimeGoal *goal,
@@ -438,13 +405,14 @@ uint64_t idletime_learner_look(IdletimeLearner *l, const IdletimeGoal *goal,
 
     read_rings(l, fg, slots, now_ns);
     idle_ns = l->gaps.busy ? 0 : now_ns - l->gaps.idle_since_ns;
-    span = span_of(l, totals);
+    note_return(l);
+    span = idletime_learner_span(l, totals, now_ns);
     cost_ns = note_cost(l, &span);
     with_cost.bg_cost_ns += cost_ns;
     idletime_budget_look(&l->budget, goal->share,
                          idletime_learner_collision(l), &with_cost, idle_ns,
                          now_ns);
-    note_span(l, goal, &span, totals, l->budget.cost_ns - paid_ns, idle_ns,
+    note_span(l, goal, &span, totals, l->budget.cost_ns - paid_ns, now_ns,
               first);
     idletime_spare_look(&l->spare, idletime_gaps_idle(&l->gaps, now_ns),
                         now_ns);
@@ -492,11 +460,11 @@ static int64_t believed_end(const IdletimeLearner *l,
 /* Those in service at a time are one collision: the last to end counts. */
 static void note_collision(IdletimeLearner *l, int64_t end_ns)
 {
-    if (!l->collision.open) {
-        l->collision.arrival_ns = l->arrival_ns;
-    }
-    l->collision.open = true;
-    idletime_cost_collision(&l->cost, end_ns - l->collision.arrival_ns);
+    int64_t arrival_ns = l->collision.open ? l->collision.arrival_ns :
+                         l->arrival_ns;
+
+    l->collided_ns = idletime_scale(&l->scale) * (end_ns - arrival_ns);
+    delayed(l, end_ns - arrival_ns);
 }
 
 /*

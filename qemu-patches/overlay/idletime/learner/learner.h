@@ -47,10 +47,16 @@ typedef struct IdletimeAdmission {
     IdletimeFee fee;
 } IdletimeAdmission;
 
-/* Background was in service when the foreground arrived. */
+/*
+ * Background was in service when the foreground arrived, or had been before,
+ * on a disk with an arm.
+ */
 typedef struct IdletimeCollision {
     bool open;                  /* the foreground has not been idle since */
     int64_t arrival_ns;
+    double delay_ns;            /* until the background's end */
+    double seek_ns;             /* of the way back, our share */
+    int64_t start_ns;           /* own start that it is of */
 } IdletimeCollision;
 
 /*
@@ -99,7 +105,9 @@ typedef struct IdletimeLearner {
     IdletimeSeek seek;
     uint64_t bg_started;        /* at the last look */
     uint32_t own_started;       /* since then */
-    double owed_ns;             /* probes, returns: not published yet */
+    double owed_ns;             /* probes: not published yet */
+    double collided_ns;         /* since the last look: a collision's delay */
+    int64_t worked_ns;          /* busy until the last event, at that look */
     double said_ns;             /* by us, at the last look */
     IdletimeChannels channels;
     bool probed;                /* one was started to see how long it takes */
@@ -115,7 +123,7 @@ void idletime_learner_init(IdletimeLearner *l, int64_t since_ns);
 /**
  * idletime_learner_look: learn from rings and sums of the same moment.
  * @fg: the board; @slots: of it in use; l->gaps.observed: set by the caller
- * Returns what collisions, probes and returns of the foreground have cost, in
+ * Returns what collisions, returns of the foreground and probes have cost, in
  * ns, as far as that can be told by now: to be published on the background
  * board before the next look, as this one has counted it.
  */

@@ -1,5 +1,5 @@
 /*
- * Idletime seek: what it costs the foreground that background ran.
+ * Idletime seek: how long the foreground waits because background ran.
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
@@ -18,12 +18,17 @@
  * Foreground requests come after other foreground, after a pause in which
  * nothing ran, or after background; in each case
  *
- *   excess = their time in service - requests * time of one after foreground
+ *   excess = busy time - requests * busy time of one after foreground
  *
- * summed until at most one is in service, less what collisions have cost
- * (cost.c).  How long one takes after foreground is learned meanwhile, and
- * changes: so returns are kept as requests and time, with their variances and
- * covariance, and the excess of all is by what is known now.
+ * summed until at most one is in service, less the delay by an own collision.
+ * Busy time is that for which any of them was in service.  How long they wait
+ * for each other, by chance, is not in it, and that is several times as much
+ * as a seek where they come as they like.  What those behind the first one lose
+ * by it is told as that of any delay (cost.c).
+ *
+ * How long one takes after foreground is learned meanwhile, and changes: so
+ * returns are kept as requests and time, with their variances and covariance,
+ * and the excess of all is by what is known now.
  *
  * More after background than after foreground is a suspicion: what begins a
  * burst may always take longer.  So now and then, by lot, a gap is left alone
@@ -35,12 +40,9 @@
  *
  * Several processes learn the same from the same sums, and draw the same lot,
  * by the time at which the gap began.  Each pays for its share of a gap's
- * starts.  What all say that they have cost is a sum, in which their returns
- * are.  Nothing of it is subtracted from a return that was not seen to meet
- * background: it was no collision, or one between two looks, which then counts
- * as a part of the way back.  Of another one each takes its own opinion for
- * that of all: if these differ, the rest shows as excess, so that together they
- * pay what it was.
+ * starts.  By how much another's request delayed the foreground is not known:
+ * returns that met one say nothing.  A collision between two looks is not seen,
+ * and counts as a part of the way back.
  */
 #include "qemu/osdep.h"
 #include "idletime/learner/seek.h"
@@ -59,7 +61,7 @@
 /* More than chance: in standard errors; and in service times. */
 #define ERRORS              2
 #define WORTH               0.125
-/* A request waited for ten services?  The host was elsewhere. */
+/* A request took ten services more?  The host was elsewhere. */
 #define NOISE               10
 /*
  * One gap in so many is left alone: at first, until that is enough to tell, if
@@ -133,18 +135,17 @@ static bool told_free(const IdletimeSeek *s, double service_ns)
 static void note_near(IdletimeSeek *s)
 {
     s->near_done += s->done;
-    s->near_ns += s->request_ns;
+    s->near_ns += s->busy_ns;
     idletime_recent_limit(&s->near_ns, &s->near_done, NEAR_MAX);
 }
 
 /* Without what is known to be of something else, and stalls of the host. */
-static double believed_ns(const IdletimeSeek *s, double known_ns,
-                          double service_ns)
+static double believed_ns(const IdletimeSeek *s, double service_ns)
 {
     double usual_ns = s->done * each_ns(s, service_ns);
     double most_ns = NOISE * service_ns * s->done;
 
-    return MIN(MAX(s->request_ns - known_ns, usual_ns - most_ns),
+    return MIN(MAX(s->busy_ns - s->delay_ns, usual_ns - most_ns),
                usual_ns + most_ns);
 }
 
@@ -189,8 +190,8 @@ static bool one_in(uint64_t gap, uint32_t n)
 static void begin(IdletimeSeek *s, IdletimeBefore before)
 {
     s->before = before;
-    s->done = s->request_ns = s->started = s->own = 0;
-    s->met = s->drawn = false;
+    s->done = s->busy_ns = s->delay_ns = s->started = s->own = 0;
+    s->met = s->beside = s->drawn = false;
 }
 
 bool idletime_seek_away(IdletimeSeek *s, double service_ns, uint64_t gap)
@@ -207,44 +208,48 @@ bool idletime_seek_away(IdletimeSeek *s, double service_ns, uint64_t gap)
 
 /* ---- looks */
 
-/* The foreground is back, and its first requests are served. */
-static double end(IdletimeSeek *s, double service_ns)
+/* It was not delayed by anything else, or it is known by how much. */
+static bool clear(const IdletimeSeek *s)
 {
-    if (s->before == IDLETIME_BEFORE_PAUSE) {
-        note(&s->pause, s->done, believed_ns(s, 0, service_ns));
-        judge(s, service_ns);
-        return 0;
-    }
-    note(&s->bg, s->done,
-         believed_ns(s, s->met ? s->said_ns - s->charged_ns : 0, service_ns));
-    judge(s, service_ns);
-    s->said_ns = 0;
-    s->charged_ns = s->cost_ns;
-    return s->started > 0 ? s->cost_ns * MIN(s->own / s->started, 1) : 0;
+    return !s->met ||
+           (s->delay_ns > 0 && !s->beside && s->own >= s->started);
 }
 
-double idletime_seek_look(IdletimeSeek *s, const IdletimeSpan *span,
-                            const IdletimeTurn *turn, double service_ns)
+/* The foreground is back, and its first requests are served. */
+static void end(IdletimeSeek *s, double service_ns)
 {
-    double cost_ns = 0;
+    if (service_ns <= 0) {
+        return;     /* nothing would be believed */
+    }
+    if (s->before == IDLETIME_BEFORE_PAUSE) {
+        note(&s->pause, s->done, believed_ns(s, service_ns));
+    } else if (clear(s)) {
+        note(&s->bg, s->done, believed_ns(s, service_ns));
+    }
+    judge(s, service_ns);
+}
 
+void idletime_seek_look(IdletimeSeek *s, const IdletimeSpan *span,
+                        const IdletimeTurn *turn, double service_ns)
+{
     if (span->background && s->before != IDLETIME_BEFORE_BG) {
         begin(s, IDLETIME_BEFORE_BG);
     }
     s->started += turn->started;
     s->own += turn->own;
-    s->said_ns += turn->cost_ns;
+    s->delay_ns = MAX(s->delay_ns, turn->delay_ns);
     s->met |= turn->met;
+    s->beside |= turn->own > 0 && s->busy;
+    s->busy = span->in_service > 0;
     s->done += span->done;
-    s->request_ns += span->request_ns;
+    s->busy_ns += span->worked_ns;
     if (s->before == IDLETIME_BEFORE_FG && s->done > 0) {
         note_near(s);
         begin(s, IDLETIME_BEFORE_FG);
     } else if (turn->settled && s->done > 0) {
-        cost_ns = end(s, service_ns);
+        end(s, service_ns);
         begin(s, IDLETIME_BEFORE_FG);
     }
-    return cost_ns;
 }
 
 void idletime_seek_doubt(IdletimeSeek *s)
@@ -252,6 +257,12 @@ void idletime_seek_doubt(IdletimeSeek *s)
     idletime_recent_limit(&s->near_ns, &s->near_done, NEAR_MIN);
     s->pause.count = MIN(s->pause.count, DOUBT);
     s->bg.count = MIN(s->bg.count, DOUBT);
+}
+
+double idletime_seek_share(const IdletimeSeek *s)
+{
+    return s->before == IDLETIME_BEFORE_BG && s->started > 0 ?
+           s->cost_ns * MIN(s->own / s->started, 1) : 0;
 }
 
 double idletime_seek_price(const IdletimeSeek *s)

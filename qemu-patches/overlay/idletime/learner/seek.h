@@ -1,5 +1,5 @@
 /*
- * Idletime seek: what it costs the foreground that background ran.
+ * Idletime seek: how long the foreground waits because background ran.
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
@@ -12,7 +12,8 @@
 
 /*
  * Returns of the foreground after something, by what each took until it was
- * over: means of its requests and of their time, and their (co)variances.
+ * over: means of its requests and of the time for which some was in service,
+ * and their (co)variances.
  */
 typedef struct IdletimeReturns {
     double count, done, ns;
@@ -28,37 +29,42 @@ typedef enum IdletimeBefore {
 typedef struct IdletimeSeek {
     /* What the present foreground requests come after, and their sums. */
     IdletimeBefore before;
-    double done, request_ns, started, own;
-    double said_ns, charged_ns; /* what all said; of that, for returns */
+    double done, busy_ns, started, own;
+    double delay_ns;            /* of own collision */
 
     double near_done, near_ns;          /* after foreground */
     IdletimeReturns pause, bg;
-    double cost_ns;                     /* of a return; 0: not proven */
+    double cost_ns;                     /* how much longer; 0: not proven */
     bool met;                           /* background in service */
+    bool beside;                        /* own, that began beside it */
+    bool busy;                          /* foreground, at the last look */
     bool drawn;                         /* for this gap */
 } IdletimeSeek;
 
 /* What else is known of a span. */
 typedef struct IdletimeTurn {
     double started, own;        /* background requests, own ones of these */
-    double cost_ns;             /* that all background said it cost */
+    double delay_ns;            /* own collision: of the first request */
     bool met;                   /* foreground by background in service */
     bool settled;               /* one foreground request, at most, is left */
 } IdletimeTurn;
 
-/**
- * idletime_seek_look: @service_ns of a background request, on average.
- * Returns what a return of the foreground has cost it because of us, in ns.
- */
-double idletime_seek_look(IdletimeSeek *s, const IdletimeSpan *span,
-                            const IdletimeTurn *turn, double service_ns);
+/** idletime_seek_look: @service_ns of a background request, on average. */
+void idletime_seek_look(IdletimeSeek *s, const IdletimeSpan *span,
+                        const IdletimeTurn *turn, double service_ns);
 
 /** idletime_seek_doubt: the workload changed; what was learned weighs less */
 void idletime_seek_doubt(IdletimeSeek *s);
 
 /**
- * idletime_seek_price: what the first start in this gap costs, in ns of
- * foreground time, collisions apart; 0 if background ran in it already.
+ * idletime_seek_share: by how much the return that begins is delayed because
+ * of us, in ns; 0: no background ran, or it is not proven that it costs.
+ */
+double idletime_seek_share(const IdletimeSeek *s);
+
+/**
+ * idletime_seek_price: by how much the first start in this gap delays the
+ * return, in ns; 0 if background ran in it already.
  */
 double idletime_seek_price(const IdletimeSeek *s);
 

@@ -76,7 +76,8 @@ static void budget_add(IdletimeLearned *info, const IdletimeLearner *l)
 
     info->slowdown_percent = idletime_budget_slowdown(budget) * 100;
     info->delay_factor = idletime_learner_factor(l);
-    info->seek_cost_us = l->seek.cost_ns / SCALE_US;
+    info->seek_cost_us = l->seek.cost_ns * idletime_cost_factor(&l->cost) /
+                         SCALE_US;
     info->credit_us = budget->credit_ns / SCALE_US;
     info->credit_max_us = budget->cap_ns / SCALE_US;
 }
