@@ -234,8 +234,9 @@ static void test_return(void)
     g_assert_cmpuint(look(w), ==, 0);
     g_assert_true(w->l.collision.open);
     near(w->l.collision.delay_ns, 0);
+    near(w->l.collision.seek_ns, 8 * MS);
     /* One start in four was ours. */
-    near(w->l.collision.seek_ns, 2 * MS);
+    near(w->l.collision.part, 0.25);
     end(w, D + 8 * MS);
     w->totals.fg_done++;
     w->totals.fg_request_ns += D + 8 * MS;
@@ -262,6 +263,7 @@ static void test_return(void)
     idletime_learner_done(&w->l, &(IdletimeServed) {
         .bytes = 4096, .fg_idle = true, .since_ns = w->now - D }, w->now);
     near(w->l.collision.delay_ns, 2 * MS);
+    near(w->l.collision.part, 1);
     near(w->l.collided_ns, 2 * MS);
     end(w, D + 8 * MS);
     w->totals.fg_done++;
@@ -270,11 +272,110 @@ static void test_return(void)
     free(w->fg);
 }
 
+/* Starts that no look has seen yet are in the share: seven of another's. */
+static void test_return_share(void)
+{
+    World *w = world();
+
+    burst(w, 10 * MS);
+    burst(w, 10 * MS);
+    w->l.seek.cost_ns = 8 * MS;
+    run(w, 1, 1);
+    w->totals.bg_started += 7;
+    w->now += 7 * D;
+    begin(w, MS);
+    look(w);
+    near(w->l.collision.part, 1 / 8.0);
+    /* Three wait: all of them lose what the first one waits for. */
+    w->totals.fg_in_service = 3;
+    w->totals.quiet = false;
+    look(w);
+    for (int i = 0; i < 3; i++) {
+        w->now += D + (i == 0 ? 8 * MS : 0);
+        w->totals.fg_done++;
+        w->totals.fg_in_service--;
+        w->totals.fg_request_ns += (3 - i) * (D + (i == 0 ? 8 * MS : 0));
+        w->totals.fg_last_ns = w->now;
+        w->totals.quiet = i == 2;
+        if (i == 2) {
+            end(w, 0);
+            g_assert_cmpuint(look(w), ==, 3 * MS);
+        } else {
+            g_assert_cmpuint(look(w), ==, 0);
+        }
+    }
+    free(w->fg);
+}
+
+/*
+ * What waited before the gap does not wait for the arm: a request of ours that
+ * began beside a foreground of many requests, which was idle between two looks.
+ */
+static void test_return_late(void)
+{
+    World *w = world();
+
+    burst(w, 10 * MS);
+    burst(w, 10 * MS);
+    w->l.seek.cost_ns = 8 * MS;
+    begin(w, 10 * MS);
+    w->totals.fg_in_service = 2;
+    w->totals.quiet = false;
+    run(w, 1, 1);
+    for (int i = 0; i < 20; i++) {
+        w->now += D;
+        w->totals.fg_done++;
+        w->totals.fg_request_ns += 10 * D;
+        look(w);
+    }
+    end(w, 0);
+    begin(w, MS);
+    look(w);
+    g_assert_true(w->l.collision.open);
+    end(w, D);
+    w->totals.fg_done++;
+    w->totals.fg_in_service = 0;
+    w->totals.fg_request_ns += D;
+    w->totals.quiet = true;
+    g_assert_cmpuint(look(w), ==, 8 * MS);
+    free(w->fg);
+}
+
+/* The disk served it before ours, and then again: the arm is paid once. */
+static void test_return_once(void)
+{
+    World *w = world();
+
+    burst(w, 10 * MS);
+    burst(w, 10 * MS);
+    w->l.seek.cost_ns = 8 * MS;
+    run(w, 1, 1);
+    w->totals.bg_in_service = true;
+    w->totals.quiet = false;
+    w->now -= 4 * MS;
+    begin(w, 0);
+    end(w, MS);
+    w->totals.fg_done++;
+    w->totals.fg_request_ns += MS;
+    g_assert_cmpuint(look(w), ==, 8 * MS);
+    begin(w, MS);
+    w->now += 2 * MS;
+    look(w);
+    idletime_learner_done(&w->l, &(IdletimeServed) {
+        .bytes = 4096, .fg_idle = true, .since_ns = w->l.start_ns }, w->now);
+    near(w->l.collision.delay_ns, 4 * MS);
+    near(w->l.collision.seek_ns, 0);
+    near(w->l.collision.part, 1);
+    free(w->fg);
+}
+
 /* With several servers nothing is sought. */
 static void test_no_return(void)
 {
     World *w = world();
 
+    w->l.seek.cost_ns = 8 * MS;
+    w->l.seek.before = IDLETIME_BEFORE_BG;
     burst(w, 10 * MS);
     for (int n = 1; n <= 4; n++) {
         w->l.channels.level[n] = (IdletimeLevel) { 100, D, 0 };
@@ -283,8 +384,11 @@ static void test_no_return(void)
     w->l.own_started = 4;
     w->totals.bg_started = 8;
     burst(w, 10 * MS);
-    g_assert_cmpint(w->l.seek.before, ==, IDLETIME_BEFORE_FG);
-    g_assert_cmpuint(w->l.own_started, ==, 4);
+    g_assert_cmpuint(w->l.own_started, ==, 0);
+    run(w, 1, 1);
+    burst(w, 10 * MS);
+    g_assert_false(w->l.collision.open);
+    g_assert_cmpuint(look(w), ==, 0);
     free(w->fg);
 }
 
@@ -504,6 +608,9 @@ int main(int argc, char **argv)
     g_test_add_func("/learner/requests/first-look", test_first_look);
     g_test_add_func("/learner/span", test_span);
     g_test_add_func("/learner/return", test_return);
+    g_test_add_func("/learner/return/share", test_return_share);
+    g_test_add_func("/learner/return/late", test_return_late);
+    g_test_add_func("/learner/return/once", test_return_once);
     g_test_add_func("/learner/no-return", test_no_return);
     g_test_add_func("/learner/away", test_away);
     g_test_add_func("/learner/terms", test_terms);

@@ -238,18 +238,24 @@ static void test_share(void)
 {
     IdletimeSeek s = { .cost_ns = 9 * MS };
 
-    near(idletime_seek_share(&s), 0);
+    near(idletime_seek_share(&s, 0, 0), 0);
+    near(idletime_seek_share(&s, 1, 4), 0.25);
     seek_look(&s, span(0, 0, true), (IdletimeTurn) { 0 });
-    near(idletime_seek_share(&s), 0);
+    near(idletime_seek_share(&s, 0, 0), 0);
     seek_look(&s, span(0, 0, true), (IdletimeTurn) { .started = 2, .own = 1 });
-    near(idletime_seek_share(&s), 4.5 * MS);
+    near(idletime_seek_share(&s, 0, 0), 0.5);
+    near(idletime_seek_share(&s, 0, 2), 0.25);
+    near(idletime_seek_share(&s, 2, 2), 0.75);
     seek_look(&s, span(0, 0, true), (IdletimeTurn) { .started = 1 });
-    near(idletime_seek_share(&s), 3 * MS);
+    near(idletime_seek_share(&s, 0, 0), 1 / 3.0);
     /* A sum that shrank is that of one who left. */
     seek_look(&s, span(0, 0, true), (IdletimeTurn) { .own = 8 });
-    near(idletime_seek_share(&s), 9 * MS);
+    near(idletime_seek_share(&s, 0, 0), 1);
+    s.cost_ns = 0;
+    near(idletime_seek_share(&s, 0, 0), 0);
+    s.cost_ns = 9 * MS;
     seek_look(&s, span(1, MS, false), (IdletimeTurn) { .settled = true });
-    near(idletime_seek_share(&s), 0);
+    near(idletime_seek_share(&s, 0, 0), 0);
 }
 
 /* How often a gap is left alone; the lot is the same for all. */
@@ -354,7 +360,7 @@ static void test_pause(void)
     g_assert_cmpint(s.before, ==, IDLETIME_BEFORE_PAUSE);
     near(idletime_seek_price(&s), 0);
     s.pause = of(7, MS, 2 * MS, 0);
-    near(idletime_seek_share(&s), 0);
+    near(idletime_seek_share(&s, 0, 0), 0);
     seek_look(&s, span(1, 3 * MS, false), (IdletimeTurn) { .settled = true });
     near(s.pause.count, 8);
     near(excess(&s.pause, 1.0 * MS), 2 * MS);

@@ -53,7 +53,7 @@ static void burst(const Disk *d, Result *r, bool alone, int n,
     double delay_ns = !alone && n % 2 ? d->delay_ns : 0;
 
     for (int i = 0; i < d->processes; i++) {
-        r->paid_ns += idletime_seek_share(&r->s[i]);
+        r->paid_ns += idletime_seek_share(&r->s[i], 0, 0) * r->s[i].cost_ns;
     }
     for (int i = 0; i < (d->requests ? d->requests : 6); i++) {
         IdletimeSpan span = { .done = 1, .quiet = true };

@@ -74,8 +74,8 @@ static bool is_open(const IdletimeLearner *l, Clock clock,
 /* The first start in a gap turns the resource away from the foreground. */
 static bool may_seek(IdletimeLearner *l, const IdletimeQuestion *q)
 {
-    double price_ns = idletime_seek_price(&l->seek) *
-                      idletime_cost_factor(&l->cost);
+    double price_ns = MIN(idletime_seek_price(&l->seek) *
+                          idletime_cost_factor(&l->cost), l->budget.cap_ns);
 
     return q->now_ns - q->fg_last_ns >= IDLETIME_AWAY_NS ||
            ((price_ns == 0 || price_ns <= l->budget.credit_ns) &&

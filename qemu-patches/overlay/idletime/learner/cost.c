@@ -148,6 +148,12 @@ void idletime_cost_collision(IdletimeCost *c, double delay_ns)
     c->waits_ns = 0;
 }
 
+void idletime_cost_return(IdletimeCost *c, double delay_ns)
+{
+    counted(c);
+    idletime_cost_collision(c, delay_ns);
+}
+
 double idletime_cost_look(IdletimeCost *c, const IdletimeSpan *span,
                           double service_ns)
 {

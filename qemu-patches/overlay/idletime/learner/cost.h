@@ -54,6 +54,12 @@ double idletime_cost_look(IdletimeCost *c, const IdletimeSpan *span,
  */
 void idletime_cost_collision(IdletimeCost *c, double delay_ns);
 
+/**
+ * idletime_cost_return: the first one after an idle gap waits for @delay_ns,
+ * and met nothing: what is not counted yet came before, and not behind it.
+ */
+void idletime_cost_return(IdletimeCost *c, double delay_ns);
+
 /** idletime_cost_doubt: the workload changed; what was learned weighs less */
 void idletime_cost_doubt(IdletimeCost *c);
 

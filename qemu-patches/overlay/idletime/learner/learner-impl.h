@@ -23,4 +23,14 @@ IdletimeSpan idletime_learner_span(const IdletimeLearner *l,
 int64_t idletime_learner_worked(const IdletimeLearner *l,
                                 const IdletimeTotals *totals, int64_t now_ns);
 
+/**
+ * idletime_learner_returned: the foreground, perhaps, and met no background.
+ * Rings were read, and nothing else of this look was noted.
+ */
+void idletime_learner_returned(IdletimeLearner *l,
+                               const IdletimeTotals *totals);
+
+/** idletime_learner_collided: with an own request, served until @end_ns. */
+void idletime_learner_collided(IdletimeLearner *l, int64_t end_ns);
+
 #endif

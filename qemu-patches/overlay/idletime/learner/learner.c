@@ -303,8 +303,6 @@ static void note_turn(IdletimeLearner *l, const IdletimeTotals *totals,
     };
 
     idletime_seek_look(&l->seek, span, &turn, l->services.any.mean_ns);
-    l->own_started = 0;
-    l->collided_ns = 0;
 }
 
 static void note_scale(IdletimeLearner *l, const IdletimeTotals *totals,
@@ -329,7 +327,8 @@ static uint64_t note_cost(IdletimeLearner *l, const IdletimeSpan *span)
 {
     double lost_ns = idletime_cost_look(&l->cost, span,
                                         l->services.any.mean_ns);
-    uint64_t cost_ns = l->owed_ns + idletime_scale(&l->scale) * lost_ns;
+    uint64_t cost_ns = l->owed_ns + idletime_scale(&l->scale) *
+                                    l->collision.part * lost_ns;
 
     l->collision.open &= !span->settled;
     l->owed_ns = 0;
@@ -358,38 +357,13 @@ static void note_span(IdletimeLearner *l, const IdletimeGoal *goal,
                          goal->share);
     idletime_channels_earn(&l->channels, goal->share * span->request_ns);
     l->busy_ns = l->gaps.busy_ns;
-    l->worked_ns = idletime_learner_worked(l, totals, now_ns);
+    /* Who leaves takes its last event along: it was busy all the same. */
+    l->worked_ns = MAX(idletime_learner_worked(l, totals, now_ns),
+                       l->worked_ns);
     l->look_ns = l->gaps.now_ns;
     l->bg_started = totals->bg_started;
-}
-
-/*
- * The first one waits for the rest of ours, as it is reckoned, and for the arm,
- * as it is measured.
- */
-static void delayed(IdletimeLearner *l, double delay_ns)
-{
-    l->collision = (IdletimeCollision) {
-        .open = true,
-        .arrival_ns = l->collision.open ? l->collision.arrival_ns :
-                      l->arrival_ns,
-        .delay_ns = delay_ns,
-        .seek_ns = l->collision.open ? l->collision.seek_ns :
-                   idletime_seek_share(&l->seek),
-        .start_ns = l->start_ns,
-    };
-    idletime_cost_collision(&l->cost, delay_ns + l->collision.seek_ns /
-                                                 idletime_scale(&l->scale));
-}
-
-/* The foreground is back, after background that it did not meet. */
-static void note_return(IdletimeLearner *l)
-{
-    if (l->arrival_ns != INT64_MAX && !l->collision.open &&
-        l->collision.start_ns != l->start_ns &&
-        idletime_seek_share(&l->seek) > 0) {
-        delayed(l, 0);
-    }
+    l->own_started = 0;
+    l->collided_ns = 0;
 }
 
 uint64_t idletime_learner_look(IdletimeLearner *l, const IdletimeGoal *goal,
@@ -405,7 +379,7 @@ uint64_t idletime_learner_look(IdletimeLearner *l, const IdletimeGoal *goal,
 
     read_rings(l, fg, slots, now_ns);
     idle_ns = l->gaps.busy ? 0 : now_ns - l->gaps.idle_since_ns;
-    note_return(l);
+    idletime_learner_returned(l, totals);
     span = idletime_learner_span(l, totals, now_ns);
     cost_ns = note_cost(l, &span);
     with_cost.bg_cost_ns += cost_ns;
@@ -457,16 +431,6 @@ static int64_t believed_end(const IdletimeLearner *l,
                                             now_ns - served->since_ns);
 }
 
-/* Those in service at a time are one collision: the last to end counts. */
-static void note_collision(IdletimeLearner *l, int64_t end_ns)
-{
-    int64_t arrival_ns = l->collision.open ? l->collision.arrival_ns :
-                         l->arrival_ns;
-
-    l->collided_ns = idletime_scale(&l->scale) * (end_ns - arrival_ns);
-    delayed(l, end_ns - arrival_ns);
-}
-
 /*
  * The time of a mixed one is others', too: it teaches no channels, and what a
  * request takes only until something better is known.
@@ -494,6 +458,6 @@ void idletime_learner_done(IdletimeLearner *l, const IdletimeServed *served,
     }
     if (!parallel && idletime_service_known(&l->services) &&
         l->arrival_ns < end_ns && l->arrival_ns > served->since_ns) {
-        note_collision(l, end_ns);
+        idletime_learner_collided(l, end_ns);
     }
 }

@@ -54,9 +54,11 @@ typedef struct IdletimeAdmission {
 typedef struct IdletimeCollision {
     bool open;                  /* the foreground has not been idle since */
     int64_t arrival_ns;
-    double delay_ns;            /* until the background's end */
-    double seek_ns;             /* of the way back, our share */
     int64_t start_ns;           /* own start that it is of */
+    double delay_ns;            /* until the background's end, as reckoned */
+    double seek_ns;             /* and for the arm's way back */
+    double share;               /* our part of that */
+    double part;                /* our part of both */
 } IdletimeCollision;
 
 /*

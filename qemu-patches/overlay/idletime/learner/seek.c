@@ -259,10 +259,13 @@ void idletime_seek_doubt(IdletimeSeek *s)
     s->bg.count = MIN(s->bg.count, DOUBT);
 }
 
-double idletime_seek_share(const IdletimeSeek *s)
+double idletime_seek_share(const IdletimeSeek *s, double own, double started)
 {
-    return s->before == IDLETIME_BEFORE_BG && s->started > 0 ?
-           s->cost_ns * MIN(s->own / s->started, 1) : 0;
+    if (s->before == IDLETIME_BEFORE_BG) {
+        own += s->own;
+        started += s->started;
+    }
+    return s->cost_ns > 0 && started > 0 ? MIN(own / started, 1) : 0;
 }
 
 double idletime_seek_price(const IdletimeSeek *s)

@@ -57,10 +57,11 @@ void idletime_seek_look(IdletimeSeek *s, const IdletimeSpan *span,
 void idletime_seek_doubt(IdletimeSeek *s);
 
 /**
- * idletime_seek_share: by how much the return that begins is delayed because
- * of us, in ns; 0: no background ran, or it is not proven that it costs.
+ * idletime_seek_share: our part of the starts before the return that begins, 0
+ * to 1; 0, too: it is not proven that it costs anything.
+ * @own, @started: since the last look
  */
-double idletime_seek_share(const IdletimeSeek *s);
+double idletime_seek_share(const IdletimeSeek *s, double own, double started);
 
 /**
  * idletime_seek_price: by how much the first start in this gap delays the
