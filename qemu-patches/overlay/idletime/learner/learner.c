@@ -28,7 +28,8 @@
  *   plan.c       c(t), budget -> ages at which background may start
  *   window.c     those ages, and how they are asked for
  *   cycle.c      the same on a second clock: time since the last burst began
- *   cost.c       collisions -> what they cost all foreground requests
+ *   collision.c  the foreground comes: what does the first one wait for?
+ *   cost.c       that -> what it costs all foreground requests
  *   seek.c       gaps used and left alone -> how long a seek back takes
  *   scale.c      busy periods -> how much of that is really paid
  *   budget.c     measured cost -> credit
