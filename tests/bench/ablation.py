@@ -13,6 +13,7 @@ Parts that the output folder has already are not measured again.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import shutil
 import subprocess
@@ -137,6 +138,14 @@ def _at_cost(points: list[tuple[float, float]], cost: float) -> float:
     return best
 
 
+def _sources() -> str:
+    """What the learner and the simulator are made of, and what is asked of them."""
+    digest = hashlib.sha256(repr([(WORKLOADS | MORE), BUDGETS, PARTS]).encode())
+    for path in sorted([*(OVERLAY / "idletime").rglob("*.[ch]"), *(TESTS / "sim").glob("*.[ch]")]):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
 def _measure(name: str, program: Path, seconds: float, seeds: int) -> list[dict]:
     records = []
     for workload, options in {**WORKLOADS, **MORE}.items():
@@ -199,12 +208,16 @@ def main() -> None:
     variants = [("whole", ()), *((p.name, p.edits) for p in parts)]
     arguments.output.mkdir(parents=True, exist_ok=True)
     results = arguments.output / "ablation.jsonl"
+    made = {"sources": _sources(), "seconds": arguments.seconds, "seeds": arguments.seeds}
     records = [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
+    # The same command goes on, but not with what another learner did.
+    records = [r for r in records if made.items() <= r.items()]
+    results.write_text("".join(json.dumps(r) + "\n" for r in records))
     variants = [v for v in variants if v[0] not in {r["part"] for r in records}]
     roots = {name: _edit(name, edits) for name, edits in variants}
 
     def measure(name: str) -> None:
-        batch = _measure(name, _compile(roots[name]), arguments.seconds, arguments.seeds)
+        batch = [made | r for r in _measure(name, _compile(roots[name]), arguments.seconds, arguments.seeds)]
         with results.open("a") as sink:
             sink.write("".join(json.dumps(r) + "\n" for r in batch))
         records.extend(batch)
