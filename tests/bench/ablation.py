@@ -7,7 +7,7 @@ files below build/ablation, with one line of it changed, and that line has to
 be there exactly once. Each is compared with the whole learner on all
 workloads of tests.bench.simulate and those below, at three budgets: the
 background at equal cost to the foreground, and the worst excess over a budget.
-Parts that the output folder has already are not measured again.
+Parts that the output folder has of the same learner are not measured again.
 """
 
 from __future__ import annotations

@@ -63,13 +63,19 @@ static inline uint64_t look(World *w)
     return idletime_learner_look(&w->l, &goal, w->fg, 1, &w->totals, w->now);
 }
 
+/* A request is served: it was in service for so long, in the sums. */
+static inline void served(World *w, int64_t later_ns, int64_t request_ns)
+{
+    end(w, later_ns);
+    w->totals.fg_done++;
+    w->totals.fg_request_ns += request_ns;
+}
+
 /* A gap, a request, and a look at its end. */
 static inline void burst(World *w, int64_t gap_ns)
 {
     begin(w, gap_ns);
-    end(w, D);
-    w->totals.fg_done++;
-    w->totals.fg_request_ns += D;
+    served(w, D, D);
     look(w);
 }
 

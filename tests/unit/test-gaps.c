@@ -62,6 +62,7 @@ static void test_union(void)
     assert_gap(&b, 0, 300, 400);
     g_assert_cmpint(b.gaps.idle_since_ns, ==, 600);
     g_assert_cmpint(idletime_gaps_idle(&b.gaps, 650), ==, 100 + 50);
+    g_assert_cmpint(idletime_gaps_busy(&b.gaps, 650), ==, b.gaps.busy_ns);
     /* Split over two looks, and seen while busy. */
     idletime_fg_begin(&b.w[2], 700, 512);
     look(&b, 720);
@@ -186,6 +187,8 @@ static void test_idle(void)
     look(&b, 350);
     g_assert_cmpint(idletime_gaps_idle(&b.gaps, 400), ==, 100);
     g_assert_cmpint(b.gaps.busy_ns, ==, 100);
+    g_assert_cmpint(idletime_gaps_busy(&b.gaps, 340), ==, 100 + 40);
+    g_assert_cmpint(idletime_gaps_busy(&b.gaps, 290), ==, 100);
     idletime_fg_end(&b.w[0], 350);
     /* An entry of this very moment is taken, a later one at the next look. */
     look(&b, 349);

@@ -10,45 +10,55 @@
 #include "qemu/osdep.h"
 #include "idletime/learner/learner-impl.h"
 
-/* Our part of the seek: @part.  Delays are as they are reckoned (scale.c). */
-static double delayed(IdletimeLearner *l, double delay_ns, double part)
+/* Our part of the seek; 0: none, or it was charged for this start already. */
+static double share(const IdletimeLearner *l, double started)
+{
+    return l->collision.start_ns == l->start_ns ? 0 :
+           idletime_seek_share(&l->seek, l->own_started, started);
+}
+
+/* A collision begins, if none goes on.  Delays are as they are reckoned. */
+static void arrive(IdletimeLearner *l, double part)
 {
     IdletimeCollision *c = &l->collision;
 
     if (!c->open) {
-        c->seek_ns = part > 0 && c->start_ns != l->start_ns ?
-                     l->seek.cost_ns / idletime_scale(&l->scale) : 0;
-        c->share = part;
-        c->arrival_ns = l->arrival_ns;
         c->open = true;
+        c->arrival_ns = l->arrival_ns;
+        c->share = part;
+        c->seek_ns = part > 0 ? l->seek.cost_ns / idletime_scale(&l->scale) : 0;
     }
     c->start_ns = l->start_ns;
+}
+
+/* The first one waits for @delay_ns, and for the arm: so long in all. */
+static double delayed(IdletimeCollision *c, double delay_ns)
+{
+    double first_ns = delay_ns + c->seek_ns;
+
     c->delay_ns = delay_ns;
-    c->part = delay_ns + c->seek_ns > 0 ?
-              (delay_ns + c->share * c->seek_ns) / (delay_ns + c->seek_ns) : 0;
-    return delay_ns + c->seek_ns;
+    c->part = first_ns > 0 ? (delay_ns + c->share * c->seek_ns) / first_ns : 0;
+    return first_ns;
 }
 
 void idletime_learner_returned(IdletimeLearner *l, const IdletimeTotals *totals)
 {
-    double started = idletime_grown(totals->bg_started, l->bg_started);
-    double part = idletime_seek_share(&l->seek, l->own_started, started);
+    double part = share(l, idletime_grown(totals->bg_started, l->bg_started));
 
     if (l->arrival_ns != INT64_MAX && !l->collision.open && part > 0 &&
-        l->collision.start_ns != l->start_ns &&
         idletime_channels_limit(&l->channels) == 1) {
-        idletime_cost_return(&l->cost, delayed(l, 0, part));
+        arrive(l, part);
+        idletime_cost_return(&l->cost, delayed(&l->collision, 0));
     }
 }
 
 /* Those in service at a time are one collision: the last to end counts. */
 void idletime_learner_collided(IdletimeLearner *l, int64_t end_ns)
 {
-    int64_t arrival_ns = l->collision.open ? l->collision.arrival_ns :
-                         l->arrival_ns;
-    double delay_ns = end_ns - arrival_ns;
+    double delay_ns;
 
+    arrive(l, share(l, 0));
+    delay_ns = end_ns - l->collision.arrival_ns;
     l->collided_ns = idletime_scale(&l->scale) * delay_ns;
-    idletime_cost_collision(&l->cost, delayed(l, delay_ns,
-                            idletime_seek_share(&l->seek, l->own_started, 0)));
+    idletime_cost_collision(&l->cost, delayed(&l->collision, delay_ns));
 }

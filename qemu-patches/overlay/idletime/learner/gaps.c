@@ -319,3 +319,10 @@ int64_t idletime_gaps_idle(const IdletimeGaps *gaps, int64_t now_ns)
 
     return gaps->idle_ns + (open ? now_ns - gaps->idle_since_ns : 0);
 }
+
+int64_t idletime_gaps_busy(const IdletimeGaps *gaps, int64_t until_ns)
+{
+    bool open = gaps->busy && gaps->busy_since_ns <= until_ns;
+
+    return gaps->busy_ns + (open ? until_ns - gaps->busy_since_ns : 0);
+}

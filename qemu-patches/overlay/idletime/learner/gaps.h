@@ -77,6 +77,9 @@ void idletime_gaps_look(IdletimeGaps *gaps, const IdletimeFgBoard *fg,
 /** idletime_gaps_idle: idle time so far, the gap under way included. */
 int64_t idletime_gaps_idle(const IdletimeGaps *gaps, int64_t now_ns);
 
+/** idletime_gaps_busy: busy time, of the period under way until @until_ns. */
+int64_t idletime_gaps_busy(const IdletimeGaps *gaps, int64_t until_ns);
+
 /**
  * idletime_gaps_dead: slot @index (or the observer, IDLETIME_GAPS_OBSERVER)
  * will not end what it began.

@@ -18,7 +18,7 @@ IdletimeSpan idletime_learner_span(const IdletimeLearner *l,
 
 /**
  * idletime_learner_worked: busy time of the foreground until its last event, in
- * ns, in total.  The sums of @totals are of that moment, too.
+ * ns, in total; the sums of @totals are of that moment, too.
  */
 int64_t idletime_learner_worked(const IdletimeLearner *l,
                                 const IdletimeTotals *totals, int64_t now_ns);

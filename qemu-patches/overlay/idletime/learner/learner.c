@@ -343,9 +343,8 @@ static uint64_t note_cost(IdletimeLearner *l, const IdletimeSpan *span)
  */
 static void note_span(IdletimeLearner *l, const IdletimeGoal *goal,
                       const IdletimeSpan *span, const IdletimeTotals *totals,
-                      double cost_ns, int64_t now_ns, bool first)
+                      double cost_ns, int64_t idle_ns, bool first)
 {
-    int64_t idle_ns = l->gaps.busy ? 0 : now_ns - l->gaps.idle_since_ns;
     double request_ns = !first ? span->request_ns - cost_ns :
                         l->gaps.count ? span->busy_ns : 0;
 
@@ -358,9 +357,7 @@ static void note_span(IdletimeLearner *l, const IdletimeGoal *goal,
                          goal->share);
     idletime_channels_earn(&l->channels, goal->share * span->request_ns);
     l->busy_ns = l->gaps.busy_ns;
-    /* Who leaves takes its last event along: it was busy all the same. */
-    l->worked_ns = MAX(idletime_learner_worked(l, totals, now_ns),
-                       l->worked_ns);
+    l->worked_ns += span->worked_ns;
     l->look_ns = l->gaps.now_ns;
     l->bg_started = totals->bg_started;
     l->own_started = 0;
@@ -380,6 +377,9 @@ uint64_t idletime_learner_look(IdletimeLearner *l, const IdletimeGoal *goal,
 
     read_rings(l, fg, slots, now_ns);
     idle_ns = l->gaps.busy ? 0 : now_ns - l->gaps.idle_since_ns;
+    if (first) {
+        l->worked_ns = idletime_learner_worked(l, totals, now_ns);
+    }
     idletime_learner_returned(l, totals);
     span = idletime_learner_span(l, totals, now_ns);
     cost_ns = note_cost(l, &span);
@@ -387,7 +387,7 @@ uint64_t idletime_learner_look(IdletimeLearner *l, const IdletimeGoal *goal,
     idletime_budget_look(&l->budget, goal->share,
                          idletime_learner_collision(l), &with_cost, idle_ns,
                          now_ns);
-    note_span(l, goal, &span, totals, l->budget.cost_ns - paid_ns, now_ns,
+    note_span(l, goal, &span, totals, l->budget.cost_ns - paid_ns, idle_ns,
               first);
     idletime_spare_look(&l->spare, idletime_gaps_idle(&l->gaps, now_ns),
                         now_ns);

@@ -37,9 +37,7 @@ static double part_after(const IdletimeLearner *l, int64_t end_ns,
                          int64_t now_ns)
 {
     int64_t begin_ns = MAX(l->collision.arrival_ns, l->look_ns);
-    double busy_ns = l->gaps.busy_ns - l->busy_ns +
-                     (l->gaps.busy ?
-                      now_ns - l->gaps.busy_since_ns : 0);
+    double busy_ns = idletime_gaps_busy(&l->gaps, now_ns) - l->busy_ns;
 
     return busy_ns > 0 ? 1 - MIN(MAX(end_ns - begin_ns, 0) / busy_ns, 1) : 0;
 }
@@ -47,11 +45,7 @@ static double part_after(const IdletimeLearner *l, int64_t end_ns,
 int64_t idletime_learner_worked(const IdletimeLearner *l,
                                 const IdletimeTotals *totals, int64_t now_ns)
 {
-    const IdletimeGaps *gaps = &l->gaps;
-    int64_t last_ns = MIN(totals->fg_last_ns, now_ns);
-
-    return gaps->busy_ns + (gaps->busy && last_ns > gaps->busy_since_ns ?
-                            last_ns - gaps->busy_since_ns : 0);
+    return idletime_gaps_busy(&l->gaps, MIN(totals->fg_last_ns, now_ns));
 }
 
 IdletimeSpan idletime_learner_span(const IdletimeLearner *l,
@@ -71,9 +65,9 @@ IdletimeSpan idletime_learner_span(const IdletimeLearner *l,
         .request_ns = idletime_grown(totals->fg_request_ns,
                                      last->fg_request_ns),
         .busy_ns = l->gaps.busy_ns - l->busy_ns,
-        .worked_ns = l->budget.started ?
-                     MAX(idletime_learner_worked(l, totals, now_ns) -
-                         l->worked_ns, 0) : 0,
+        /* Who leaves takes its last event along: it was busy all the same. */
+        .worked_ns = MAX(idletime_learner_worked(l, totals, now_ns) -
+                         l->worked_ns, 0),
         .background = totals->bg_in_service ||
                       totals->bg_started != l->bg_started,
         .settled = settled,
