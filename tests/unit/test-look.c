@@ -86,7 +86,8 @@ static void test_change(void)
     w->l.planning = IDLETIME_PLANNING_CYCLE;
     w->l.cycle.built = true;
     w->l.cost.clean_done = w->l.cost.clean_busy_ns = 1000;
-    w->l.seek.near_done = w->l.seek.near_ns = 1000;
+    w->l.seek.cost_ns = 3 * MS;
+    w->l.seek.pause.count = w->l.seek.bg.count = 100;
     begin(w, 10 * MS);
     end(w, D);
     look(w);
@@ -96,7 +97,10 @@ static void test_change(void)
     g_assert_cmpint(w->l.planning, ==, IDLETIME_PLANNING_NOTHING);
     g_assert_false(w->l.cycle.built);
     near(w->l.cost.clean_done, 16);
-    near(w->l.seek.near_done, 16);
+    /* The arm is the disk's. */
+    near(w->l.seek.cost_ns, 3 * MS);
+    near(w->l.seek.pause.count, 100);
+    near(w->l.seek.bg.count, 100);
     free(w->fg);
 }
 

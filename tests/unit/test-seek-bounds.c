@@ -69,16 +69,13 @@ static void test_near(void)
 {
     IdletimeSeek s = { 0 };
 
-    seek_near(&s, 1000, 1000);
-    near(s.near_done, 1000);
-    near(s.near_ns, 1e6);
-    seek_near(&s, 3096, 1000);
-    near(s.near_done, 2048);
-    near(s.near_ns, 2048e3);
+    seek_near(&s, 100, 1000);
+    near(s.near_done, 100);
+    near(s.near_ns, 1e5);
+    seek_near(&s, 412, 1000);
+    near(s.near_done, 256);
+    near(s.near_ns, 256e3);
     near(s.done, 0);
-    idletime_seek_doubt(&s);
-    near(s.near_done, 16);
-    near(s.near_ns, 16e3);
 }
 
 /* What returns take beyond requests that came after foreground. */
@@ -106,15 +103,41 @@ static void test_excess(void)
     s.bg = (IdletimeReturns) { 0 };
     seek_met(&s, 0, 2, 2, 500 * MS);
     near(excess(&s.bg, 1.0 * MS), -40 * MS);
-    /* 256 of them are remembered, four after a change. */
+    /* 256 of them are remembered. */
     s.bg = of(256, 1.0 * MS, 1.0 * MS, 0);
-    s.pause = of(100, 1.0 * MS, 1.0 * MS, 0);
     seek_return(&s, 258 * MS - 220 * MS);
     near(s.bg.count, 256);
     near(excess(&s.bg, 1.0 * MS), (1 + 36 / 256.0) * MS);
-    idletime_seek_doubt(&s);
-    near(s.bg.count, 4);
-    near(s.pause.count, 4);
+}
+
+/* What is known of them by 128 requests is theirs, whatever others take. */
+static void test_kept(void)
+{
+    IdletimeSeek s = { .pause = of(8, 2 * MS, 1 * MS, 3.0 * MS * MS) };
+
+    s.pause.done_done = 2;
+    s.pause.done_ns = 1 * MS;
+    seek_near(&s, 127, 1.0 * MS);
+    seek_return(&s, 7 * MS);
+    near(s.pause.done, 1);
+    near(s.pause.ns, 3 * MS);
+    seek_near(&s, 1, 1.0 * MS);
+    seek_return(&s, 7 * MS);
+    near(s.pause.done, 0);
+    near(s.pause.ns, 2 * MS);
+    /* 3 - 2 * 1 + 2 */
+    near(s.pause.ns_ns, 3.0 * MS * MS);
+    near(s.pause.done_done, 0);
+    near(s.pause.done_ns, 0);
+    near(s.pause.count, 8);
+    /* Half of the last one's request is still as it came. */
+    near(s.bg.count, 2);
+    near(s.bg.done, 0.5);
+    near(s.bg.ns, (6 + 7) / 2.0 * MS);
+    near(excess(&s.bg, 1.0 * MS), 6 * MS);
+    near(s.bg.ns_ns, 0.25 * MS * MS);
+    near(s.bg.done_ns, 0.25 * MS);
+    near(s.bg.done_done, 0.25);
 }
 
 /*
@@ -394,6 +417,7 @@ int main(int argc, char **argv)
     g_test_init(&argc, &argv, NULL);
     g_test_add_func("/seek/near", test_near);
     g_test_add_func("/seek/excess", test_excess);
+    g_test_add_func("/seek/kept", test_kept);
     g_test_add_func("/seek/lengths", test_lengths);
     g_test_add_func("/seek/settled", test_settled);
     g_test_add_func("/seek/judge", test_judge);

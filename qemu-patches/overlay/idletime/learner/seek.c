@@ -26,15 +26,20 @@
  * as a seek where they come as they like.  What those behind the first one lose
  * by it is told as that of any delay (cost.c).
  *
- * How long one takes after foreground is learned meanwhile, and changes: so
- * returns are kept as requests and time, with their variances and covariance,
- * and the excess of all is by what is known now.
+ * How long one takes after foreground is learned meanwhile: so returns are kept
+ * as requests and time, with their variances and covariance, and the excess of
+ * all is by what is known now.  As soon as that is known well, they are kept by
+ * their excess, for it changes: requests of another size begin, and what came
+ * before them still tells what the arm costs.
  *
  * More after background than after foreground is a suspicion: what begins a
  * burst may always take longer.  So now and then, by lot, a gap is left alone
  * that would have been used.  The cost is the difference between both, as soon
  * as it is more than chance and more than an eighth of a service time: less is
  * a host that wakes up.
+ *
+ * The arm is the disk's: another foreground, or other pauses of the same one,
+ * are no reason to forget it.
  *
  * LIMITS
  *
@@ -50,14 +55,14 @@
 
 /* Memory: returns, and requests after foreground. */
 #define RETURNS_MAX         256
-#define NEAR_MAX            2048
+#define NEAR_MAX            256
 /* Less is no mean. */
 #define PAUSES_MIN          8
 #define PAUSES_ENOUGH       32
 #define RETURNS_MIN         8
 #define NEAR_MIN            16
-/* After a change so much is left. */
-#define DOUBT               4
+/* So many are a good one: 1/11 of the deviation of a request's time. */
+#define NEAR_ENOUGH         128
 /* More than chance: in standard errors; and in service times. */
 #define ERRORS              2
 #define WORTH               0.125
@@ -90,12 +95,25 @@ static double excess(const IdletimeReturns *r, double each_ns)
     return r->ns - each_ns * r->done;
 }
 
+/* The variance of that. */
+static double square(const IdletimeReturns *r, double each_ns)
+{
+    return MAX(r->ns_ns - 2 * each_ns * r->done_ns +
+               each_ns * each_ns * r->done_done, 0);
+}
+
 static double error2(const IdletimeReturns *r, double each_ns)
 {
-    double square = r->ns_ns - 2 * each_ns * r->done_ns +
-                    each_ns * each_ns * r->done_done;
+    return square(r, each_ns) / MAX(r->count - 1, 1);
+}
 
-    return MAX(square, 0) / MAX(r->count - 1, 1);
+/* From now on they are their excess, whatever a request takes later. */
+static void keep_excess(IdletimeReturns *r, double each_ns)
+{
+    *r = (IdletimeReturns) {
+        .count = r->count, .ns = excess(r, each_ns),
+        .ns_ns = square(r, each_ns),
+    };
 }
 
 /* By more than chance, and worth it. */
@@ -137,6 +155,14 @@ static void note_near(IdletimeSeek *s)
     s->near_done += s->done;
     s->near_ns += s->busy_ns;
     idletime_recent_limit(&s->near_ns, &s->near_done, NEAR_MAX);
+}
+
+static void keep_returns(IdletimeSeek *s)
+{
+    if (s->near_done >= NEAR_ENOUGH) {
+        keep_excess(&s->pause, s->near_ns / s->near_done);
+        keep_excess(&s->bg, s->near_ns / s->near_done);
+    }
 }
 
 /* Without what is known to be of something else, and stalls of the host. */
@@ -221,6 +247,7 @@ static void end(IdletimeSeek *s, double service_ns)
     if (service_ns <= 0) {
         return;     /* nothing would be believed */
     }
+    keep_returns(s);
     if (s->before == IDLETIME_BEFORE_PAUSE) {
         note(&s->pause, s->done, believed_ns(s, service_ns));
     } else if (clear(s)) {
@@ -250,13 +277,6 @@ void idletime_seek_look(IdletimeSeek *s, const IdletimeSpan *span,
         end(s, service_ns);
         begin(s, IDLETIME_BEFORE_FG);
     }
-}
-
-void idletime_seek_doubt(IdletimeSeek *s)
-{
-    idletime_recent_limit(&s->near_ns, &s->near_done, NEAR_MIN);
-    s->pause.count = MIN(s->pause.count, DOUBT);
-    s->bg.count = MIN(s->bg.count, DOUBT);
 }
 
 double idletime_seek_share(const IdletimeSeek *s, double own, double started)
