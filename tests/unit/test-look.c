@@ -97,10 +97,9 @@ static void test_change(void)
     g_assert_cmpint(w->l.planning, ==, IDLETIME_PLANNING_NOTHING);
     g_assert_false(w->l.cycle.built);
     near(w->l.cost.clean_done, 16);
-    /* The arm is the disk's. */
     near(w->l.seek.cost_ns, 3 * MS);
-    near(w->l.seek.pause.count, 100);
-    near(w->l.seek.bg.count, 100);
+    near(w->l.seek.pause.count, 8);
+    near(w->l.seek.bg.count, 8);
     free(w->fg);
 }
 

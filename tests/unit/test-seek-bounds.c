@@ -103,10 +103,15 @@ static void test_excess(void)
     s.bg = (IdletimeReturns) { 0 };
     seek_met(&s, 0, 2, 2, 500 * MS);
     near(excess(&s.bg, 1.0 * MS), -40 * MS);
-    /* 256 of them are remembered. */
+    /* 256 of them are remembered, eight after a change. */
     s.bg = of(256, 1.0 * MS, 1.0 * MS, 0);
     seek_return(&s, 258 * MS - 220 * MS);
     near(s.bg.count, 256);
+    near(excess(&s.bg, 1.0 * MS), (1 + 36 / 256.0) * MS);
+    s.pause.count = 7;
+    idletime_seek_doubt(&s);
+    near(s.bg.count, 8);
+    near(s.pause.count, 7);
     near(excess(&s.bg, 1.0 * MS), (1 + 36 / 256.0) * MS);
 }
 

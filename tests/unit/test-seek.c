@@ -19,6 +19,7 @@ typedef struct Disk {
     double delay_ns;            /* collision of every second return */
     double spread;              /* of service times */
     int processes;              /* of the background: an equal share each */
+    int changes;                /* one is seen every so many gaps; 0: never */
     bool late;                  /* one of them has seen less than the others */
 } Disk;
 
@@ -82,6 +83,9 @@ static void go_on(const Disk *d, Result *r, int gaps)
             /* Who has seen the same draws the same lot. */
             g_assert_true(d->late || i == 0 || away == alone);
             alone &= away;
+            if (d->changes && n % d->changes == 0) {
+                idletime_seek_doubt(&r->s[i]);
+            }
         }
         r->used += !alone;
         r->alone += alone;
@@ -207,6 +211,33 @@ static void test_late(void)
     g_assert_cmpfloat(r.s[0].cost_ns, >, 6 * MS);
 }
 
+/* Changes that leave the disk as it is: what the arm costs stays known. */
+static void test_doubt(void)
+{
+    Disk d = { .back_ns = 9 * MS, .spread = 0.3, .processes = 1,
+               .changes = 25 };
+    Result r = run(&d, 4000);
+
+    g_assert_cmpfloat(r.paid_ns / r.true_ns, >, 0.85);
+    g_assert_cmpfloat(r.paid_ns / r.true_ns, <, 1.15);
+    g_assert_cmpint(r.alone, <, 4000 / 10);
+}
+
+/* After 4,000 gaps another foreground; what is paid from @from to @to then. */
+static double paid_after(const Disk *before, const Disk *after, bool doubt,
+                         int from, int to)
+{
+    Result r = run(before, 4000);
+
+    if (doubt) {
+        idletime_seek_doubt(&r.s[0]);
+    }
+    go_on(after, &r, from);
+    r.paid_ns = r.true_ns = 0;
+    go_on(after, &r, to - from);
+    return r.paid_ns / r.true_ns;
+}
+
 /*
  * The foreground's requests take another time, and so does the way back: it is
  * learned within some hundred gaps, and what was learned before misleads nobody.
@@ -214,14 +245,22 @@ static void test_late(void)
 static void test_other(const void *opaque)
 {
     const Disk *after = opaque;
-    Disk d = { .back_ns = 9 * MS, .spread = 0.3, .processes = 1 };
-    Result r = run(&d, 4000);
+    Disk before = { .back_ns = 9 * MS, .spread = 0.3, .processes = 1 };
+    double paid = paid_after(&before, after, false, 700, 1500);
 
-    go_on(after, &r, 700);
-    r.paid_ns = r.true_ns = 0;
-    go_on(after, &r, 800);
-    g_assert_cmpfloat(r.paid_ns / r.true_ns, >, 0.8);
-    g_assert_cmpfloat(r.paid_ns / r.true_ns, <, 1.25);
+    g_assert_cmpfloat(paid, >, 0.8);
+    g_assert_cmpfloat(paid, <, 1.25);
+}
+
+/* What begins a burst took longer, and does so no more; or the reverse. */
+static void test_other_first(void)
+{
+    Disk slow = { .back_ns = 9 * MS, .first_ns = 9 * MS, .spread = 0.3,
+                  .processes = 1 };
+    Disk fast = { .back_ns = 9 * MS, .spread = 0.3, .processes = 1 };
+
+    g_assert_cmpfloat(paid_after(&slow, &fast, true, 1500, 3000), >, 0.75);
+    g_assert_cmpfloat(paid_after(&fast, &slow, true, 1500, 3000), <, 1.2);
 }
 
 static const Disk shorter = { .each_ns = 5 * MS, .back_ns = 9 * MS,
@@ -242,6 +281,8 @@ int main(int argc, char **argv)
     g_test_add_func("/seek/collisions", test_collisions);
     g_test_add_func("/seek/processes", test_processes);
     g_test_add_func("/seek/late", test_late);
+    g_test_add_func("/seek/doubt", test_doubt);
+    g_test_add_func("/seek/other-first", test_other_first);
     g_test_add_data_func("/seek/shorter", &shorter, test_other);
     g_test_add_data_func("/seek/shorter-nearer", &shorter_nearer, test_other);
     g_test_add_data_func("/seek/longer", &longer, test_other);

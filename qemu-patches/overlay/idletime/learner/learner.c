@@ -157,6 +157,7 @@ static void doubt(IdletimeLearner *l, int64_t gap_ns)
         l->planning = IDLETIME_PLANNING_NOTHING;
         idletime_cycle_init(&l->cycle);
         idletime_cost_doubt(&l->cost);
+        idletime_seek_doubt(&l->seek);
         idletime_scale_doubt(&l->scale);
     }
 }

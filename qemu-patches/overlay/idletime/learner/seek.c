@@ -38,8 +38,8 @@
  * as it is more than chance and more than an eighth of a service time: less is
  * a host that wakes up.
  *
- * The arm is the disk's: another foreground, or other pauses of the same one,
- * are no reason to forget it.
+ * Where the foreground changes, the arm is still the disk's: what it costs
+ * stays in force, and weighs no more than a few returns of what comes now.
  *
  * LIMITS
  *
@@ -63,6 +63,8 @@
 #define NEAR_MIN            16
 /* So many are a good one: 1/11 of the deviation of a request's time. */
 #define NEAR_ENOUGH         128
+/* After a change so much is left: it is still a mean. */
+#define DOUBT               8
 /* More than chance: in standard errors; and in service times. */
 #define ERRORS              2
 #define WORTH               0.125
@@ -277,6 +279,12 @@ void idletime_seek_look(IdletimeSeek *s, const IdletimeSpan *span,
         end(s, service_ns);
         begin(s, IDLETIME_BEFORE_FG);
     }
+}
+
+void idletime_seek_doubt(IdletimeSeek *s)
+{
+    s->pause.count = MIN(s->pause.count, DOUBT);
+    s->bg.count = MIN(s->bg.count, DOUBT);
 }
 
 double idletime_seek_share(const IdletimeSeek *s, double own, double started)

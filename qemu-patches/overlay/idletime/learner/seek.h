@@ -53,6 +53,9 @@ typedef struct IdletimeTurn {
 void idletime_seek_look(IdletimeSeek *s, const IdletimeSpan *span,
                         const IdletimeTurn *turn, double service_ns);
 
+/** idletime_seek_doubt: the workload changed; what was learned weighs less */
+void idletime_seek_doubt(IdletimeSeek *s);
+
 /**
  * idletime_seek_share: our part of the starts before the return that begins, 0
  * to 1; 0, too: it is not proven that it costs anything.
