@@ -159,11 +159,13 @@ static void note_near(IdletimeSeek *s)
     idletime_recent_limit(&s->near_ns, &s->near_done, NEAR_MAX);
 }
 
-static void keep_returns(IdletimeSeek *s)
+static void keep_returns(IdletimeSeek *s, double service_ns)
 {
+    double each = each_ns(s, service_ns);
+
     if (s->near_done >= NEAR_ENOUGH) {
-        keep_excess(&s->pause, s->near_ns / s->near_done);
-        keep_excess(&s->bg, s->near_ns / s->near_done);
+        keep_excess(&s->pause, each);
+        keep_excess(&s->bg, each);
     }
 }
 
@@ -249,7 +251,7 @@ static void end(IdletimeSeek *s, double service_ns)
     if (service_ns <= 0) {
         return;     /* nothing would be believed */
     }
-    keep_returns(s);
+    keep_returns(s, service_ns);
     if (s->before == IDLETIME_BEFORE_PAUSE) {
         note(&s->pause, s->done, believed_ns(s, service_ns));
     } else if (clear(s)) {
