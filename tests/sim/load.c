@@ -43,6 +43,10 @@ static int64_t pause_ns(SimForeground *f)
                            (2.0 * sim_uniform(&f->random) - 1.0));
 }
 
+enum { TRACE_TICK_NS = 100 };
+/* Stamps from here on, three years, are dates; they begin with the first. */
+#define TRACE_DATES_TICKS INT64_C(1000000000000000)
+
 /* When the recording has request number @number, from 0 on. */
 static int64_t recorded_ns(const SimTrace *t, int64_t number)
 {
@@ -137,14 +141,18 @@ SimTrace sim_trace_read(const char *path)
 {
     FILE *file = fopen(path, "r");
     SimTrace t = { 0 };
-    long long ticks;
+    long long ticks, begin = 0;
 
     while (file && fscanf(file, "%lld,%*[^\n]", &ticks) == 1) {
+        if (!t.length && ticks >= TRACE_DATES_TICKS) {
+            begin = ticks;
+        }
+        ticks -= begin;
         if (t.length % 1024 == 0) {
             t.at_ns = realloc(t.at_ns, (t.length + 1024) * sizeof(int64_t));
         }
-        t.at_ns[t.length++] = ticks * 100;
-        t.span_ns = ticks * 100 + 1;
+        t.at_ns[t.length++] = ticks * TRACE_TICK_NS;
+        t.span_ns = MAX(t.span_ns, ticks * TRACE_TICK_NS + 1);
     }
     if (!t.length) {
         fprintf(stderr, "idletime-sim: --trace: no requests in '%s'\n", path);
