@@ -19,24 +19,33 @@
 /* jbd2 and xfs log writes: best effort, level 3. */
 #define IOPRIO_LEVEL_JOURNAL    3
 
-/* The header as the guest wrote it, without touching the request. */
-static bool peek_header(const VirtIOBlockReq *req,
-                        struct virtio_blk_outhdr *header)
+/*
+ * The header, once: the stock path takes it from the request then, so that
+ * what is judged is what is done, whatever the guest writes meanwhile.
+ */
+static bool read_header(VirtIOBlockReq *req)
 {
-    return req->elem.out_num >= 1 && req->elem.in_num >= 1 &&
-           iov_to_buf(req->elem.out_sg, req->elem.out_num, 0, header,
-                      sizeof(*header)) == sizeof(*header);
+    req->has_header = req->elem.out_num >= 1 && req->elem.in_num >= 1 &&
+                      iov_to_buf(req->elem.out_sg, req->elem.out_num, 0,
+                                 &req->out,
+                                 sizeof(req->out)) == sizeof(req->out);
+    return req->has_header;
+}
+
+/* The kind of a request, as the stock path sees it. */
+static uint32_t kind_of(uint32_t type)
+{
+    return type & ~(VIRTIO_BLK_T_OUT | VIRTIO_BLK_T_BARRIER);
 }
 
 /* Flush, get-id, zone management and what we do not know are never held. */
 static bool type_is_holdable(uint32_t type)
 {
-    switch (type & ~VIRTIO_BLK_T_BARRIER) {
+    switch (kind_of(type)) {
     case VIRTIO_BLK_T_IN:
-    case VIRTIO_BLK_T_OUT:
-    case VIRTIO_BLK_T_DISCARD:
-    case VIRTIO_BLK_T_WRITE_ZEROES:
-    case VIRTIO_BLK_T_ZONE_APPEND:
+    case VIRTIO_BLK_T_DISCARD & ~VIRTIO_BLK_T_OUT:
+    case VIRTIO_BLK_T_WRITE_ZEROES & ~VIRTIO_BLK_T_OUT:
+    case VIRTIO_BLK_T_ZONE_APPEND & ~VIRTIO_BLK_T_OUT:
         return true;
     default:
         return false;
@@ -47,7 +56,7 @@ static bool type_is_holdable(uint32_t type)
 static bool expedites_held(uint32_t type, uint32_t ioprio,
                            IdletimePromotion *cause)
 {
-    if ((type & ~VIRTIO_BLK_T_BARRIER) == VIRTIO_BLK_T_FLUSH) {
+    if (kind_of(type) == VIRTIO_BLK_T_FLUSH) {
         *cause = IDLETIME_PROMOTION_FLUSH;
         return true;
     }
@@ -59,20 +68,19 @@ static bool expedites_held(uint32_t type, uint32_t ioprio,
     return false;
 }
 
-IdletimeHoldVerdict idletime_blk_classify(const VirtIOBlockReq *req,
+IdletimeHoldVerdict idletime_blk_classify(VirtIOBlockReq *req,
                                           IdletimeClass class,
                                           IdletimePromotion *cause)
 {
     VirtIODevice *vdev = VIRTIO_DEVICE(req->dev);
-    struct virtio_blk_outhdr header;
     uint32_t type, ioprio;
 
     /* Malformed: the stock path says so to the guest. */
-    if (!peek_header(req, &header)) {
+    if (!read_header(req)) {
         return IDLETIME_HOLD_STOCK;
     }
-    type = virtio_ldl_p(vdev, &header.type);
-    ioprio = virtio_ldl_p(vdev, &header.ioprio);
+    type = virtio_ldl_p(vdev, &req->out.type);
+    ioprio = virtio_ldl_p(vdev, &req->out.ioprio);
     if (class == IDLETIME_CLASS_GUEST &&
         (ioprio >> IOPRIO_CLASS_SHIFT) != IOPRIO_CLASS_IDLE) {
         return expedites_held(type, ioprio, cause) ? IDLETIME_HOLD_EXPEDITE :

@@ -45,12 +45,12 @@ void idletime_blk_pieces_forget(VirtIOBlockReq *req);
 /* ---- virtio-blk-idletime-class.c */
 
 /**
- * idletime_blk_classify: from the header as the guest wrote it.
+ * idletime_blk_classify: from the header as the guest wrote it, which is in
+ * @req from then on.
  * @class: of the queue, not foreground
  * @cause: set with IDLETIME_HOLD_EXPEDITE
- * Changes nothing.
  */
-IdletimeHoldVerdict idletime_blk_classify(const VirtIOBlockReq *req,
+IdletimeHoldVerdict idletime_blk_classify(VirtIOBlockReq *req,
                                           IdletimeClass class,
                                           IdletimePromotion *cause);
 

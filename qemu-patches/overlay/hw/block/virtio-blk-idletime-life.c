@@ -60,7 +60,8 @@ static bool blk_attach(Object *obj, const IdletimeConf *conf, Error **errp)
         .block_bytes = s->conf.conf.logical_block_size,
         .num_queues = s->conf.num_queues,
         .ctx = s->vq_aio_context,
-        .ioeventfd = !s->ioeventfd_disabled,
+        /* Stock QEMU does not forget a start that failed when one works. */
+        .ioeventfd = s->ioeventfd_started || !s->ioeventfd_disabled,
         .park_lock = &s->rq_lock,
     };
     IdletimeHolder *hold = idletime_hold_attach(&layout, conf, &blk_ops, errp);

@@ -200,13 +200,18 @@ IdletimeNetPacket *idletime_net_first_urged(const IdletimeNetQueue *nq)
 
 /* ---- ends */
 
+static bool has_begun(const IdletimeNetPacket *held)
+{
+    return held->in_pieces && held->cut.done_bytes;
+}
+
 /* Only what was popped last can be unpopped, the last one first. */
 void idletime_net_give_back(IdletimeNetQueue *nq)
 {
     IdletimeNetPacket *held;
 
     while ((held = held_last(nq)) && held->popped == nq->popped &&
-           !held->in_pieces && !held->urged) {
+           !has_begun(held) && !held->urged) {
         virtqueue_unpop(nq->q->tx_vq, held->elem, 0);
         nq->popped--;
         held_remove(nq, held);

@@ -67,24 +67,20 @@ static bool is_large(const IdletimeNetQueue *nq, const VirtQueueElement *elem,
                               packet);
 }
 
-/* How much of this packet would leave next? */
-static uint64_t next_bytes(const IdletimeNetQueue *nq,
-                           const IdletimeNetPacket *held)
-{
-    size_t limit = idletime_net_piece_limit(nq->owner);
-
-    return held->in_pieces ? idletime_cut_size(&held->cut, limit) :
-                             held->packet.bytes;
-}
-
-/* Large ones turn into pieces when their time has come. */
-static VirtQueueElement *take(IdletimeNetQueue *nq, IdletimeNetPacket *held)
+/*
+ * How much of this packet would leave next?  Large ones turn into pieces
+ * before they are asked for: what is asked for leaves, whatever the guest
+ * makes of the header meanwhile.
+ */
+static uint64_t next_bytes(IdletimeNetQueue *nq, IdletimeNetPacket *held)
 {
     if (!held->in_pieces &&
         is_large(nq, held->elem, &held->packet, &held->cut)) {
         held->in_pieces = true;
     }
-    return idletime_net_take(nq, held, idletime_net_piece_limit(nq->owner));
+    return held->in_pieces ?
+           idletime_cut_size(&held->cut, idletime_net_piece_limit(nq->owner)) :
+           held->packet.bytes;
 }
 
 static VirtQueueElement *release_urged(IdletimeNetQueue *nq)
@@ -130,22 +126,22 @@ static VirtQueueElement *release_first(IdletimeNetQueue *nq)
                                          next_bytes(nq, held))) {
         return NULL;
     }
-    elem = take(nq, held);
+    elem = idletime_net_take(nq, held, idletime_net_piece_limit(nq->owner));
     next_in_line(nq);
     return elem;
 }
 
 /* ---- a queue that is all background */
 
+/* @cut: NULL: it leaves whole */
 static VirtQueueElement *start_background(IdletimeNetQueue *nq,
                                           VirtQueueElement *elem,
-                                          const IdletimePacket *packet)
+                                          const IdletimePacket *packet,
+                                          const IdletimeCut *cut)
 {
-    IdletimeCut cut;
-
     idletime_net_move(nq, IDLETIME_NET_NONE);
-    if (is_large(nq, elem, packet, &cut)) {
-        idletime_net_hold_cut(nq, elem, packet, &cut);
+    if (cut) {
+        idletime_net_hold_cut(nq, elem, packet, cut);
         return idletime_net_take(nq, QSIMPLEQ_FIRST(&nq->held),
                                  idletime_net_piece_limit(nq->owner));
     }
@@ -157,17 +153,21 @@ static VirtQueueElement *ask_for(IdletimeNetQueue *nq, VirtQueueElement *elem)
 {
     int64_t since_ns = idletime_net_waits(nq) ? nq->since_ns :
                                                 idletime_now_ns();
+    size_t limit = idletime_net_piece_limit(nq->owner);
     IdletimePacket packet;
+    IdletimeCut cut;
+    bool large;
 
     idletime_net_parse(nq, elem, &packet);
     if (idletime_net_is_malformed(nq, elem) ||
         idletime_net_may_pass(nq->owner, &packet)) {
         return elem;
     }
+    large = is_large(nq, elem, &packet, &cut);
     if (idletime_net_may_start(nq, since_ns,
-                               MIN(packet.bytes,
-                                   idletime_net_piece_limit(nq->owner)))) {
-        return start_background(nq, elem, &packet);
+                               large ? idletime_cut_size(&cut, limit) :
+                                       packet.bytes)) {
+        return start_background(nq, elem, &packet, large ? &cut : NULL);
     }
     unpop(nq, elem);
     leave_in_ring(nq);

@@ -259,6 +259,28 @@ static void test_broken_while_held(void)
     machine_free(m);
 }
 
+/* What was judged is what is done. */
+static void test_rewritten_while_held(void)
+{
+    TestDisk *fg, *bg;
+    TestMachine *m = machine_pair("", &fg, &bg);
+    uint64_t sector = cpu_to_le64(BLOCK_BYTES / 512);
+    TestRequest *r;
+
+    disk_fill(bg, 0, 2 * BLOCK_BYTES, 0x11);
+    foreground(fg);
+    r = disk_write(bg, 0, BLOCK_BYTES, 0x22);
+    assert_held(bg, 1);
+    qtest_bufwrite(m->qts,
+                   r->addr + offsetof(struct virtio_blk_outhdr, sector),
+                   &sector, sizeof(sector));
+    machine_step_us(m, INTERVAL_US);
+    request_ok(r);
+    g_assert_true(disk_holds(bg, 0, BLOCK_BYTES, 0x22));
+    g_assert_true(disk_holds(bg, BLOCK_BYTES, BLOCK_BYTES, 0x11));
+    machine_free(m);
+}
+
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
@@ -273,5 +295,7 @@ int main(int argc, char **argv)
     }
     qtest_add_func("idletime/malformed/broken-while-held",
                    test_broken_while_held);
+    qtest_add_func("idletime/malformed/rewritten-while-held",
+                   test_rewritten_while_held);
     return g_test_run();
 }

@@ -318,6 +318,23 @@ static void test_clock(void)
     done(m, fg, bg);
 }
 
+/* A frame that is not cut takes its own time, however long it is. */
+static void test_clock_of_large(void)
+{
+    TestNic *fg, *bg;
+    TestMachine *m = nic_pair("rate-bps=8000000", &fg, &bg);
+
+    nic_send(bg, (TestPacket) { .payload = 8972, .number = 1 });
+    assert_left(bg, 1);
+    number(bg, 2);
+    /* 14 + 20 + 8 + 8972 + 24 bytes at 1 us each, less a credit of 250 us. */
+    step(m, 9038 - 250 - 1);
+    assert_none_left(bg);
+    step(m, 1);
+    assert_left(bg, 2);
+    done(m, fg, bg);
+}
+
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
@@ -329,6 +346,7 @@ int main(int argc, char **argv)
     nic_add("idletime/net-hold/deadline", test_deadline);
     nic_add("idletime/net-hold/class-change", test_class_change);
     nic_add("idletime/net-hold/clock", test_clock);
+    nic_add("idletime/net-hold/clock-of-large", test_clock_of_large);
     nic_add("idletime/net-hold/foreground-bytes",
                    test_foreground_bytes);
     nic_add("idletime/net-hold/deadline-while-busy",

@@ -63,7 +63,8 @@ static void let_go(Bench *b)
 }
 
 /* The driver gets the sector that it became, and the status behind it. */
-static TestRequest *append(TestDisk *d, unsigned zone, uint8_t value)
+static TestRequest *append_as(TestDisk *d, uint32_t type, unsigned zone,
+                              uint8_t value)
 {
     g_autofree uint8_t *data = g_malloc(BLOCK_BYTES);
     TestPart part[3];
@@ -71,7 +72,7 @@ static TestRequest *append(TestDisk *d, unsigned zone, uint8_t value)
     uint64_t addr;
 
     memset(data, value, BLOCK_BYTES);
-    addr = disk_header(d, VIRTIO_BLK_T_ZONE_APPEND, 0,
+    addr = disk_header(d, type, 0,
                        zone * (ZONED_HOST_ZONE_BYTES / SECTOR_BYTES), data,
                        BLOCK_BYTES);
     part[0] = (TestPart) { addr, sizeof(struct virtio_blk_outhdr), false };
@@ -80,6 +81,11 @@ static TestRequest *append(TestDisk *d, unsigned zone, uint8_t value)
     r = disk_submit_parts(d, 0, part, 3);
     r->size = BLOCK_BYTES + 8;
     return r;
+}
+
+static TestRequest *append(TestDisk *d, unsigned zone, uint8_t value)
+{
+    return append_as(d, VIRTIO_BLK_T_ZONE_APPEND, zone, value);
 }
 
 /* In service from its begin to its end; then the interval. */
@@ -133,10 +139,29 @@ static void test_background(void)
     done(&b);
 }
 
+/* The stock device does not look at the direction of an append. */
+static void test_without_direction(void)
+{
+    Bench b = bench("background", "foreground");
+    TestRequest *r;
+
+    foreground(b.other);
+    r = append_as(b.zoned, VIRTIO_BLK_T_ZONE_APPEND & ~VIRTIO_BLK_T_OUT, 3,
+                  0x11);
+    machine_step_us(b.m, INTERVAL_US - 1);
+    assert_held(b.zoned, 1);
+    machine_step_us(b.m, 1);
+    assert_in_service(b.zoned, 1);
+    let_go(&b);
+    request_ok(r);
+    done(&b);
+}
+
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
     ring_test("idletime/zoned/foreground", test_foreground);
     ring_test("idletime/zoned/background", test_background);
+    ring_test("idletime/zoned/without-direction", test_without_direction);
     return g_test_run();
 }
