@@ -81,7 +81,7 @@ class SocketMonitor:
     manager; all of it takes `seconds` at most.
     """
 
-    LINE_BYTES = 64 << 20  # query-qmp-schema and the like are large; a QEMU that sends without end is none
+    LINE_BYTES = 2 << 20  # of an answer; as Python objects that may be fifty times as much, and whoever is asked may be hostile
 
     def __init__(self, path: str, seconds: float = 5.0):
         self._path, self._until, self._rest = path, time.monotonic() + seconds, bytearray()

@@ -48,6 +48,12 @@ class Domain:
     def isPersistent(self) -> bool:
         return True
 
+    def controlInfo(self) -> list[int]:
+        return [libvirt.VIR_DOMAIN_CONTROL_OK, 0, 0]
+
+    def jobInfo(self) -> list[int]:
+        return [libvirt.VIR_DOMAIN_JOB_NONE]
+
     def metadata(self, _kind: int, uri: str, flags: int) -> str:
         if uri != self.NAMESPACE or flags not in self.records:
             raise failed(libvirt.VIR_ERR_NO_DOMAIN_METADATA)
@@ -80,7 +86,7 @@ class Host:
     def by_hand(self, room: Any) -> Any:
         """A room of idletimed that looks when the test says so."""
         room._task = asyncio.create_task(asyncio.Event().wait())
-        room._hands = Hands(lambda: self, 1, 1)
+        room._hands = room._eyes = Hands(lambda: self, 1, 1)
         return room
 
     def isAlive(self) -> bool:

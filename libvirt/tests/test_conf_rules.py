@@ -172,6 +172,18 @@ def test_mistakes(etc: Path, tmp_path: Path, name: str) -> None:
     assert [rule.place for rule in found.rules] == ["/etc/idletime/rules.d/20-right.toml line 1"]
 
 
+def test_an_xpath_that_fails_only_where_there_is_something(etc: Path, tmp_path: Path) -> None:
+    """In a predicate, which an empty <metadata> does not reach: said with its place, for those domains that the rule is asked of."""
+    (etc / "10.toml").write_text(f'{RULE}name = "ci-*"\nmetadata = {{ xpath = "nova:flavor[matches(@name, \'^b\')]" }}\n')
+    with pytest.raises(PolicyError) as caught:
+        decided(tmp_path)
+    assert str(caught.value) == (
+        "error: /etc/idletime/rules.d/10.toml line 1: xpath = 'nova:flavor[matches(@name, '^b')]': Unregistered function; remedy: "
+        "correct it; prefixes are those of [namespaces] and nova, libosinfo")
+    assert decided(tmp_path, "web").by == "default"
+    assert decided(tmp_path, metadata=OWN).by == "domain"
+
+
 def test_two_defaults(etc: Path, tmp_path: Path) -> None:
     (etc / "a.toml").write_text('default = "none"')
     (etc / "b.toml").write_text('default = "foreground"')

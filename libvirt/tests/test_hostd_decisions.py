@@ -95,6 +95,18 @@ def test_failures_wait_longer_each_time() -> None:
     queue.done("a", now, False)
     queue.touch("a", now + 1)
     assert queue.wait_seconds(now + 1) == 0
+
+
+def test_what_happened_meanwhile_is_looked_at_first() -> None:
+    """A domain that was gone when it was looked at, and of which something was heard since, is not forgotten."""
+    queue = waiting.Queue()
+    queue.touch("a", 0)
+    queue.take(0)
+    queue.touch("a", 1)
+    queue.done("a", 1, True)
+    queue.forget("a")
+    assert queue.take(1) == "a"
+    queue.done("a", 1, True)
     queue.forget("a")
     assert queue.known() == set()
 

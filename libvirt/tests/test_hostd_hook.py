@@ -89,17 +89,26 @@ def test_one_that_was_killed_is_not_alive(tmp_path: Path) -> None:
 def test_without_the_strict_setting_it_costs_a_shell(run: Run, settings: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A domain starts though our Python is broken."""
     monkeypatch.setenv("PYTHONHOME", "/nowhere")
-    assert run(domain(), settings).returncode == 0
-    assert run(domain(), STRICT).returncode != 0, "this test would not notice"
+    asked = run(domain(), settings)
+    assert (asked.returncode, asked.stderr) == (0, "")
+    assert run(domain(), STRICT).stderr != "", "this test would not notice"
+
+
+@pytest.mark.parametrize("xml", [domain(), domain("foreground")])
+def test_a_broken_python_stops_no_domain(run: Run, xml: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As while the host's Python, or its libvirt bindings, are being upgraded."""
+    monkeypatch.setenv("PYTHONHOME", "/nowhere")
+    assert run(xml, STRICT).returncode == 0
 
 
 def test_where_background_gives_memory_it_is_asked(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the run directory of the settings; what waits there is in test_hostd_memory.py."""
     (tmp_path / "run").mkdir(exist_ok=True)
     (tmp_path / "run/.gives").touch()
-    assert run(domain(), "").returncode == 0
+    asked = run(domain(), "")
+    assert (asked.returncode, asked.stderr) == (0, "")
     monkeypatch.setenv("PYTHONHOME", "/nowhere")
-    assert run(domain(), "").returncode != 0, "a shell is all that it costs elsewhere"
+    assert run(domain(), "").stderr != "", "a shell is all that it costs elsewhere"
 
 
 @pytest.mark.parametrize("xml", [

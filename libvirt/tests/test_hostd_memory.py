@@ -15,7 +15,7 @@ import pytest
 from lxml import etree
 
 from idletime.conf.rules import Rules
-from idletime.hostd import alive, hook, reclaim
+from idletime.hostd import alive, hook, reclaim, stopped
 from idletime.hostd import memory as room
 from idletime.hostd.memory import GIVES, STARTING, Memory
 from idletime.hostd.settings import Settings
@@ -59,8 +59,9 @@ class Vm(Domain):
         self.do(f"balloon {kib // 1024}")
         self.target = kib // 1024
 
-    def managedSave(self, _flags: int) -> None:
+    def managedSave(self, flags: int) -> None:
         assert CONFIG in self.records, "the record comes first"
+        self.saved_with = flags
         self.do("save")
         self.world.available += self.has
         self.run, self.image = 0, True
@@ -240,6 +241,20 @@ def test_the_last_resort(play: Play, caplog: pytest.LogCaptureFixture) -> None:
     assert [text for text in caplog.messages if "saved" in text] == [
         "domain 'b' is saved to disk: the foreground is short of 60 MiB, and 10 s were not enough to get it"]
     assert "domain 'b' is started again: nothing was short for 60 s" in caplog.messages
+
+
+@pytest.mark.parametrize("record", [None, stopped.Record(1, "disk sda")])
+def test_who_is_stopped_and_saved_runs_when_it_is_started(play: Play, record: stopped.Record | None,
+                                                          monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that idletimed stopped would stay paused else, one that its operator paused is left so."""
+    monkeypatch.setattr(stopped, "record_of", lambda _domain: record)
+
+    async def scene(world: World) -> None:
+        vm = world.vms["b"]
+        assert reclaim.save(world, "b", "memory")
+        assert bool(vm.saved_with & libvirt.VIR_DOMAIN_SAVE_RUNNING) is (record is not None)
+
+    play(scene)
 
 
 def test_who_cannot_be_saved_is_told_once_and_stays(play: Play, caplog: pytest.LogCaptureFixture) -> None:

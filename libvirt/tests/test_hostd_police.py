@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +16,7 @@ from lxml import etree
 
 from idletime.hostd import kept, stopped, usage
 from idletime.hostd import police as room
+from idletime.hostd.hands import Hands
 from idletime.hostd.police import Police
 from idletime.hostd.settings import Suspend
 from idletime.hostd.settle import Looked
@@ -302,10 +304,34 @@ def test_all_go_on_when_idletimed_ends(play: Play) -> None:
 @pytest.mark.parametrize("reason, done", [
     (libvirt.VIR_DOMAIN_PAUSED_IOERROR, False), (libvirt.VIR_DOMAIN_PAUSED_MIGRATION, False),
     (libvirt.VIR_DOMAIN_PAUSED_UNKNOWN, True)])
-def test_who_waits_for_something_else_is_not_resumed(reason: int, done: bool) -> None:
+def test_who_waits_for_something_else_is_not_resumed(reason: int, done: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     vm = Vm()
     vm.now, vm.record = (PAUSED, reason), XML
+    monkeypatch.setattr(vm, "jobInfo", lambda: [libvirt.VIR_DOMAIN_JOB_UNBOUNDED])
     assert stopped._go_on(vm) is done and (vm.record is None) is done
+
+
+@pytest.mark.parametrize("reason", [libvirt.VIR_DOMAIN_PAUSED_MIGRATION, libvirt.VIR_DOMAIN_PAUSED_SAVE])
+def test_one_that_we_stopped_and_somebody_saved_goes_on_when_it_is_restored(reason: int, play: Play) -> None:
+    """libvirt restores a VM that was paused as one that a migration paused, and no job is under way."""
+    async def scene(world: World) -> None:
+        vm = world.vms["b"]
+        vm.now, vm.record = (PAUSED, reason), XML
+        world.looked()
+        await world.step(0, 20)
+        assert vm.stops == ["resume"] and vm.record is None
+
+    play(scene)
+
+
+def test_one_that_comes_in_is_left_to_its_migration(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused() -> list[int]:
+        raise failed(libvirt.VIR_ERR_OPERATION_INVALID, "only on the source host")
+
+    vm = Vm()
+    vm.now, vm.record = (PAUSED, libvirt.VIR_DOMAIN_PAUSED_MIGRATION), XML
+    monkeypatch.setattr(vm, "jobInfo", refused)
+    assert not stopped._go_on(vm) and vm.record
 
 
 def test_release() -> None:
@@ -314,9 +340,45 @@ def test_release() -> None:
     ours.now, ours.record = (PAUSED, USER), XML
     another.now = (PAUSED, USER)
     bad.now, bad.record, bad.wrong = (PAUSED, USER), XML, {"resume": failed(1, "refused")}
-    host = SimpleNamespace(listAllDomains=lambda _flags: [ours, another, bad])
-    assert stopped.release(host) == (["ours"], ["domain 'bad': refused; remedy: try again, or virsh resume bad"])
+    problem = "domain 'bad': refused; remedy: try again, or virsh resume bad"
+    assert stopped.release([ours, another, bad]) == (["ours"], [problem])
     assert another.acts == [] and another.now[0] == PAUSED
+
+
+def test_those_that_do_not_answer_are_released_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    """libvirt waits half a minute for each; the others do not wait for that."""
+    order: list[str] = []
+    there = [Vm(name) for name in ("hangs", "well", "gone")]
+    for vm in there:
+        vm.now, vm.record = (PAUSED, USER), XML
+        monkeypatch.setattr(vm, "resume", lambda name=vm.called: order.append(name))
+    monkeypatch.setattr(there[0], "controlInfo", lambda: [libvirt.VIR_DOMAIN_CONTROL_OCCUPIED, 0, 60000])
+
+    def lost() -> list[int]:
+        raise failed(libvirt.VIR_ERR_NO_DOMAIN)
+
+    monkeypatch.setattr(there[2], "controlInfo", lost)
+    host = SimpleNamespace(listAllDomains=lambda _flags: there)
+    assert room.release(host) == (["gone", "hangs", "well"], [])
+    assert order == ["well", "hangs", "gone"]
+
+
+def test_looks_do_not_wait_for_acts_that_hang(play: Play) -> None:
+    """As many as there are threads that act."""
+    async def scene(world: World) -> None:
+        hanging, police = threading.Event(), world.police
+        police._hands = Hands(lambda: world, 1, 1)
+        world.looked()
+        await world.step()
+        held = police._hands.do(lambda _connection: hanging.wait(20))
+        world.now += STEP
+        await asyncio.wait_for(police._look(), 5)
+        assert police._before is not None and police._before.reading is not None
+        assert police._before.reading.at_s == world.now, "nothing is known"
+        hanging.set()
+        await held
+
+    play(scene)
 
 
 @pytest.mark.parametrize("text, record", [

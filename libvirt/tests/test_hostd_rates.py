@@ -36,7 +36,7 @@ class Vm(Domain):
         self.moved = 0
         self.limits: dict[str, int] = {"vda": 0, "vnet0": 0}
         self.acts: list[tuple[str, int]] = []
-        self.wrong = False
+        self.wrong, self.refuses = False, ""
 
     def XMLDesc(self, _flags: int) -> str:
         return ("<domain><devices><disk><target dev='vda'/></disk><interface><target dev='vnet0'/></interface></devices>"
@@ -55,8 +55,8 @@ class Vm(Domain):
         self.set(name, values["outbound.average"])
 
     def set(self, name: str, value: int) -> None:
-        assert self.record is not None and name in self.record, "the record comes first"
-        if self.wrong:
+        assert self.record is not None, "the record comes first"
+        if self.wrong or name == self.refuses:
             raise failed(libvirt.VIR_ERR_OPERATION_FAILED, "it cannot")
         self.limits[name] = value
         self.acts.append((name, value))
@@ -84,7 +84,8 @@ class World(Host):
 
     def looked(self, choice: Choice | None = RATE, uuid: str = "b") -> None:
         vm = self.vms[uuid]
-        names = rates.of_domain(etree.fromstring(f"<domain><metadata>{in_namespace(vm.record)}</metadata></domain>"))
+        names = rates.of_domain(etree.fromstring(
+            vm.XMLDesc(0).replace("<domain>", f"<domain><metadata>{in_namespace(vm.record)}</metadata>")))
         self.police.seen(uuid, Looked(uuid, True, choice=choice, background=True, accesses=ACCESSES, limited=names))
 
     async def step(self, foreground: float = 0, sends: float = 0, seconds: float = 1) -> None:
@@ -186,6 +187,36 @@ def test_who_is_promoted_or_restarted_has_no_limits(play: Play) -> None:
 
     play(scene)
     assert rates.of_domain(etree.fromstring("<domain/>")) == frozenset()
+
+
+def test_one_that_was_unplugged_leaves_the_others_theirs_to_be_lifted() -> None:
+    vm = Vm()
+    vm.record, vm.limits = '<limits devices="vda vdb vdz"/>', {"vda": 5, "vnet0": 0}
+    assert rates.release([vm]) == (["b"], [])
+    assert vm.limits["vda"] == 0 and vm.record is None
+
+
+def test_one_that_refuses_leaves_the_others_theirs_to_be_lifted() -> None:
+    vm = Vm()
+    vm.record, vm.limits = '<limits devices="vda vnet0"/>', {"vda": 5, "vnet0": 5}
+    vm.refuses = "vda"
+    names, (problem,) = rates.release([vm])
+    assert names == [] and "virsh blkdeviotune" in problem
+    assert vm.limits == {"vda": 5, "vnet0": 0} and vm.record == '<limits devices="vda"/>'
+
+
+def test_a_tap_gets_a_new_name_by_a_migration(monkeypatch: pytest.MonkeyPatch) -> None:
+    """libvirt keeps the limit and names the tap anew; the record has its address."""
+    vm, xml = Vm(), ("<domain><metadata>%s</metadata><devices><interface><mac address='52:54:00:00:00:07'/><target dev='%s'/>"
+                     "</interface></devices></domain>")
+    monkeypatch.setattr(vm, "XMLDesc", lambda _flags: xml % ("", "vnet0"))
+    assert rates._apply(vm, {"vnet0": 1_000_000}) == (set(), None)
+    assert vm.record == '<limits devices="52:54:00:00:00:07"/>'
+    vm.limits = {"vnet8": 976}
+    monkeypatch.setattr(vm, "XMLDesc", lambda _flags: xml % ("", "vnet8"))
+    assert rates.of_domain(etree.fromstring(xml % (in_namespace(vm.record), "vnet8"))) == {"vnet8"}
+    assert rates.release([vm]) == (["b"], [])
+    assert vm.limits == {"vnet8": 0} and vm.record is None
 
 
 def test_a_limit_that_libvirt_refuses_is_tried_again(play: Play, caplog: pytest.LogCaptureFixture) -> None:

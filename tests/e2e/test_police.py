@@ -274,6 +274,22 @@ def test_idletimed_is_killed(host: Libvirtd, pair: tuple[Domain, Domain]) -> Non
         answers(bg)
 
 
+def test_one_that_was_stopped_and_then_saved_goes_on(host: Libvirtd, pair: tuple[Domain, Domain]) -> None:
+    """By whoever, while idletimed is dead: libvirt restores it paused, and says that a migration paused it."""
+    bg, fg = pair
+    with daemon(host) as idletimed:
+        load = works(fg)
+        killed_while_stopped(idletimed, bg)
+        load.stop()
+        load.result()
+        bg.dom.managedSave()
+        bg.detach()
+        bg.dom.create()
+        assert paused(bg) and recorded(bg)
+        idletimed.start()
+        until(lambda: not paused(bg) and not recorded(bg), "it goes on")
+
+
 def test_what_an_operator_paused_stays_so(host: Libvirtd, pair: tuple[Domain, Domain], domain: Make) -> None:
     """While the foreground works (another one is stopped then) and after it; when idletimed ends and comes again."""
     bg, fg = pair

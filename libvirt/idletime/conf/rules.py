@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from lxml import etree
 
 from .. import due
-from ..errors import Finding, PolicyError
+from ..errors import Finding, Kind, PolicyError, Severity
 from ..policy.model import Class, Policy
 from ..policy.parse import parse, parse_tree
 from ..policy.units import BadValue, Form
@@ -45,6 +45,8 @@ NAMESPACES = {
     "libosinfo": "http://libosinfo.org/xmlns/libvirt/domain/1.0",
 }
 """Prefixes that every file knows; [namespaces] adds more."""
+
+XPATH_REMEDY = f"correct it; prefixes are those of [namespaces] and {', '.join(NAMESPACES)}"
 
 _FACTS = ("name", "uuid", "title")
 _CLASSES = (*(one.value for one in Class), NOT_ATTACHED)
@@ -105,14 +107,26 @@ class Rule:
     place: str
 
     def hit(self, facts: Facts) -> str | None:
-        """Why all conditions hold; None if one does not."""
+        """Why all conditions hold; None if one does not. Raises PolicyError where an XPath fails on what this domain has."""
         reasons = []
         for name, globs in self.globs.items():
             value = getattr(facts, name)
             glob = next((glob for glob in globs if fnmatchcase(value, glob)), None)
-            reasons.append(None if glob is None else f"{name} '{value}' fits '{glob}'")
-        reasons += [query.hit(facts.metadata) for query in self.queries]
-        return None if None in reasons else ", ".join(str(reason) for reason in reasons)
+            if glob is None:
+                return None
+            reasons.append(f"{name} '{value}' fits '{glob}'")
+        for query in self.queries:
+            if (why := self._ask(query, facts.metadata)) is None:
+                return None
+            reasons.append(why)
+        return ", ".join(reasons)
+
+    def _ask(self, query: Query, metadata: Element | None) -> str | None:
+        try:
+            return query.hit(metadata)
+        except etree.XPathError as error:  # in a predicate: what is there shows only now
+            raise PolicyError([Finding(Severity.ERROR, Kind.SYNTAX, f"xpath = '{query.text}': {error}", XPATH_REMEDY,
+                                       file=self.place)]) from error
 
 
 @dataclass(frozen=True)
@@ -145,7 +159,8 @@ class Decision:
 
 
 def decide(facts: Facts, own: Policy | None, rules: Rules) -> Decision:
-    """Who a domain is: its own policy, then the first rule that fits, then the default. Pure."""
+    """Who a domain is: its own policy, then the first rule that fits, then the default. Pure. Raises PolicyError where a rule
+    cannot be asked of it: the ones after it may not have been meant for this domain."""
     if own is not None:
         return Decision(own, "domain", "its metadata has one")
     for rule in rules.rules:
@@ -158,7 +173,7 @@ def decide(facts: Facts, own: Policy | None, rules: Rules) -> Decision:
 
 def decide_tree(root: Element, rules: Rules) -> Decision:
     """The same for a domain's XML, now: after its deadline a background domain is foreground. Raises PolicyError where its own
-    policy is wrong."""
+    policy is wrong, or a rule."""
     found = decide(facts_of(root), parse_tree(root), rules)
     policy = found.policy
     if policy is None or policy.by is None:
@@ -270,7 +285,6 @@ class _Reader:
             find = etree.XPath(f".//{text}" if _ANYWHERE.match(text) else text, namespaces=self.namespaces, regexp=False)
             find(etree.Element("metadata"))  # unknown prefixes show themselves when it is used
         except etree.XPathError as error:
-            self.file.say(path, f"xpath = '{text}': {error}", "correct it; prefixes are those of [namespaces] and "
-                          f"{', '.join(NAMESPACES)}")
+            self.file.say(path, f"xpath = '{text}': {error}", XPATH_REMEDY)
             return None
         return Query(text, find, values.get("value", ()))

@@ -3,7 +3,7 @@
 
 Two things, when a domain is started, restored, or taken in by a migration. With `strict = true` a background one is not, while
 idletimed is not alive. And where background VMs give memory back, one that is not background waits until there is enough for
-it, for the stated time at the most, and starts whatever came of it. Exit status 1 refuses.
+it, for the stated time at the most, and starts whatever came of it. Exit status 3 refuses.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from ..xmltree import read
 from . import alive, memory, settings
 
 POLL_SECONDS = 0.1
+REFUSED = 3
+"""Exit status. 1 and 2 are those of a Python that could not even begin."""
 
 
 def is_background(policy: Policy | None) -> bool:
@@ -93,7 +95,7 @@ def _free(files: Look, options: settings.Settings) -> int:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit status: 0 go on, 1 refused."""
+    """Exit status: 0 go on, REFUSED."""
     syslog.openlog("idletime-hook", 0, syslog.LOG_DAEMON)
     arguments = sys.argv[1:] if arguments is None else arguments
     file = settings.FILE
@@ -112,7 +114,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     if reason is not None:
         _say(syslog.LOG_ERR, reason)
-    return 0 if reason is None else 1
+    return 0 if reason is None else REFUSED
 
 
 def _say(level: int, text: str) -> None:

@@ -21,6 +21,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import libvirt
+
 from ..police import suspend
 from ..police.look import Look
 from ..police.suspend import Act, Decision, Mode, Sample, State
@@ -42,8 +44,8 @@ PATIENCE_SECONDS = 10.0
 OLD_SECONDS = 5.0
 """Of a look; what was used since an older one says nothing of now."""
 
-SIZE, MOST = 2, 8
-"""Threads: one looks, one acts."""
+SIZE, MOST = 1, 32
+"""Threads that look, and as many that act: a QEMU that hangs keeps one of these, and the others are looked at all the same."""
 
 log = logging.getLogger("idletimed")
 
@@ -89,10 +91,27 @@ def settings_of(said: Suspend) -> suspend.Settings:
 
 def release(connection: Any) -> tuple[list[str], list[str]]:
     """Let all VMs of the host go on that idletimed stopped, and lift its limits: names, and what was not possible, in words.
-    Raises libvirtError."""
-    done, problems = stopped.release(connection)
-    lifted, more = rates.release(connection)
-    return sorted({*done, *lifted}), problems + more
+    Those that libvirt has to wait for, half a minute each, come last. Raises libvirtError."""
+    done, problems = set(), []
+    for some in _free_first(connection.listAllDomains(libvirt.VIR_CONNECT_LIST_DOMAINS_ACTIVE)):
+        for room in (stopped, rates):
+            names, wrong = room.release(some)
+            done |= set(names)
+            problems += wrong
+    return sorted(done), problems
+
+
+def _free_first(there: list[Any]) -> tuple[list[Any], list[Any]]:
+    """Domains whose QEMU answers, and those that are busy with a command or do not."""
+    free: list[Any] = []
+    rest: list[Any] = []
+    for domain in there:
+        try:
+            ready = domain.controlInfo()[0] == libvirt.VIR_DOMAIN_CONTROL_OK
+        except libvirt.libvirtError:
+            ready = False
+        (free if ready else rest).append(domain)
+    return free, rest
 
 
 class Police:
@@ -107,6 +126,7 @@ class Police:
         self._thresholds = Thresholds(rate.high_kbytes * 1000, rate.low_kbytes * 1000, rate.limit_kbytes * 1000)
         self._rates = rates.Rates(self._thresholds)
         self.members: dict[str, Member] = {}
+        self._eyes: Hands | None = None
         self._hands: Hands | None = None
         self._task: asyncio.Task[None] | None = None
         self._acts: set[asyncio.Task[None]] = set()
@@ -149,6 +169,7 @@ class Police:
 
     def _begin(self) -> None:
         if self._task is None and not self._closing and any(one.active for one in self.members.values()):
+            self._eyes = self._eyes or Hands(self._connect, SIZE, MOST)
             self._hands = self._hands or Hands(self._connect, SIZE, MOST)
             self._task = asyncio.create_task(self._follow())
 
@@ -157,18 +178,19 @@ class Police:
         self._closing = True
         if self._task is not None:
             self._task.cancel()
-        if self._hands is None:
+        if self._eyes is None or self._hands is None:
             return
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(asyncio.gather(*self._acts, return_exceptions=True), PATIENCE_SECONDS)
         try:
-            done, problems = await asyncio.wait_for(self._hands.do(release), PATIENCE_SECONDS)
+            done, problems = await asyncio.wait_for(self._eyes.do(release), PATIENCE_SECONDS)
         except Exception as error:  # whatever it is, we end; virsh resume, or the next idletimed, lets them go on
             done, problems = [], [f"what was stopped stays so: {error or type(error).__name__}; remedy: idletimed --release"]
         for name in done:
             log.info("domain '%s' goes on: idletimed ends", name)
         for problem in problems:
             log.warning("%s", problem)
+        self._eyes.close()
         self._hands.close()
 
     # ---- looks
@@ -184,11 +206,12 @@ class Police:
         self._task, self._before, self._window, self._rates = None, None, (), rates.Rates(self._thresholds)
 
     async def _look(self) -> None:
-        assert self._hands is not None
+        assert self._eyes is not None and self._hands is not None
+        self._eyes.watch(time.monotonic())
         self._hands.watch(time.monotonic())
         vms, began = {uuid: one.accesses for uuid, one in self.members.items()}, time.monotonic()
         try:
-            found = await asyncio.wait_for(self._hands.do(usage.look, vms, self._files), PATIENCE_SECONDS)
+            found = await asyncio.wait_for(self._eyes.do(usage.look, vms, self._files), PATIENCE_SECONDS)
         except Exception as error:  # libvirtd is away: nothing is known, so nothing is done
             self._before, self._window = None, ()
             self._complain("", f"background VMs cannot be looked at, so all stay as they are: {error or type(error).__name__}")

@@ -34,77 +34,120 @@ class OwnLimits(ValueError):
 # ---- the record
 
 def of_domain(live: Element) -> frozenset[str]:
-    """Devices with limits of ours, by name: target or tap."""
+    """Devices with limits of ours, by name: target or tap. Whoever is not there any more has none."""
     element = live.find(f"./metadata/{{{NAMESPACE}}}limits")
-    return frozenset() if element is None else _names(element)
+    return frozenset() if element is None else _known(_keys(element), _devices_of(live))
 
 
-def _names(element: Element) -> frozenset[str]:
+@dataclass(frozen=True)
+class _Target:
+    """A device as libvirt names it for limits. key: in the record; a tap gets a new name by a migration, its address stays."""
+
+    name: str
+    is_tap: bool
+    key: str
+
+
+def _devices_of(live: Element) -> dict[str, _Target]:
+    """By name."""
+    found, macs = {}, set()
+    for disk in live.iterfind("./devices/disk/target[@dev]"):
+        name = disk.get("dev", "")
+        found[name] = _Target(name, False, name)
+    for interface in live.iterfind("./devices/interface"):
+        target, mac = interface.find("./target[@dev]"), interface.find("./mac[@address]")
+        if target is not None:
+            name, address = target.get("dev", ""), "" if mac is None else mac.get("address", "")
+            found[name] = _Target(name, True, address if address and address not in macs else name)
+            macs.add(address)
+    return found
+
+
+def _known(keys: Iterable[str], there: Mapping[str, _Target]) -> frozenset[str]:
+    """The names of recorded devices that are there; the record of an earlier version has taps by name, too."""
+    return frozenset(name for name, one in there.items() if one.key in keys or name in keys)
+
+
+def _keys(element: Element) -> frozenset[str]:
     return frozenset(element.get("devices", "").split())
 
 
 def _recorded(domain: Any) -> frozenset[str]:
     element = kept.element_of(domain, NAMESPACE, _LIVE)
-    return frozenset() if element is None else _names(element)
+    return frozenset() if element is None else _keys(element)
 
 
-def _record(domain: Any, names: Iterable[str]) -> None:
-    text = " ".join(sorted(names))
+def _record(domain: Any, keys: Iterable[str]) -> None:
+    text = " ".join(sorted(keys))
     kept.keep(domain, etree.Element("limits", {"devices": text}) if text else None, PREFIX, NAMESPACE, _LIVE)
 
 
 # ---- the act
 
 def apply(connection: Any, uuid: str, limits: Mapping[str, int]) -> None:
-    """Give these devices these limits, in bytes a second, and lift those that others have from us. Raises libvirtError, and
+    """Give these devices these limits, in bytes a second, and lift those that others have from us. Raises libvirtError and
     OwnLimits when the rest is done."""
     try:
-        domain = connection.lookupByUUIDString(uuid)
-        before = _recorded(domain)
-        own = {name for name in limits.keys() - before if _limited(domain, name)}
-        names = limits.keys() - own
-        if names | before != before:
-            _record(domain, names | before)
-        for name in names | before:
-            _limit(domain, name, limits.get(name, 0))
-        if names != names | before:
-            _record(domain, names)
+        own, refused = _apply(connection.lookupByUUIDString(uuid), limits)
     except libvirt.libvirtError as error:
         if error.get_error_code() not in _GONE:
             raise
         return
+    if refused is not None:
+        raise refused
     if own:
         raise OwnLimits(f"{', '.join(sorted(own))}: has limits of its own, so it gets none of ours; remedy: take out <iotune> "
                         "or <bandwidth>, or write another enforce")
 
 
-def _is_tap(domain: Any, name: str) -> bool:
-    """Names of disks are in the XML, too; libvirt knows both by their target."""
-    return bool(read(domain.XMLDesc(0)).xpath("./devices/interface/target[@dev=$name]", name=name))
+def _apply(domain: Any, limits: Mapping[str, int]) -> tuple[set[str], libvirt.libvirtError | None]:
+    """Devices that have limits of their own, and what was refused first. One that refuses keeps none of the others from theirs;
+    one that was unplugged is forgotten."""
+    there = _devices_of(read(domain.XMLDesc(0)))
+    recorded = _recorded(domain)
+    before = _known(recorded, there)
+    meant = limits.keys() & there.keys()
+    own = {name for name in meant - before if _limited(domain, there[name])}
+    left, refused = meant - own, None
+    if not left <= before:
+        _record(domain, {there[name].key for name in left | before})
+    for name in sorted(left | before):
+        try:
+            _limit(domain, there[name], limits.get(name, 0))
+        except libvirt.libvirtError as error:
+            if error.get_error_code() in _GONE:
+                raise
+            left, refused = left | {name}, refused or error
+    keys = {there[name].key for name in left}
+    if keys != (recorded if left <= before else {there[name].key for name in left | before}):
+        _record(domain, keys)
+    return own, refused
 
 
-def _limited(domain: Any, name: str) -> bool:
-    if _is_tap(domain, name):
-        return any(domain.interfaceParameters(name, _LIVE).values())
-    return any(value for key, value in domain.blockIoTune(name, _LIVE).items() if key.endswith(("_sec", "_sec_max")))
+def _limited(domain: Any, one: _Target) -> bool:
+    if one.is_tap:
+        return any(domain.interfaceParameters(one.name, _LIVE).values())
+    return any(value for key, value in domain.blockIoTune(one.name, _LIVE).items() if key.endswith(("_sec", "_sec_max")))
 
 
-def _limit(domain: Any, name: str, bytes_: int) -> None:
+def _limit(domain: Any, one: _Target, bytes_: int) -> None:
     """Of a disk in bytes a second; of a tap, what the guest sends, in KiB a second. 0 lifts."""
-    if _is_tap(domain, name):
+    if one.is_tap:
         average = max(1, bytes_ // 1024) if bytes_ else 0
-        domain.setInterfaceParameters(name, {"outbound.average": average, "outbound.peak": 0, "outbound.burst": 0}, _LIVE)
+        domain.setInterfaceParameters(one.name, {"outbound.average": average, "outbound.peak": 0, "outbound.burst": 0}, _LIVE)
     else:
-        domain.setBlockIoTune(name, {"total_bytes_sec": bytes_}, _LIVE)
+        domain.setBlockIoTune(one.name, {"total_bytes_sec": bytes_}, _LIVE)
 
 
-def release(connection: Any) -> tuple[list[str], list[str]]:
-    """Lift all limits of ours on this host: names of domains, and what was not possible, in words. Raises libvirtError."""
+def release(there: Iterable[Any]) -> tuple[list[str], list[str]]:
+    """Lift all limits of ours on these domains: names, and what was not possible, in words."""
     done, problems = [], []
-    for domain in connection.listAllDomains(libvirt.VIR_CONNECT_LIST_DOMAINS_ACTIVE):
+    for domain in there:
         try:
             if _recorded(domain):
-                apply(connection, domain.UUIDString(), {})
+                _, refused = _apply(domain, {})
+                if refused is not None:
+                    raise refused
                 done.append(domain.name())
         except libvirt.libvirtError as error:
             problems.append(f"domain '{domain.name()}': {error.get_error_message()}; remedy: try again, or virsh blkdeviotune "

@@ -19,7 +19,7 @@ from lxml import etree
 
 from .. import domains
 from ..xmltree import Element
-from . import kept
+from . import kept, stopped
 
 NAMESPACE, PREFIX = "urn:idletime:memory:1", "idletimem"
 
@@ -143,10 +143,12 @@ def save(connection: Any, uuid: str, why: str) -> bool:
         return False
     _keep(domain, Record(domain.info()[2] * 1024, domain.ID(), why), _CONFIG)
     try:
+        # Also one that idletimed has stopped runs on when it is started again; then it is looked at anew.
+        running = libvirt.VIR_DOMAIN_SAVE_RUNNING if stopped.record_of(domain) is not None else 0
         try:
-            domain.managedSave(libvirt.VIR_DOMAIN_SAVE_BYPASS_CACHE)
+            domain.managedSave(running | libvirt.VIR_DOMAIN_SAVE_BYPASS_CACHE)
         except libvirt.libvirtError:
-            domain.managedSave(0)
+            domain.managedSave(running)
     except libvirt.libvirtError:
         _keep(domain, None, _CONFIG)
         raise

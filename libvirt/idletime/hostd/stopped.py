@@ -9,6 +9,7 @@ Context: functions that take a connection or a domain run in a thread of hands.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +27,9 @@ _LIVE = libvirt.VIR_DOMAIN_AFFECT_LIVE
 _WAITING = (libvirt.VIR_DOMAIN_PAUSED_UNKNOWN, libvirt.VIR_DOMAIN_PAUSED_USER, libvirt.VIR_DOMAIN_PAUSED_FROM_SNAPSHOT)
 """Why a VM is paused that only waits for a resume. The rest are libvirt's and QEMU's own: a migration, an I/O error."""
 
+_RESTORED = (libvirt.VIR_DOMAIN_PAUSED_MIGRATION, libvirt.VIR_DOMAIN_PAUSED_SAVE)
+"""So libvirt leaves a VM that was paused when it was saved, and is restored; and while a migration or a save is under way."""
+
 
 @dataclass(frozen=True)
 class Record:
@@ -35,9 +39,19 @@ class Record:
     why: str
 
 
-def waits(state: int | None, reason: int | None) -> bool:
+def waits(domain: Any, state: int | None, reason: int | None) -> bool:
     """Whether a VM is paused, and goes on when somebody says so."""
-    return state == libvirt.VIR_DOMAIN_PAUSED and reason in _WAITING
+    if state != libvirt.VIR_DOMAIN_PAUSED:
+        return False
+    return reason in _WAITING or (reason in _RESTORED and not _has_job(domain))
+
+
+def _has_job(domain: Any) -> bool:
+    """Of one that is coming in libvirt does not say."""
+    try:
+        return bool(domain.jobInfo()[0] != libvirt.VIR_DOMAIN_JOB_NONE)
+    except libvirt.libvirtError:
+        return True
 
 
 # ---- the record
@@ -98,7 +112,7 @@ def _go_on(domain: Any) -> bool:
     if not domain.isActive() or record_of(domain) is None:
         return True
     state, reason = domain.state()
-    if state == libvirt.VIR_DOMAIN_PAUSED and not waits(state, reason):
+    if state == libvirt.VIR_DOMAIN_PAUSED and not waits(domain, state, reason):
         return False
     if state == libvirt.VIR_DOMAIN_PAUSED:
         domain.resume()
@@ -106,10 +120,10 @@ def _go_on(domain: Any) -> bool:
     return True
 
 
-def release(connection: Any) -> tuple[list[str], list[str]]:
-    """Let all VMs of the host go on that idletimed stopped: names, and what was not possible, in words. Raises libvirtError."""
+def release(there: Iterable[Any]) -> tuple[list[str], list[str]]:
+    """Let those of these domains go on that idletimed stopped: names, and what was not possible, in words."""
     done, problems = [], []
-    for domain in connection.listAllDomains(libvirt.VIR_CONNECT_LIST_DOMAINS_ACTIVE):
+    for domain in there:
         name = domain.name()
         try:
             if record_of(domain) is None:

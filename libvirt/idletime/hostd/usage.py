@@ -139,7 +139,7 @@ def _stats(connection: Any, vms: Iterable[str]) -> Iterator[tuple[str, tuple[Any
 
 def _seen(domain: Any, one: Mapping[str, Any]) -> Seen:
     state, reason = one.get("state.state"), one.get("state.reason")
-    if stopped.waits(state, reason):
+    if stopped.waits(domain, state, reason):
         return Seen(paused=True, record=stopped.record_of(domain))
     return Seen(runs=state in (libvirt.VIR_DOMAIN_RUNNING, libvirt.VIR_DOMAIN_BLOCKED))
 

@@ -58,9 +58,9 @@ class Queue:
         entry.due = now + delay if entry.due is None else min(entry.due, now + delay)
 
     def forget(self, uuid: str) -> None:
-        """A domain is gone."""
+        """A domain is gone; if something has happened to it since, that is looked at first."""
         entry = self._entries.get(uuid)
-        if entry is not None and not entry.busy:
+        if entry is not None and not entry.busy and entry.due is None:
             del self._entries[uuid]
 
     def wait_seconds(self, now: float) -> float | None:
