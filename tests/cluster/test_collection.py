@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import subprocess
 import sys
 import tomllib
@@ -158,6 +159,29 @@ def test_the_distributions_packages_come_back() -> None:
     offered = ["qemu-system-x86 | 1:7.2+dfsg-7 | file:/srv Packages", "qemu-system-x86 | 1:7.1 | file:/srv Packages",
                "qemu-utils | 1:7.2+dfsg | file:/srv Packages", "   seabios | 1.16.2 | http://deb.debian.org Packages"]
     assert policy.packages_elsewhere(installed, offered) == ["qemu-system-x86=1:7.2+dfsg-7", "seabios=1.16.2"]
+
+
+def told(name: str, output: str, error: str = "") -> dict[str, Any]:
+    """What came of asking a domain's QEMU."""
+    return {"item": name, "stdout": output, "stderr": error}
+
+
+def resource(class_: str, queues: str = "", **work: Any) -> str:
+    """A QEMU's answer, with one device."""
+    device = {"device": "virtio-disk0", "class": class_, "background-queues": queues}
+    return json.dumps({"return": [{"id": "r", "devices": [device], **work}], "id": "libvirt-3"})
+
+
+def test_what_may_be_held_is_named() -> None:
+    """Background devices, queues and jobs, and who does not answer; a stock QEMU and a foreground device hold nothing."""
+    free = [told("stock", '{"id":"libvirt-1","error":{"class":"CommandNotFound","desc":"..."}}\n'),
+            told("left", '{"return":[],"id":"libvirt-2"}'), told("front", resource("foreground", jobs=[], exports=[], migrations=[]))]
+    assert policy.held_domains(free) == []
+    assert policy.held_domains([
+        *free, told("a", resource("background")), told("b", resource("guest")), told("c", resource("foreground", "2-3")),
+        told("d", resource("foreground", jobs=[{"id": "backup-vda"}])), told("e", "", "error: Timed out\n"), told("f", "")]) == [
+        "a (background: virtio-disk0)", "b (background: virtio-disk0)", "c (background: virtio-disk0)",
+        "d (background: backup-vda)", "e (its QEMU does not answer: error: Timed out)", "f (its QEMU does not answer: for 40 s)"]
 
 
 PARAMS = {"name": ["ci-*", "-x"], "uri": None, "wait": True}

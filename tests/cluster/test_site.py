@@ -206,12 +206,16 @@ def moved() -> dict[str, Any]:
 
 
 def test_a_tenant_is_never_started_twice() -> None:
-    """The inventory still says node1: the site stops, and says what to do; with the new place it changes files only."""
-    play = run_play("tenants")
-    assert play.status != 0
-    assert "it runs on node2; starting it twice would destroy its disks" in play.failures["node1"]
+    """The inventory still says node1: each play stops, of all hosts, of one after the other or of one alone, and says what to
+    do; with the new place files are changed only."""
+    for name, words in (("tenants", ()), ("update", ()), ("site", ("--limit", "node1"))):
+        play = run_play(name, *words, variables=UPDATED)
+        assert play.status != 0, name
+        assert "it runs on node2; starting it twice would destroy its disks" in play.failures["node1"], name
+        assert sorted(machines("node1")) == ["mail"], name
     good_play("tenants", variables=moved())
     assert sorted(machines("node2")) == ["batch"]
+    assert good_play("update", variables=moved()).changed == []
 
 
 def test_a_killed_node_comes_back() -> None:
@@ -232,8 +236,10 @@ def test_a_killed_node_comes_back() -> None:
 
 
 def test_rollback_holds_nothing_from_then_on() -> None:
-    """First live: the machines run on, nothing is held. Then on the distribution's QEMU, and nothing of ours is left."""
+    """First live, though idletimed does not run on node2: the machines run on, nothing is held. Then on the distribution's
+    QEMU, and nothing of ours is left."""
     before = machines("node2")
+    on_node("node2", "service idletimed stop")
     play = good_play("rollback", variables=moved())
     FIGURES["rollback_live_seconds"] = round(play.seconds, 1)
     assert machines("node2") == before
