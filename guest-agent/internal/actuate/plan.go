@@ -5,6 +5,8 @@
 package actuate
 
 import (
+	"maps"
+
 	"idletime.org/guest-agent/internal/actuate/ioprio"
 	"idletime.org/guest-agent/internal/actuate/sched"
 )
@@ -60,16 +62,20 @@ func Mark(threads []Thread, group string, wish Wish) (steps []Step) {
 	return steps
 }
 
-// Remember says what the threads of a process have before a plan is carried out. Threads that are known keep their entry.
+// Remember says what the threads of a process have before a plan is carried out. Threads that are known keep their entry, and
+// those that have ended lose it; that of the leader stays, it is the fallback of Unmark.
 //
 // A thread that is idle at the first look was so by its owner's wish and stays so; later it has inherited that from us.
-func Remember(known map[int]Before, threads []Thread) {
+func Remember(known map[int]Before, leader int, threads []Thread) {
 	first := len(known) == 0
+	here := map[int]bool{leader: true}
 	for _, thread := range threads {
+		here[thread.TID] = true
 		if _, found := known[thread.TID]; !found && (first || !ioprio.Is(thread.IOPrio)) {
 			known[thread.TID] = Before{ioprio.Before(thread.IOPrio, thread.Nice), thread.Policy}
 		}
 	}
+	maps.DeleteFunc(known, func(tid int, _ Before) bool { return !here[tid] })
 }
 
 // Unmark plans the way back. Threads and children that came after the mark take what `fallback` says: what the leader had.

@@ -47,10 +47,10 @@ func TestMarkLeavesRealTimeAlone(t *testing.T) {
 func TestThereAndBack(t *testing.T) {
 	before := []Thread{{TID: 10, IOPrio: bestEffort4}, {TID: 11, IOPrio: bestEffort0}, {TID: 12, IOPrio: ioprio.Idle}, {TID: 13, IOPrio: bestEffort0, Nice: -20}}
 	known := map[int]Before{}
-	Remember(known, before)
+	Remember(known, 10, before)
 	now := apply(before, Mark(before, "/user", background))
 	now = append(now, Thread{TID: 14, IOPrio: ioprio.Idle})
-	Remember(known, now)
+	Remember(known, 10, now)
 	after := apply(now, Unmark(now, "/bg", known, known[10], "/user", background))
 	// 10: what nice 0 derives goes back to "none"; 11 had it by its own wish; 12 was idle; 13: derived from nice -20;
 	// 14 came later and takes what the leader had.
@@ -59,6 +59,16 @@ func TestThereAndBack(t *testing.T) {
 		if thread.IOPrio != want[i] {
 			t.Errorf("thread %d has %#x, not %#x", thread.TID, thread.IOPrio, want[i])
 		}
+	}
+}
+
+// TestThreadsThatHaveEndedAreForgotten, but for the leader.
+func TestThreadsThatHaveEndedAreForgotten(t *testing.T) {
+	known := map[int]Before{}
+	Remember(known, 10, []Thread{{TID: 10, IOPrio: bestEffort4}, {TID: 11, IOPrio: bestEffort0}})
+	Remember(known, 10, []Thread{{TID: 12, IOPrio: bestEffort0}})
+	if want := map[int]Before{10: {}, 12: {IOPrio: bestEffort0}}; !reflect.DeepEqual(known, want) {
+		t.Errorf("%v, not %v", known, want)
 	}
 }
 

@@ -12,12 +12,10 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 	"time"
 
 	"idletime.org/guest-agent/internal/actuate/cgroup"
-	"idletime.org/guest-agent/internal/actuate/dscp"
 	"idletime.org/guest-agent/internal/actuate/systemd"
 	"idletime.org/guest-agent/internal/facts"
 	"idletime.org/guest-agent/internal/marks"
@@ -63,8 +61,6 @@ type Daemon struct {
 	// servers are the socket for everybody, and root's own.
 	servers []*Server
 	port    *port.Port
-	// lacks of the agent's own; made before its parts run.
-	lacks []string
 }
 
 // New makes the parts and takes up what an earlier agent left. Errors: no right to make the folder or the socket.
@@ -83,7 +79,6 @@ func New(config Config) (*Daemon, error) {
 		return nil, err
 	}
 	book.SchedIdle, book.CachePercent, book.Units = config.SchedIdle, config.CachePercent, hands.Units
-	book.Inherit = config.Inherit
 	book.Load()
 	daemon.book = book
 	daemon.watch = NewWatch(config.Root, book, config.RulesFile, os.Getpid())
@@ -142,7 +137,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 			run(ctx)
 		}()
 	}
-	d.inherit(d.config.Inherit)
+	d.book.StartInherit(d.config.Inherit)
 	slog.Info("the agent begins", "version", d.config.Version, "folder", d.config.Run)
 	start(&last, portContext, d.port.Run)
 	for _, run := range []func(context.Context){d.link.Run, d.watch.Run, d.limitCaches, d.servers[0].Serve, d.servers[1].Serve} {
@@ -152,16 +147,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	d.link.Farewell()
 	closePort()
 	last.Wait()
-	d.inherit(false)
 	return d.book.Close()
-}
-
-// inherit is asked without the option, too: a killed agent may have had it. What fails leaves all else as it is.
-func (d *Daemon) inherit(on bool) {
-	if err := dscp.Inherit(on); err != nil && d.config.Inherit {
-		d.lacks = []string{fmt.Sprintf("answers do not inherit the class of what they answer: %v", err)}
-		slog.Warn(d.lacks[0])
-	}
 }
 
 // limitCaches follows the page caches of what is marked until the context ends.
@@ -268,7 +254,7 @@ func result(marked wire.Marked, problem *wire.Error) (any, *wire.Error) {
 func (d *Daemon) Status() wire.Status {
 	status := wire.Status{
 		Agent: wire.AgentStatus{Program: d.program(), PID: os.Getpid()}, Host: d.link.Status(),
-		Marks: wire.Marks{Counts: d.book.Count(), List: []wire.Mark{}}, Lacks: slices.Concat(d.book.Lacks(), d.lacks), Rules: d.watch.Status(),
+		Marks: wire.Marks{Counts: d.book.Count(), List: []wire.Mark{}}, Lacks: d.book.Lacks(), Rules: d.watch.Status(),
 	}
 	status.Marks.Cache.Bytes, status.Marks.Cache.Cgroups = d.book.Cache()
 	room := listBytes

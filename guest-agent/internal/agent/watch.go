@@ -157,6 +157,8 @@ func (w *Watch) apply(wanted map[int]string) {
 		switch {
 		case byRule && wanted[record.PID] != rule:
 			_, _ = w.Book.Unmark(0, record.PID)
+		case strings.HasPrefix(record.Origin, marks.LeftOrigin):
+			// A rule that wants it marks it anew.
 		default:
 			marked[record.PID] = true
 		}

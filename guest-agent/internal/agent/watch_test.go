@@ -32,6 +32,10 @@ func (h stillHands) Idle(pid int) bool { return ioprio.Is(h[pid]) }
 
 func (h stillHands) Packets([]dscp.Group) error { return nil }
 
+func (h stillHands) Inherit(bool) error { return nil }
+
+func (h stillHands) HasTable(string) bool { return true }
+
 func (h stillHands) Lift(bool) error { return nil }
 
 // watched is a watch over a fixture with a rules file and processes.
@@ -107,6 +111,34 @@ func TestMarksOfPeopleStay(t *testing.T) {
 	put(t, string(watch.Root), "etc/rules.yaml", "")
 	watch.Load()
 	expectMarks(t, watch, "11 by uid 0; ")
+}
+
+// TestWhatARuleHasLeftStays, and is the rule's again when it wants it.
+func TestWhatARuleHasLeftStays(t *testing.T) {
+	watch, root := watched(t, backups)
+	for _, pid := range []int{10, 11} {
+		put(t, root, fmt.Sprintf("marks/process-%d.json", pid), fmt.Sprintf(`{"pid":%d,"start":5,"origin":"left by rule a","known":{}}`, pid))
+	}
+	book, err := marks.New(facts.Root(root), stillHands{}, nil, filepath.Join(root, "marks"), 99)
+	if err != nil {
+		t.Fatal(err)
+	}
+	book.Load()
+	watch.Book = book
+	expectMarks(t, watch, "10 by rule backups; 11 by left by rule a; ")
+}
+
+// TestAUserDoesNotCancelARule by a program that is named as sshd is.
+func TestAUserDoesNotCancelARule(t *testing.T) {
+	watch, root := watched(t, "rules:\n  - name: all\n    cgroup: /a\n")
+	put(t, root, "proc/11/cgroup", "0::/a\n")
+	expectMarks(t, watch, "11 by rule all; ")
+	put(t, root, "proc/12/status", "Name:\tx\nUid:\t1000\t1000\t1000\t1000\n")
+	put(t, root, "proc/12/cgroup", "0::/a\n")
+	expectMarks(t, watch, "11 by rule all; ")
+	if refused := watch.Status().Refused; len(refused) != 0 {
+		t.Errorf("%+v", refused)
+	}
 }
 
 func TestABadFileChangesNothingButTheStatus(t *testing.T) {

@@ -140,6 +140,22 @@ func TestProtected(t *testing.T) {
 	}
 }
 
+// TestLeftOut: only root's sshd protects what it is in.
+func TestLeftOut(t *testing.T) {
+	for _, test := range []struct {
+		process Process
+		want    bool
+	}{
+		{Process{PID: 5, Exe: "/usr/sbin/sshd"}, false},
+		{Process{PID: 5, Exe: "/home/alice/sshd", UIDs: [4]uint32{1000, 1000, 1000, 1000}}, true},
+		{Process{PID: 5, Exe: "/home/alice/x", UIDs: [4]uint32{1000, 1000, 1000, 1000}}, false},
+	} {
+		if got := test.process.LeftOut(); got != test.want {
+			t.Errorf("%+v: %v, want %v", test.process, got, test.want)
+		}
+	}
+}
+
 func TestDevice(t *testing.T) {
 	root := tree(t, map[string]string{
 		"sys/devices/pci0000:00/0000:00:05.0/virtio2/block/vdb/serial": "backup\n",

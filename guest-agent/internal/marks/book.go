@@ -24,22 +24,31 @@ import (
 )
 
 const (
-	// maxMarks bounds the memory that marks take; more processes than Linux has by default.
-	maxMarks = 65536
-	// maxUserMarks is what all marks together may come to by marks of users: the rest is for root and its rules.
-	maxUserMarks = maxMarks / 2
+	// maxMarks and maxThreads bound the memory that marks take, which users decide by what they start: a mark takes some 7 KiB
+	// with its file on the tmpfs, each thread of it 0.1 KiB, in all some 41 MiB of the 64 MiB that the unit may have.
+	maxMarks   = 4096
+	maxThreads = 128 << 10
+	// maxUserMarks and maxUserThreads are what all marks together may come to by marks of users: the rest is for root and its
+	// rules. No process may have more threads than the latter.
+	maxUserMarks   = maxMarks / 4
+	maxUserThreads = maxThreads / 4
 	// maxPasses bounds the hunt for threads that a process makes while it is being marked. Each pass finds only those that
 	// came from threads not marked in the one before, so two are enough but for a process that does nothing else.
 	maxPasses = 20
 )
 
-// RuleOrigin begins the origin of marks that a rule made.
-const RuleOrigin = "rule "
+const (
+	// RuleOrigin begins the origin of marks that a rule made.
+	RuleOrigin = "rule "
+	// LeftOrigin begins that of marks that were inherited from a process that a rule had marked, and that has ended.
+	LeftOrigin = "left by "
+)
 
 // Record is one marked process.
 type Record struct {
 	PID    int    `json:"pid"`
 	Start  uint64 `json:"start"`
+	UID    uint32 `json:"uid"`
 	Origin string `json:"origin"`
 	Comm   string `json:"comm"`
 	// Home is the cgroup that it came from.
@@ -71,7 +80,7 @@ type Book struct {
 	SchedIdle bool
 	// CachePercent of the guest's memory is the page cache that a cgroup of background work keeps; 100: no limit.
 	CachePercent int
-	// Inherit says that packets are marked without a group, too: see dscp.Inherit.
+	// Inherit says that packets are marked without a group, too: see StartInherit.
 	Inherit bool
 	// Marked gets a word when something was marked.
 	Marked chan struct{}
@@ -85,15 +94,18 @@ type Book struct {
 	// cacheLimits is how many that are.
 	cacheLimits atomic.Int32
 
-	mu         sync.Mutex
-	records    map[int]*Record
-	groups     map[string]*Group
-	treeLacks  []string
-	moveLack   string
-	packetLack string
-	liftLack   string
-	packetsOf  []dscp.Group
-	prepared   bool
+	mu          sync.Mutex
+	records     map[int]*Record
+	groups      map[string]*Group
+	treeLacks   []string
+	moveLack    string
+	packetLack  string
+	inheritLack string
+	liftLack    string
+	// packetsOf are the groups whose packets were asked to be marked; packetsFailed: the kernel did not do it.
+	packetsOf     []dscp.Group
+	packetsFailed bool
+	prepared      bool
 }
 
 // New makes an empty book that keeps its files in a folder ("" for none). The agent's own pid is never marked.
@@ -119,12 +131,10 @@ func (b *Book) Load() {
 		if err := json.Unmarshal(data, record); err != nil {
 			return err
 		}
-		err := b.same(record)
-		if err == nil {
-			b.records[record.PID] = record
-		}
-		return err
+		b.records[record.PID] = record
+		return nil
 	})
+	b.pruneRecords()
 	b.loadGroups()
 	b.probe()
 	b.restPackets()
@@ -220,8 +230,8 @@ func (b *Book) mark(
 	uid uint32, pid int, origin string, keepsLimits bool,
 ) (done wire.Marked, process facts.Process, own string, problem *wire.Error) {
 	process, problem = b.examine(uid, pid)
-	if problem == nil && uid != 0 && len(b.records) >= maxUserMarks {
-		problem = wire.Errorf(wire.CodeBusy, "%d processes are marked: that is the limit for all but root", len(b.records))
+	if problem == nil && uid != 0 {
+		problem = b.room(maxUserMarks, maxUserThreads, " for all but root")
 	}
 	if problem != nil {
 		return done, process, "", problem
@@ -239,14 +249,29 @@ func (b *Book) mark(
 	return done, process, own, nil
 }
 
+// room says why no more processes may be marked, if so.
+func (b *Book) room(marks, threads int, whose string) *wire.Error {
+	if len(b.records) >= marks {
+		return wire.Errorf(wire.CodeBusy, "%d processes are marked: that is the limit%s; unmark some first", len(b.records), whose)
+	}
+	known := 0
+	for _, record := range b.records {
+		known += len(record.Known)
+	}
+	if known >= threads {
+		return wire.Errorf(wire.CodeBusy, "processes with %d threads are marked: that is the limit%s; unmark some first", known, whose)
+	}
+	return nil
+}
+
 // markProcess does it, and writes it down first: a crash in the middle can then be undone.
 func (b *Book) markProcess(process facts.Process, origin, group string) (int, *wire.Error) {
 	record := b.records[process.PID]
 	if record == nil || record.Start != process.Start {
-		if len(b.records) >= maxMarks {
-			return 0, wire.Errorf(wire.CodeBusy, "%d processes are marked: that is the limit", len(b.records))
+		if problem := b.room(maxMarks, maxThreads, ""); problem != nil {
+			return 0, problem
 		}
-		record = &Record{PID: process.PID, Start: process.Start, Known: map[int]actuate.Before{}}
+		record = &Record{PID: process.PID, Start: process.Start, UID: process.UIDs[0], Known: map[int]actuate.Before{}}
 	}
 	if group != record.Group {
 		// Somebody may have moved it since it was marked first: it must not go back to where we had it.
@@ -255,10 +280,12 @@ func (b *Book) markProcess(process facts.Process, origin, group string) (int, *w
 	record.Origin, record.Comm, record.SchedIdle = origin, process.Comm, record.SchedIdle || b.SchedIdle
 	threads, err := b.hunt(record)
 	if err == nil {
-		err = b.same(record)
+		err = b.same(record.PID, record.Start)
 	}
 	if err != nil {
-		b.undo(record, process.PID)
+		if !errors.Is(err, facts.ErrGone) {
+			b.undo(record, process.PID)
+		}
 		b.forget(record.PID)
 		return 0, failed(process.PID, err)
 	}
@@ -273,10 +300,10 @@ func failed(pid int, err error) *wire.Error {
 }
 
 // same makes sure that the number still is that of the process that was examined: numbers are used again.
-func (b *Book) same(record *Record) error {
-	start, err := b.Root.Start(record.PID)
-	if err == nil && start != record.Start {
-		err = fmt.Errorf("process %d: %w", record.PID, facts.ErrGone)
+func (b *Book) same(pid int, start uint64) error {
+	now, err := b.Root.Start(pid)
+	if err == nil && now != start {
+		err = fmt.Errorf("process %d: %w", pid, facts.ErrGone)
 	}
 	return err
 }
@@ -292,7 +319,10 @@ func (b *Book) hunt(record *Record) (count int, err error) {
 		if len(steps) == 0 && pass > 0 {
 			return len(threads), nil
 		}
-		actuate.Remember(record.Known, threads)
+		actuate.Remember(record.Known, record.PID, threads)
+		if len(record.Known) > maxUserThreads {
+			return 0, fmt.Errorf("process %d has %d threads: want at most %d", record.PID, len(record.Known), maxUserThreads)
+		}
 		b.records[record.PID] = record
 		b.note()
 		if err := b.store.save(processFile(record.PID), record); err != nil {
@@ -306,8 +336,25 @@ func (b *Book) hunt(record *Record) (count int, err error) {
 	return count, nil
 }
 
-// doAll carries out steps. A process that systemd does not move stays, and its requests are marked all the same.
+// doAll carries out steps on the process of a record. Another one that gets its number meanwhile goes back: it has just begun, in
+// the cgroup of its parent.
 func (b *Book) doAll(record *Record, steps []actuate.Step) error {
+	if err := b.same(record.PID, record.Start); err != nil {
+		return err
+	}
+	err := b.doEach(record, steps)
+	if gone := b.same(record.PID, record.Start); gone != nil {
+		if other, err := b.Root.Process(record.PID); err == nil && other.Start != record.Start {
+			record.Home = b.Root.Cgroup(other.Parent)
+			b.undo(record, record.PID)
+		}
+		return gone
+	}
+	return err
+}
+
+// doEach carries out steps. A process that systemd does not move stays, and its requests are marked all the same.
+func (b *Book) doEach(record *Record, steps []actuate.Step) error {
 	for _, step := range steps {
 		err := b.Hands.Do(record.PID, step)
 		if step.Kind == actuate.MoveTo && b.Units != nil {
@@ -382,7 +429,7 @@ func (b *Book) inGroup(pid int) bool {
 func (b *Book) Lacks() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.lacks("")
+	return append(b.lacks(""), present(b.inheritLack)...)
 }
 
 func (b *Book) lacks(own string) []string {

@@ -9,7 +9,6 @@ import (
 
 	"idletime.org/guest-agent/internal/actuate"
 	"idletime.org/guest-agent/internal/actuate/cgroup"
-	"idletime.org/guest-agent/internal/actuate/systemd"
 )
 
 // leastAllowance is read-ahead and write-back of a few processes that read and write in a row.
@@ -74,20 +73,13 @@ func (b *Book) limitCache(path string, allowance, own int64) error {
 	return nil
 }
 
-// cached are the cgroups that give way, with the limit of memory that each has of its own. Those that processes are moved to
-// are found by their names: who is in one may have inherited a mark from a process that has ended.
+// cached are the cgroups that give way, with the limit of memory that each has of its own.
 func (b *Book) cached() map[string]int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	found := map[string]int64{}
-	pattern := cgroup.Background
-	if b.Units != nil {
-		pattern = systemd.Scopes
-	}
-	for _, path := range b.Tree.Find(pattern) {
-		if b.Tree.Populated(path) {
-			found[path] = actuate.NoLimit
-		}
+	for _, path := range b.populated() {
+		found[path] = actuate.NoLimit
 	}
 	for path, group := range b.groups {
 		if own, err := cgroup.ParseHigh(group.Before["memory.high"]); err == nil {

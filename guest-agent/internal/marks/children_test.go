@@ -4,6 +4,7 @@ package marks
 
 import (
 	"testing"
+	"time"
 
 	"idletime.org/guest-agent/internal/actuate"
 	"idletime.org/guest-agent/internal/actuate/cgroup"
@@ -39,6 +40,86 @@ func TestChildrenGoBackWithTheirParent(t *testing.T) {
 	must(t, problem)
 	// It was idle when it was marked, and it came from the group of its parent's parent.
 	w.expect(44, "/user 6000/0")
+}
+
+// TestAChildWhoseNumberIsUsedAgainIsNotUnmarked.
+func TestAChildWhoseNumberIsUsedAgainIsNotUnmarked(t *testing.T) {
+	w, book := markedParent(t, 0)
+	w.spawn = func(int) {
+		w.spawn = nil
+		w.process(43, 0, 1000, cgroup.Background, 9)
+		w.threads[43] = []actuate.Thread{{TID: 43, IOPrio: ioprio.Idle}}
+	}
+	_, problem := book.Unmark(0, 42)
+	must(t, problem)
+	w.expect(42, fresh)
+	w.expect(43, cgroup.Background+" 6000/0")
+}
+
+// orphans has 42 end, and leave 43 and its child 44, of uid 1000, and 45 of another one.
+func orphans(t *testing.T, origin string, until int64) (*world, *Book) {
+	w := newWorld(t)
+	book := w.book()
+	w.process(42, 0, 1000, "/user", 1)
+	_, problem := book.MarkUntil(0, 42, origin, until)
+	must(t, problem)
+	w.process(43, 0, 1000, cgroup.Background, 2)
+	w.process(44, 43, 1000, cgroup.Background, 3)
+	w.process(45, 0, 1001, cgroup.Background, 4)
+	for pid := 43; pid <= 45; pid++ {
+		w.threads[pid] = []actuate.Thread{{TID: pid, IOPrio: ioprio.Idle}}
+	}
+	w.write("cgroup"+cgroup.Background+"/cgroup.procs", "44\n43\n45\n")
+	w.write("cgroup"+cgroup.Background+"/cgroup.events", "populated 1\n")
+	w.end(42)
+	return w, book
+}
+
+func TestChildrenOfAnEndedProcessKeepItsMark(t *testing.T) {
+	for name, prune := range map[string]func(*world, *Book) *Book{
+		"at a look":        func(_ *world, book *Book) *Book { book.Prune(); return book },
+		"by another agent": func(w *world, _ *Book) *Book { return w.book() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, book := orphans(t, "test", 1000)
+			book = prune(w, book)
+			if len(w.packets) != 1 || w.packets[0].Path != cgroup.Background {
+				t.Errorf("packets of %v", w.packets)
+			}
+			// 44 has inherited from 43, and 45 is not of the user whose process has ended.
+			if got := book.List(-1); len(got) != 1 || got[0].PID != 43 || got[0].Origin != "test" {
+				t.Errorf("marked: %+v", got)
+			}
+			book = w.book()
+			if ended := book.Expire(time.Unix(1000, 0)); ended != 1 || w.files() != 0 {
+				t.Errorf("%d ended, %d files", ended, w.files())
+			}
+			w.expect(43, "/user 0/0")
+			w.expect(44, "/user 0/0")
+			w.expect(45, cgroup.Background+" 6000/0")
+			if book.Prune(); len(w.packets) != 1 {
+				t.Errorf("packets of 45 are not marked any more: %v", w.packets)
+			}
+			w.write("cgroup"+cgroup.Background+"/cgroup.events", "populated 0\n")
+			if book.Prune(); len(w.packets) != 0 {
+				t.Errorf("packets of %v", w.packets)
+			}
+		})
+	}
+}
+
+func TestChildrenOfAnEndedProcessCanBeUnmarked(t *testing.T) {
+	w, book := orphans(t, RuleOrigin+"backups", 0)
+	book.Prune()
+	if got := book.List(-1); len(got) != 1 || got[0].Origin != "left by rule backups" {
+		t.Errorf("marked: %+v", got)
+	}
+	_, problem := book.Unmark(1000, 44)
+	must(t, problem)
+	w.expect(44, "/user 0/0")
+	_, problem = book.Unmark(1000, 43)
+	must(t, problem)
+	w.expect(43, "/user 0/0")
 }
 
 func TestAChildAloneGoesBack(t *testing.T) {

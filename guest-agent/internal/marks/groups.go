@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -121,7 +122,7 @@ func (b *Book) giveWay(path string, until int64) (lacks []string, err error) {
 	return lacks, b.keepGroup(group)
 }
 
-// members are the processes of a group; it is an error if one of them must not be marked.
+// members are the processes of a group that are to be marked; it is an error if one must not be marked and is not left out.
 func (b *Book) members(path string) ([]facts.Process, *wire.Error) {
 	pids, err := b.Tree.Processes(path)
 	if err != nil {
@@ -130,7 +131,7 @@ func (b *Book) members(path string) ([]facts.Process, *wire.Error) {
 	processes := make([]facts.Process, 0, len(pids))
 	for _, pid := range pids {
 		process, err := b.Root.Process(pid)
-		if err != nil {
+		if err != nil || process.LeftOut() {
 			continue
 		}
 		if words := process.Protected(b.self); words != "" {
@@ -173,7 +174,7 @@ func (b *Book) unmarkGroup(path string) (wire.Marked, *wire.Error) {
 	done := wire.Marked{Lacks: []string{}}
 	for pid, record := range b.records {
 		if record.Origin == groupOrigin(path) {
-			one := b.unmarkTree(record, pid)
+			one := b.unmarkTree(record, pid, record.Start)
 			done.Processes += one.Processes
 			done.Threads += one.Threads
 		}
@@ -260,26 +261,31 @@ func (b *Book) refreshPackets(moved string) {
 	if moved != "" {
 		paths = append(paths, moved)
 	}
-	b.setPackets(paths)
+	b.setPackets(paths, false)
 }
 
-// restPackets is refreshPackets without rules that nobody needs any more; NICs that came since are looked at, too.
+// restPackets is refreshPackets without rules that nobody needs any more. What failed is tried again, and tables that somebody
+// has removed are written again; NICs that came since are looked at, too.
 func (b *Book) restPackets() {
-	moved := map[string]bool{}
+	if b.Inherit && (b.inheritLack != "" || b.lost(dscp.InheritTable)) {
+		b.tellInherit()
+	}
+	moved := b.populated()
 	for _, record := range b.records {
 		if record.Group != "" {
-			moved[record.Group] = true
+			moved = append(moved, record.Group)
 		}
 	}
-	if !b.setPackets(slices.Collect(maps.Keys(moved))) {
+	again := b.packetsFailed || len(b.packetsOf) > 0 && b.lost(dscp.Table)
+	if !b.setPackets(moved, again) {
 		b.lift()
 	}
 }
 
-// setPackets tells whether anything has changed.
-func (b *Book) setPackets(moved []string) bool {
+// setPackets writes the table when the groups have changed, or `again`; tells whether it has.
+func (b *Book) setPackets(moved []string, again bool) bool {
 	groups := b.packetGroups(moved)
-	if slices.Equal(groups, b.packetsOf) {
+	if !again && slices.Equal(groups, b.packetsOf) {
 		return false
 	}
 	b.tellPackets(groups)
@@ -289,11 +295,38 @@ func (b *Book) setPackets(moved []string) bool {
 
 func (b *Book) tellPackets(groups []dscp.Group) {
 	err := b.Hands.Packets(groups)
-	b.packetsOf = groups
+	b.packetsOf, b.packetsFailed = groups, err != nil
 	if err != nil {
 		b.packetLack = fmt.Sprintf("network packets are not marked: %v", err)
 	} else if len(groups) > 0 {
 		b.packetLack = ""
+	}
+}
+
+// lost tells whether somebody has removed a table of ours.
+func (b *Book) lost(table string) bool {
+	if b.Hands.HasTable(table) {
+		return false
+	}
+	slog.Warn("somebody has removed rules for packets: they are written again", "table", table)
+	return true
+}
+
+// StartInherit makes answers inherit, or takes back what a killed agent has left. What fails leaves all else as it is.
+func (b *Book) StartInherit(on bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.Inherit = on
+	b.tellInherit()
+	if b.inheritLack != "" {
+		slog.Warn(b.inheritLack)
+	}
+}
+
+func (b *Book) tellInherit() {
+	b.inheritLack = ""
+	if err := b.Hands.Inherit(b.Inherit); err != nil && b.Inherit {
+		b.inheritLack = fmt.Sprintf("answers do not inherit the class of what they answer: %v", err)
 	}
 }
 
@@ -309,6 +342,9 @@ func (b *Book) lift() {
 // and units stay.
 func (b *Book) Close() error {
 	limits := b.Hands.Lift(false)
+	if b.Inherit {
+		limits = errors.Join(limits, b.Hands.Inherit(false))
+	}
 	if b.Tree == nil {
 		return limits
 	}

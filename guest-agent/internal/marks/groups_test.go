@@ -3,6 +3,7 @@
 package marks
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -55,6 +56,31 @@ func TestGroups(t *testing.T) {
 	}
 	if _, problem := book.UnmarkGroup(path); code(problem) != "not-marked" {
 		t.Errorf("twice: %v", problem)
+	}
+}
+
+// TestAnSSHDOfAUserIsLeftOut of a marked group, also one that comes later.
+func TestAnSSHDOfAUserIsLeftOut(t *testing.T) {
+	w := newWorld(t)
+	book := w.book()
+	w.process(42, 0, 1000, backup, 1)
+	sshd := func(pid int) {
+		w.process(pid, 0, 1000, backup, 1)
+		w.write(fmt.Sprintf("proc/%d/stat", pid), fmt.Sprintf("%d (sshd) S 1 0 0 0 -1 0 0 0 0 0 0 0 0 0 20 0 2 0 1 0", pid))
+	}
+	sshd(43)
+	w.write("cgroup"+backup+"/cgroup.procs", "42\n43\n")
+	done, problem := book.MarkGroup(backup)
+	must(t, problem)
+	if done.Processes != 1 {
+		t.Errorf("%d processes, not 1", done.Processes)
+	}
+	sshd(44)
+	w.process(45, 0, 1000, backup, 1)
+	w.write("cgroup"+backup+"/cgroup.procs", "42\n43\n44\n45\n")
+	book.Follow()
+	for pid, want := range map[int]string{42: " 6000/0 6000/0", 43: " 0/0 4001/0", 44: " 0/0 4001/0", 45: " 6000/0 6000/0"} {
+		w.expect(pid, backup+want)
 	}
 }
 

@@ -28,6 +28,10 @@ type Hands interface {
 	Do(pid int, step actuate.Step) error
 	// Packets makes the packets of exactly these groups be marked.
 	Packets(groups []dscp.Group) error
+	// Inherit makes answers inherit the class of what they answer, or takes that back: see dscp.Inherit.
+	Inherit(on bool) error
+	// HasTable tells whether a table of Packets or Inherit is still there.
+	HasTable(name string) bool
 	// Lift lifts the Byte Queue Limits of the NICs that are here now, or takes that back.
 	Lift(on bool) error
 }
@@ -90,9 +94,9 @@ func (k Kernel) Do(pid int, step actuate.Step) error {
 	return err
 }
 
-// move has systemd move processes where that runs. Only the way back into the scope of a login session it does not offer.
+// move has systemd move processes where that runs. Only the way back, into what somebody else has made, it does not offer.
 func (k Kernel) move(pid int, group string) error {
-	if k.Units == nil || systemd.Scope(group) != "" {
+	if k.Units == nil || !systemd.Made(group) {
 		return k.Tree.Move(pid, group)
 	}
 	err := k.Units.Move(pid, group)
@@ -105,6 +109,16 @@ func (k Kernel) move(pid int, group string) error {
 // Packets writes the nftables table.
 func (k Kernel) Packets(groups []dscp.Group) error {
 	return dscp.Set(groups)
+}
+
+// Inherit writes the other nftables table.
+func (k Kernel) Inherit(on bool) error {
+	return dscp.Inherit(on)
+}
+
+// HasTable asks nftables.
+func (k Kernel) HasTable(name string) bool {
+	return dscp.Has(name)
 }
 
 // Lift writes limit_min of their queues.

@@ -102,7 +102,7 @@ func describe(t *testing.T, hands Kernel, pid int) string {
 		t.Fatal(err)
 	}
 	known := map[int]actuate.Before{}
-	actuate.Remember(known, threads)
+	actuate.Remember(known, pid, threads)
 	return strings.Join([]string{process.Cgroup, string(wire.Encode(known))}, " ")
 }
 

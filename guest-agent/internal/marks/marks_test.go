@@ -205,6 +205,41 @@ func TestNumbersAreUsedAgain(t *testing.T) {
 	}
 }
 
+// TestANumberThatIsUsedAgainIsNotTouched: the process ended before anything was done to it.
+func TestANumberThatIsUsedAgainIsNotTouched(t *testing.T) {
+	w := newWorld(t)
+	book := w.book()
+	w.process(42, 0, 1000, "/user", 1)
+	w.spawn = func(pid int) {
+		w.spawn = nil
+		w.process(42, 0, 0, "/other", 2)
+	}
+	w.moving = func(pid int) { t.Errorf("process %d is moved", pid) }
+	if _, problem := book.Mark(1000, 42, "test"); code(problem) != "not-found" {
+		t.Errorf("%v", problem)
+	}
+	w.expect(42, "/other 0/0 4001/0")
+}
+
+// TestWhoGetsTheNumberMeanwhileGoesBack: to where its parent is, and not to where the user has the other one.
+func TestWhoGetsTheNumberMeanwhileGoesBack(t *testing.T) {
+	w := newWorld(t)
+	book := w.book()
+	w.process(42, 0, 1000, "/user", 1)
+	w.process(90, 0, 0, "/other", 1)
+	w.moving = func(pid int) {
+		w.moving = nil
+		w.process(42, 90, 0, "/other", 2)
+	}
+	if _, problem := book.Mark(1000, 42, "test"); code(problem) != "not-found" {
+		t.Errorf("%v", problem)
+	}
+	w.expect(42, "/other 0/0 4001/0")
+	if got := book.Count().Processes; got != 0 || w.files() != 0 {
+		t.Errorf("%d marks, %d files", got, w.files())
+	}
+}
+
 // TestAThousandLeaveNothing: the ten thousand are marked for real, in a guest (kernel_test.go).
 func TestAThousandLeaveNothing(t *testing.T) {
 	w := newWorld(t)

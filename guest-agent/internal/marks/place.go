@@ -57,6 +57,24 @@ func (b *Book) tooManyScopes(group string) bool {
 	return len(b.packetsOf) >= maxScopes
 }
 
+// populated are the cgroups that processes are moved to, and in which there are some. They are found by their names: who is in
+// one may have inherited a mark from a process that has ended.
+func (b *Book) populated() (found []string) {
+	if b.Tree == nil {
+		return nil
+	}
+	pattern := cgroup.Background
+	if b.Units != nil {
+		pattern = systemd.Scopes
+	}
+	for _, path := range b.Tree.Find(pattern) {
+		if b.Tree.Populated(path) {
+			found = append(found, path)
+		}
+	}
+	return found
+}
+
 // home is where a process goes back to; one that has inherited its mark goes where its ancestor came from.
 func (b *Book) home(process facts.Process) string {
 	if !ours(process.Cgroup) {

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"idletime.org/guest-agent/internal/actuate"
 	"idletime.org/guest-agent/internal/actuate/cgroup"
 	"idletime.org/guest-agent/internal/actuate/systemd"
 	"idletime.org/guest-agent/internal/wire"
@@ -149,6 +150,23 @@ func TestAMarkedUnitIsSystemds(t *testing.T) {
 	}
 }
 
+// TestTheWayBackIsNotSystemds: it takes processes into scopes of ours, and not back into what it made itself.
+func TestTheWayBackIsNotSystemds(t *testing.T) {
+	w, units, book := withSystemd(t)
+	hands := Kernel{Root: book.Root, Tree: book.Tree, Units: units}
+	for _, group := range []string{session, "/system.slice/a.service"} {
+		if err := hands.Do(os.Getpid(), actuate.Step{Kind: actuate.MoveTo, Group: group}); err != nil {
+			t.Errorf("%s: %v", group, err)
+		}
+	}
+	for _, group := range []string{systemd.Scope(session), systemd.Former(session, 50)} {
+		w.write("cgroup"+group+"/cgroup.procs", "")
+		if err := hands.Do(os.Getpid(), actuate.Step{Kind: actuate.MoveTo, Group: group}); err == nil {
+			t.Errorf("%s: systemd is not asked", group)
+		}
+	}
+}
+
 func TestSessionsKeepTheLimitsOfTheirSlice(t *testing.T) {
 	w, units, book := withSystemd(t)
 	w.write("cgroup/user.slice/user-1000.slice/pids.max", "50\n")
@@ -235,6 +253,40 @@ func TestRulesKeepLimits(t *testing.T) {
 	w.expect(42, "/user 6000/0 6000/0")
 	if len(done.Lacks) == 0 || !strings.Contains(done.Lacks[0], "pids.max of /user") {
 		t.Errorf("it lacks %q", done.Lacks)
+	}
+}
+
+// TestThreadsOfUsersLeaveRoomForRoot: what is remembered of each thread is bounded, too.
+func TestThreadsOfUsersLeaveRoomForRoot(t *testing.T) {
+	w := newWorld(t)
+	book := w.book()
+	w.process(42, 0, 1000, "/user", 1)
+	many := &Record{PID: 1000000, Known: map[int]actuate.Before{}}
+	for tid := range maxUserThreads {
+		many.Known[tid] = actuate.Before{}
+	}
+	book.records[many.PID] = many
+	_, problem := book.Mark(1000, 42, "test")
+	if want := "processes with 32768 threads are marked: that is the limit for all but root; unmark some first"; problem == nil ||
+		problem.Code != wire.CodeBusy || problem.Message != want {
+		t.Errorf("%v", problem)
+	}
+	_, problem = book.Mark(0, 42, "test")
+	must(t, problem)
+}
+
+func TestAProcessHasTooManyThreads(t *testing.T) {
+	w := newWorld(t)
+	book := w.book()
+	w.process(42, 0, 1000, "/user", 1)
+	for tid := range maxUserThreads {
+		w.threads[42] = append(w.threads[42], actuate.Thread{TID: 200000 + tid})
+	}
+	if _, problem := book.Mark(0, 42, "test"); code(problem) != "failed" || !strings.Contains(problem.Message, "32770 threads") {
+		t.Errorf("%v", problem)
+	}
+	if w.files() != 0 || book.Count().Processes != 0 {
+		t.Errorf("%d files, %+v", w.files(), book.Count())
 	}
 }
 

@@ -3,7 +3,11 @@
 package marks
 
 import (
+	"cmp"
+	"log/slog"
 	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"idletime.org/guest-agent/internal/actuate"
@@ -12,8 +16,12 @@ import (
 	"idletime.org/guest-agent/internal/wire"
 )
 
-// maxDescent bounds walks along parents and children; deeper trees of processes are nobody's.
-const maxDescent = 1000
+const (
+	// maxDescent bounds walks along parents; deeper trees of processes are nobody's.
+	maxDescent = 1000
+	// maxTree bounds walks along children: more processes than Linux has by default.
+	maxTree = 65536
+)
 
 // Unmark makes a process what it was before, with the children that inherited the mark and have none of their own.
 func (b *Book) Unmark(uid uint32, pid int) (wire.Marked, *wire.Error) {
@@ -32,7 +40,7 @@ func (b *Book) Unmark(uid uint32, pid int) (wire.Marked, *wire.Error) {
 
 // takeBack unmarks a process that has a record, or has inherited from one.
 func (b *Book) takeBack(record *Record, process facts.Process) wire.Marked {
-	done := b.unmarkTree(record, process.PID)
+	done := b.unmarkTree(record, process.PID, process.Start)
 	done.Lacks = []string{}
 	for _, group := range []string{process.Cgroup, b.Root.Cgroup(process.PID)} {
 		_, unitGroup := systemd.Unit(group)
@@ -59,11 +67,12 @@ func (b *Book) Expire(now time.Time) (ended int) {
 	defer b.mu.Unlock()
 	over := func(until int64) bool { return until != 0 && until <= now.Unix() }
 	for pid, record := range maps.Clone(b.records) {
-		if over(record.Until) && b.same(record) == nil {
-			if process, err := b.Root.Process(pid); err == nil {
-				b.takeBack(record, process)
-				ended++
-			}
+		if !over(record.Until) {
+			continue
+		}
+		if process, err := b.Root.Process(pid); err == nil && process.Start == record.Start {
+			b.takeBack(record, process)
+			ended++
 		}
 	}
 	for path, group := range maps.Clone(b.groups) {
@@ -92,17 +101,20 @@ func (b *Book) recordFor(process facts.Process) *Record {
 }
 
 // unmarkTree goes from a process down to all that inherited from it; who has a record of its own keeps its mark.
-func (b *Book) unmarkTree(record *Record, pid int) (done wire.Marked) {
-	todo := []int{pid}
-	for len(todo) > 0 && done.Processes < maxMarks {
+func (b *Book) unmarkTree(record *Record, pid int, start uint64) (done wire.Marked) {
+	todo := []facts.Process{{PID: pid, Start: start}}
+	for len(todo) > 0 && done.Processes < maxTree {
 		next := todo[0]
 		todo = todo[1:]
-		for _, child := range b.Root.Children(next) {
-			if b.records[child] == nil {
-				todo = append(todo, child)
+		if b.same(next.PID, next.Start) != nil {
+			continue
+		}
+		for _, child := range b.Root.Children(next.PID) {
+			if start, err := b.Root.Start(child); err == nil && b.records[child] == nil {
+				todo = append(todo, facts.Process{PID: child, Start: start})
 			}
 		}
-		if threads := b.undo(record, next); threads > 0 {
+		if threads := b.undo(record, next.PID); threads > 0 {
 			done.Processes++
 			done.Threads += threads
 		}
@@ -138,14 +150,81 @@ func (b *Book) undo(record *Record, pid int) int {
 func (b *Book) Prune() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	ended := 0
-	for pid, record := range b.records {
-		if b.same(record) != nil {
-			b.forget(pid)
-			ended++
-		}
-	}
-	ended += b.pruneGroups()
+	ended := b.pruneRecords() + b.pruneGroups()
 	b.restPackets()
 	return ended
+}
+
+// pruneRecords forgets processes that have ended, and gives the marks of moved ones to those that they leave.
+func (b *Book) pruneRecords() (ended int) {
+	moved := map[string][]*Record{}
+	for pid, record := range b.records {
+		if b.same(pid, record.Start) != nil {
+			b.forget(pid)
+			ended++
+			if record.Group != "" {
+				moved[record.Group] = append(moved[record.Group], record)
+			}
+		}
+	}
+	for group, records := range moved {
+		b.handOver(group, records)
+	}
+	return ended
+}
+
+// handOver gives the marks of processes of a group that have ended to those that inherited them, and have no mark of their own
+// or of an ancestor: until when they are marked, and how they go back, is not lost.
+func (b *Book) handOver(group string, ended []*Record) {
+	slices.SortFunc(ended, func(x, y *Record) int { return cmp.Compare(y.Start, x.Start) })
+	for _, process := range b.unrecorded(group) {
+		if b.recordFor(process) != nil {
+			continue
+		}
+		if b.room(maxUserMarks, maxUserThreads, "") != nil {
+			return
+		}
+		// The scope of a session has one way back. In the background group are marks of all users.
+		i := slices.IndexFunc(ended, func(record *Record) bool {
+			return record.Start <= process.Start && (record.UID == process.UIDs[0] || systemd.Session(group) != "")
+		})
+		if i >= 0 {
+			b.handOverTo(process, ended[i])
+		}
+	}
+}
+
+// unrecorded are the processes of a group without a record, parents before their children.
+func (b *Book) unrecorded(group string) (found []facts.Process) {
+	if b.Tree == nil {
+		return nil
+	}
+	pids, _ := b.Tree.Processes(group)
+	for _, pid := range pids {
+		if b.records[pid] != nil {
+			continue
+		}
+		if process, err := b.Root.Process(pid); err == nil {
+			found = append(found, process)
+		}
+	}
+	slices.SortFunc(found, func(x, y facts.Process) int {
+		return cmp.Or(cmp.Compare(x.Start, y.Start), cmp.Compare(x.PID, y.PID))
+	})
+	return found
+}
+
+// handOverTo gives a process the mark of one that has ended. It is not the rule's any more that made it: that may not want this
+// process, and would unmark it.
+func (b *Book) handOverTo(process facts.Process, ended *Record) {
+	record := *ended
+	record.PID, record.Start, record.UID, record.Comm = process.PID, process.Start, process.UIDs[0], process.Comm
+	record.Known = map[int]actuate.Before{process.PID: ended.fallback()}
+	if strings.HasPrefix(record.Origin, RuleOrigin) {
+		record.Origin = LeftOrigin + record.Origin
+	}
+	b.records[record.PID] = &record
+	if err := b.store.save(processFile(record.PID), &record); err != nil {
+		slog.Warn("an inherited mark is not written down", "pid", record.PID, "error", err)
+	}
 }

@@ -23,18 +23,24 @@ type world struct {
 	root    string
 	threads map[int][]actuate.Thread
 	packets []dscp.Group
+	// packetsFail is the answer of Packets; tables is what nftables has, and written how often a table was written.
+	packetsFail error
+	tables      map[string]bool
+	written     int
 	// lifted is what was asked last, and liftFails the answer.
 	lifted    bool
 	liftFails error
 	// spawn is called at each look at the threads of a process: things happen meanwhile.
 	spawn func(pid int)
-	fail  error
+	// moving is called before a process is moved.
+	moving func(pid int)
+	fail   error
 	// failOnly is the kind of step that fails, "" for all.
 	failOnly actuate.Kind
 }
 
 func newWorld(t *testing.T) *world {
-	w := &world{t: t, root: t.TempDir(), threads: map[int][]actuate.Thread{}}
+	w := &world{t: t, root: t.TempDir(), threads: map[int][]actuate.Thread{}, tables: map[string]bool{}}
 	w.write("cgroup/cgroup.subtree_control", "")
 	w.write("cgroup/user/cgroup.procs", "")
 	return w
@@ -86,6 +92,9 @@ func (w *world) Do(pid int, step actuate.Step) error {
 		return w.fail
 	}
 	if step.Kind == actuate.MoveTo {
+		if w.moving != nil {
+			w.moving(pid)
+		}
 		w.write(fmt.Sprintf("proc/%d/cgroup", pid), "0::"+step.Group+"\n")
 		return nil
 	}
@@ -105,9 +114,21 @@ func (w *world) Idle(pid int) bool {
 }
 
 func (w *world) Packets(groups []dscp.Group) error {
-	w.packets = groups
+	if w.packetsFail != nil {
+		return w.packetsFail
+	}
+	w.packets, w.tables[dscp.Table] = groups, len(groups) > 0
+	w.written++
 	return nil
 }
+
+func (w *world) Inherit(on bool) error {
+	w.tables[dscp.InheritTable] = on
+	w.written++
+	return nil
+}
+
+func (w *world) HasTable(name string) bool { return w.tables[name] }
 
 func (w *world) Lift(on bool) error {
 	w.lifted = on

@@ -20,7 +20,8 @@ type Decision struct {
 
 // Decide applies the rules to the processes. `self` is the agent's pid.
 //
-// A rule that matches init, a thread of the kernel, the agent or sshd is refused as a whole: who wrote it meant something else.
+// A rule that matches init, a thread of the kernel, the agent or root's sshd is refused as a whole: who wrote it meant something
+// else. An sshd of another user is left out.
 func Decide(rules []Rule, processes []facts.Process, self int) Decision {
 	decision := Decision{Wanted: map[int]string{}, Refused: []wire.RuleRefusal{}}
 	for _, rule := range rules {
@@ -41,7 +42,7 @@ func Decide(rules []Rule, processes []facts.Process, self int) Decision {
 // matches lists the pids that a rule marks, or says why it must not be followed.
 func (r Rule) matches(processes []facts.Process, self int) (pids []int, reason string) {
 	for _, process := range processes {
-		if !r.Match(process) {
+		if !r.Match(process) || process.LeftOut() {
 			continue
 		}
 		if words := process.Protected(self); words != "" {

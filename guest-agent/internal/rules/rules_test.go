@@ -164,6 +164,19 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// TestAnSSHDOfAUserIsLeftOut: it is not marked, and the rule holds for the rest.
+func TestAnSSHDOfAUserIsLeftOut(t *testing.T) {
+	alice := [4]uint32{1000, 1000, 1000, 1000}
+	processes := []facts.Process{
+		{PID: 40, Exe: "/usr/bin/cc", UIDs: alice}, {PID: 41, Exe: "/home/alice/sshd", UIDs: alice},
+		{PID: 42, Exe: "/usr/sbin/sshd-session", UIDs: alice},
+	}
+	decision := Decide([]Rule{{Name: "a", Users: []string{"1000"}, UIDs: []uint32{1000}}}, processes, agent.PID)
+	if want := map[int]string{40: "a"}; len(decision.Refused) != 0 || !reflect.DeepEqual(decision.Wanted, want) {
+		t.Errorf("%+v, want %v", decision, want)
+	}
+}
+
 func TestTheFirstRuleWins(t *testing.T) {
 	rules := []Rule{{Name: "a", Units: []string{"backup.service"}}, {Name: "b", Executables: []string{"/usr/bin/restic"}}}
 	if got := Decide(rules, all, 0).Wanted[10]; got != "a" {

@@ -99,6 +99,16 @@ func Set(groups []Group) error {
 	return replace(Table, func(conn *nftables.Conn, table *nftables.Table) { fill(conn, table, groups) }, len(groups) > 0)
 }
 
+// Has tells whether one of our tables is there: whoever loads rules of his own may have flushed all tables. Where the kernel
+// does not say it counts as there.
+func Has(name string) bool {
+	conn, err := nftables.New()
+	if err == nil {
+		_, err = conn.ListTableOfFamily(name, nftables.TableFamilyINet)
+	}
+	return !errors.Is(err, unix.ENOENT)
+}
+
 // replace writes one of our tables anew, or removes it where nobody wants it, in one transaction.
 func replace(name string, fill func(*nftables.Conn, *nftables.Table), wanted bool) error {
 	conn, err := nftables.New()

@@ -30,6 +30,9 @@ func TestKernelMarksPackets(t *testing.T) {
 			}
 			t.Cleanup(func() { _ = Set(nil) })
 			expect(t, "socket of the group", inside(), LE<<2)
+			if !Has(Table) || Has(InheritTable) {
+				t.Errorf("it has the table: %v, the one that nobody wrote: %v", Has(Table), Has(InheritTable))
+			}
 			outside := receive(t, network, Group{})
 			expect(t, "socket of no group", outside(), 0)
 			// Setting the same again replaces: the rules are there once, and still work.

@@ -61,6 +61,11 @@ func Session(group string) string {
 	return session
 }
 
+// Made tells the scopes that Move makes: those of ours, and those that Former names.
+func Made(group string) bool {
+	return Session(group) != "" || strings.HasPrefix(path.Base(group), formerPrefix)
+}
+
 // isUserSlice tells the slices that logind makes, /user.slice/user-1000.slice.
 func isUserSlice(group string) bool {
 	user, found := strings.CutPrefix(group, "/user.slice/user-")

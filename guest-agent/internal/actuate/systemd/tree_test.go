@@ -49,6 +49,17 @@ func TestScope(t *testing.T) {
 	}
 }
 
+func TestMade(t *testing.T) {
+	session := "/user.slice/user-1000.slice/session-3.scope"
+	for group, want := range map[string]bool{
+		Scope(session): true, Former(session, 42): true, session: false, "/system.slice/a.service": false, "/": false,
+	} {
+		if got := Made(group); got != want {
+			t.Errorf("%s is made by us: %v", group, got)
+		}
+	}
+}
+
 // TestSession: a cgroup that a user named like a scope of ours is none.
 func TestSession(t *testing.T) {
 	for _, group := range []string{
