@@ -140,13 +140,14 @@ func TestProtected(t *testing.T) {
 	}
 }
 
-// TestLeftOut: only root's sshd protects what it is in.
+// TestLeftOut: only root's sshd, outside of login sessions, protects what it is in.
 func TestLeftOut(t *testing.T) {
 	for _, test := range []struct {
 		process Process
 		want    bool
 	}{
-		{Process{PID: 5, Exe: "/usr/sbin/sshd"}, false},
+		{Process{PID: 5, Exe: "/usr/sbin/sshd", Cgroup: "/system.slice/ssh.service"}, false},
+		{Process{PID: 5, Exe: "/usr/sbin/sshd", Cgroup: "/user.slice/user-1000.slice/session-3.scope"}, true},
 		{Process{PID: 5, Exe: "/home/alice/sshd", UIDs: [4]uint32{1000, 1000, 1000, 1000}}, true},
 		{Process{PID: 5, Exe: "/home/alice/x", UIDs: [4]uint32{1000, 1000, 1000, 1000}}, false},
 	} {

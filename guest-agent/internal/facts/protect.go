@@ -25,9 +25,13 @@ func (p Process) Protected(self int) string {
 	return ""
 }
 
-// LeftOut tells an sshd of another user than root: it is protected, too, but it protects nothing else that a rule or a cgroup
-// has. Everybody has one with each login by ssh, and can name a program so.
-func (p Process) LeftOut() bool { return p.isSSHD() && p.UIDs[0] != 0 }
+// LeftOut tells an sshd of another user than root, or of a login session, where root has one, too: it is protected, but it
+// protects nothing else that a rule or a cgroup has. Everybody has both with each login by ssh, and can name a program so.
+func (p Process) LeftOut() bool {
+	return p.isSSHD() && (p.UIDs[0] != 0 || strings.HasPrefix(p.Cgroup, userSlices))
+}
+
+const userSlices = "/user.slice/"
 
 // isSSHD knows OpenSSH's server by its program, and since 9.8 by those that it is split into.
 func (p Process) isSSHD() bool {
