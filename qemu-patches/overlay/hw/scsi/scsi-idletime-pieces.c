@@ -3,11 +3,13 @@
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
- * A piece is a part of the request's scatter list.  Between two of them the
- * request has no aiocb, so the stock code cancels it as one that waits; it
- * keeps the reference that the stock path took for its I/O.
+ * A piece is a part of the request's scatter list, or of what it fills with a
+ * pattern.  Between two of them the request has no aiocb, so the stock code
+ * cancels it as one that waits; it keeps the reference that the stock path took
+ * for its I/O.
  */
 #include "qemu/osdep.h"
+#include "system/block-backend.h"
 #include "scsi-idletime-impl.h"
 
 /* A large request on its way. */
@@ -16,9 +18,14 @@ typedef struct IdletimeScsiPieces {
     uint64_t offset;            /* of the request */
     DMAIOFunc *io_func;
     BlockCompletionFunc *cb;    /* of the request */
+    void *opaque;               /* of that */
     DMADirection dir;
     BlockAIOCB *aiocb;          /* of the last piece; only passed on */
     QEMUSGList sg;              /* of the piece in service */
+    const struct iovec *pattern; /* NULL: the data are the request's */
+    void (*drop)(void *opaque); /* with a pattern */
+    uint64_t filled_bytes;      /* of the piece in service */
+    QEMUIOVector qiov;
 } IdletimeScsiPieces;
 
 static IdletimeScsiPieces *pieces_of(const SCSIRequest *req)
@@ -34,31 +41,37 @@ static void pieces_free(SCSIRequest *req)
 
 void idletime_scsi_pieces_forget(SCSIRequest *req)
 {
-    if (req->idletime.held.pieces) {
-        pieces_free(req);
+    IdletimeScsiPieces *pieces = pieces_of(req);
+
+    if (!req->idletime.held.pieces) {
+        return;
+    }
+    if (pieces->pattern) {
+        pieces->drop(pieces->opaque);
+    } else {
         /* As before scsi_do_read() and scsi_write_data(). */
         req->residual += req->sg->size;
-        scsi_req_unref(req);
     }
+    pieces_free(req);
+    scsi_req_unref(req);
 }
 
 void idletime_scsi_finish(IdletimeHolder *hold, IdletimeReq *held, int ret)
 {
     SCSIRequest *req = idletime_scsi_req(held);
     BlockCompletionFunc *cb = pieces_of(req)->cb;
+    void *opaque = pieces_of(req)->opaque;
 
     req->aiocb = pieces_of(req)->aiocb;
     pieces_free(req);
-    cb(req, ret);
+    cb(opaque, ret);
 }
 
-static void piece_complete(void *opaque, int ret)
+static void piece_done(SCSIRequest *req, int ret)
 {
-    SCSIRequest *req = opaque;
     IdletimeScsiPieces *pieces = pieces_of(req);
     IdletimeHolder *hold = req->dev->idletime;
 
-    qemu_sglist_destroy(&pieces->sg);
     pieces->aiocb = req->aiocb;
     req->aiocb = NULL;
     if (req->io_canceled) {
@@ -67,6 +80,48 @@ static void piece_complete(void *opaque, int ret)
         idletime_hold_piece_done(hold, &req->idletime.held, ret);
     }
 }
+
+static void piece_complete(void *opaque, int ret)
+{
+    SCSIRequest *req = opaque;
+
+    qemu_sglist_destroy(&pieces_of(req)->sg);
+    piece_done(req, ret);
+}
+
+/* ---- of a pattern, which may be shorter than a piece */
+
+static void fill(SCSIRequest *req);
+
+static void fill_complete(void *opaque, int ret)
+{
+    SCSIRequest *req = opaque;
+    IdletimeScsiPieces *pieces = pieces_of(req);
+
+    pieces->filled_bytes += pieces->qiov.size;
+    if (ret == 0 && !req->io_canceled &&
+        pieces->filled_bytes < pieces->head.piece_bytes) {
+        fill(req);
+        return;
+    }
+    pieces->filled_bytes = 0;
+    piece_done(req, ret);
+}
+
+static void fill(SCSIRequest *req)
+{
+    IdletimeScsiPieces *pieces = pieces_of(req);
+
+    qemu_iovec_init_buf(&pieces->qiov, pieces->pattern->iov_base,
+                        MIN(pieces->head.piece_bytes - pieces->filled_bytes,
+                            pieces->pattern->iov_len));
+    req->aiocb = blk_aio_pwritev(req->dev->conf.blk,
+                                 pieces->offset + pieces->head.done_bytes +
+                                 pieces->filled_bytes,
+                                 &pieces->qiov, 0, fill_complete, req);
+}
+
+/* ---- of a scatter list */
 
 /* @to: the @bytes of @from behind @skip */
 static void slice(QEMUSGList *to, const QEMUSGList *from, uint64_t skip,
@@ -92,6 +147,10 @@ void idletime_scsi_issue_piece(IdletimeHolder *hold, IdletimeReq *held)
     SCSIRequest *req = idletime_scsi_req(held);
     IdletimeScsiPieces *pieces = pieces_of(req);
 
+    if (pieces->pattern) {
+        fill(req);
+        return;
+    }
     slice(&pieces->sg, req->sg, pieces->head.done_bytes,
           pieces->head.piece_bytes);
     req->aiocb = dma_blk_io(&pieces->sg,
@@ -117,7 +176,31 @@ BlockAIOCB *idletime_scsi_split_slow(SCSIRequest *req, uint64_t offset,
     pieces->offset = offset;
     pieces->io_func = io_func;
     pieces->cb = cb;
+    pieces->opaque = req;
     pieces->dir = dir;
     idletime_hold_split(hold, &req->idletime.held, &pieces->head);
     return req->aiocb;
+}
+
+bool idletime_scsi_fill_slow(SCSIRequest *req, uint64_t offset, uint64_t bytes,
+                             const struct iovec *pattern,
+                             BlockCompletionFunc *cb,
+                             void (*drop)(void *opaque), void *opaque)
+{
+    IdletimeHolder *hold = req->dev->idletime;
+    IdletimeScsiPieces *pieces;
+
+    if (bytes <= idletime_hold_piece_limit(hold)) {
+        return false;
+    }
+    pieces = g_new0(IdletimeScsiPieces, 1);
+    pieces->head.total_bytes = bytes;
+    pieces->head.is_write = true;
+    pieces->offset = offset;
+    pieces->cb = cb;
+    pieces->opaque = opaque;
+    pieces->pattern = pattern;
+    pieces->drop = drop;
+    idletime_hold_split(hold, &req->idletime.held, &pieces->head);
+    return true;
 }

@@ -38,6 +38,10 @@ BlockAIOCB *idletime_scsi_split_slow(struct SCSIRequest *req, uint64_t offset,
                                      DMAIOFunc *io_func,
                                      BlockCompletionFunc *cb,
                                      DMADirection dir);
+bool idletime_scsi_fill_slow(struct SCSIRequest *req, uint64_t offset,
+                             uint64_t bytes, const struct iovec *pattern,
+                             BlockCompletionFunc *cb,
+                             void (*drop)(void *opaque), void *opaque);
 
 /** idletime_scsi_class_init: the methods of TYPE_IDLETIME_ATTACHABLE. */
 void idletime_scsi_class_init(ObjectClass *klass);
@@ -111,5 +115,16 @@ void idletime_scsi_serve(struct VirtIOSCSI *s, bool ioeventfd);
                               (_dir)) :                                     \
      dma_blk_io((_req)->sg, (_offset), (_align), (_io_func), (_req), (_cb), \
                 (_req), (_dir)))
+
+/*
+ * WRITE SAME: @_bytes from @_offset on, with @_pattern over and over; false:
+ * the caller writes.  @_cb(@_opaque) when all is written; @_drop(@_opaque) where
+ * the request is cancelled between two pieces.
+ */
+#define idletime_scsi_fill(_req, _offset, _bytes, _pattern, _cb, _drop,     \
+                           _opaque)                                         \
+    (unlikely((_req)->idletime.held.state == IDLETIME_REQ_BACKGROUND) &&    \
+     idletime_scsi_fill_slow((_req), (_offset), (_bytes), (_pattern),       \
+                             (_cb), (_drop), (_opaque)))
 
 #endif
