@@ -118,8 +118,8 @@ void idletime_scsi_serve(struct VirtIOSCSI *s, bool ioeventfd);
 
 /*
  * WRITE SAME: @_bytes from @_offset on, with @_pattern over and over; false:
- * the caller writes.  @_cb(@_opaque) when all is written; @_drop(@_opaque) where
- * the request is cancelled between two pieces.
+ * the caller writes.  @_cb(@_opaque) when all is written; @_drop(@_opaque)
+ * where the request is cancelled between two pieces.
  */
 #define idletime_scsi_fill(_req, _offset, _bytes, _pattern, _cb, _drop,     \
                            _opaque)                                         \
