@@ -26,6 +26,8 @@ UPDATED: dict[str, str] = {}
 """What the inventory says since the rolling update."""
 CONSOLE = "/var/log/libvirt/qemu/{}-console.log"
 WAIT_SECONDS = 180.0
+ITS_START = "virsh list --all; virsh dominfo batch; ps axf | tail -n 30; tail -n 20 /var/log/libvirt/qemu/batch.log /var/log/libvirt/libvirtd.log 2>&1 || true"
+"""What says why a domain has not started."""
 WINDOWS = 8
 """Reports of 2 s before, and after, what is measured."""
 
@@ -228,7 +230,7 @@ def test_a_killed_node_comes_back() -> None:
     cluster.start("node2")
     end = time.monotonic() + WAIT_SECONDS
     while "batch" not in machines("node2"):
-        assert time.monotonic() < end, "batch does not start with its node"
+        assert time.monotonic() < end, "batch does not start with its node:\n" + on_node("node2", ITS_START)
         time.sleep(0.5)
     FIGURES["node_killed_and_back_seconds"] = round(time.monotonic() - begin, 1)
     assert query("node2", "batch")["devices"][0]["class"] == "background"
