@@ -108,9 +108,10 @@ def _apply(domain: Any, limits: Mapping[str, int]) -> tuple[set[str], libvirt.li
     before = _known(recorded, there)
     meant = limits.keys() & there.keys()
     own = {name for name in meant - before if _limited(domain, there[name])}
-    left, refused = meant - own, None
+    left, refused, said = meant - own, None, set(recorded)
     if not left <= before:
-        _record(domain, {there[name].key for name in left | before})
+        said = {there[name].key for name in left | before}
+        _record(domain, said)
     for name in sorted(left | before):
         try:
             _limit(domain, there[name], limits.get(name, 0))
@@ -119,7 +120,7 @@ def _apply(domain: Any, limits: Mapping[str, int]) -> tuple[set[str], libvirt.li
                 raise
             left, refused = left | {name}, refused or error
     keys = {there[name].key for name in left}
-    if keys != (recorded if left <= before else {there[name].key for name in left | before}):
+    if keys != said:
         _record(domain, keys)
     return own, refused
 
