@@ -8,7 +8,7 @@ The foreground reads at random times (Poisson), 80,000 requests/s, half of what 
                background's requests at the disk, which one would have to choose by hand
     tenants    (Daredevil, EuroSys 2025) p99.9 against the number of background VMs, four requests at a time each
 
-Core and learner are the product's own C files; virtual time, so the figures are the same on every machine. Ten minutes on two processors.
+Core and learner are the product's own C files; virtual time, so the figures are the same on every machine. Three minutes on two processors.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.bench.progress import Progress
-from tests.bench.simulate import BUDGETS_PERCENT, SIMULATOR
+from tests.bench.simulate import BUDGETS_PERCENT, SIMULATOR, SSD, SSD_SECONDS
 from tests.framework import paths
 from tests.report import tail as report
 
-DISK = ["--channels", "16", "--service-ms", "0.1", "--spread", "50", "--bg-think-ms", "0.005", "--max-inflight", "64", "--poisson", "--intensity", "50"]
+DISK = [*SSD, "--spread", "50", "--poisson", "--intensity", "50"]
 GREEDY = 32
 """Requests that a background keeps, if nothing bounds it."""
 BOUNDS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12)
@@ -67,7 +67,7 @@ def main() -> None:
     """Run, reduce."""
     parser = argparse.ArgumentParser(prog="python3 -m tests.bench.tail", description="The tail of a foreground's latency on a full solid state disk.")
     parser.add_argument("--output", type=Path, default=paths.BUILD / "bench/tail")
-    parser.add_argument("--seconds", type=float, default=30, help="of virtual time, a third of it to learn (30)")
+    parser.add_argument("--seconds", type=float, default=SSD_SECONDS, help="of virtual time, a third of it to learn (30)")
     parser.add_argument("--seeds", type=int, default=3, help="runs with different random numbers (3)")
     arguments = parser.parse_args()
     subprocess.run(["make", "-s", "-C", str(paths.ROOT / "tests" / "sim")], check=True)

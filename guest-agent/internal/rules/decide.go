@@ -21,7 +21,7 @@ type Decision struct {
 // Decide applies the rules to the processes. `self` is the agent's pid.
 //
 // A rule that matches init, a thread of the kernel, the agent or root's sshd is refused as a whole: who wrote it meant something
-// else. An sshd of another user is left out.
+// else. An sshd of another user, or of a login session, is left out.
 func Decide(rules []Rule, processes []facts.Process, self int) Decision {
 	decision := Decision{Wanted: map[int]string{}, Refused: []wire.RuleRefusal{}}
 	for _, rule := range rules {

@@ -33,6 +33,21 @@ static IdletimeScsiPieces *pieces_of(const SCSIRequest *req)
     return container_of(req->idletime.held.pieces, IdletimeScsiPieces, head);
 }
 
+/* @cb, @opaque: when all @bytes from @offset on are done */
+static IdletimeScsiPieces *pieces_new(uint64_t offset, uint64_t bytes,
+                                      bool is_write, BlockCompletionFunc *cb,
+                                      void *opaque)
+{
+    IdletimeScsiPieces *pieces = g_new0(IdletimeScsiPieces, 1);
+
+    pieces->head.total_bytes = bytes;
+    pieces->head.is_write = is_write;
+    pieces->offset = offset;
+    pieces->cb = cb;
+    pieces->opaque = opaque;
+    return pieces;
+}
+
 static void pieces_free(SCSIRequest *req)
 {
     g_free(pieces_of(req));
@@ -170,13 +185,9 @@ BlockAIOCB *idletime_scsi_split_slow(SCSIRequest *req, uint64_t offset,
         return dma_blk_io(req->sg, offset, BDRV_SECTOR_SIZE, io_func, req, cb,
                           req, dir);
     }
-    pieces = g_new0(IdletimeScsiPieces, 1);
-    pieces->head.total_bytes = req->sg->size;
-    pieces->head.is_write = dir == DMA_DIRECTION_TO_DEVICE;
-    pieces->offset = offset;
+    pieces = pieces_new(offset, req->sg->size, dir == DMA_DIRECTION_TO_DEVICE,
+                        cb, req);
     pieces->io_func = io_func;
-    pieces->cb = cb;
-    pieces->opaque = req;
     pieces->dir = dir;
     idletime_hold_split(hold, &req->idletime.held, &pieces->head);
     return req->aiocb;
@@ -193,12 +204,7 @@ bool idletime_scsi_fill_slow(SCSIRequest *req, uint64_t offset, uint64_t bytes,
     if (bytes <= idletime_hold_piece_limit(hold)) {
         return false;
     }
-    pieces = g_new0(IdletimeScsiPieces, 1);
-    pieces->head.total_bytes = bytes;
-    pieces->head.is_write = true;
-    pieces->offset = offset;
-    pieces->cb = cb;
-    pieces->opaque = opaque;
+    pieces = pieces_new(offset, bytes, true, cb, opaque);
     pieces->pattern = pattern;
     pieces->drop = drop;
     idletime_hold_split(hold, &req->idletime.held, &pieces->head);
