@@ -19,10 +19,16 @@
  *                    became background?
  */
 
-/* When its cgroup is background, computed: seldom, so out of the way. */
-static __noinline void
-NAME(search)(struct cgroup_subsys_state *css, struct background *b)
+/*
+ * Is its cgroup, or one above it, background at that time?  Computed: seldom,
+ * so out of the way.  @b: when else it is, if that is one time; else when it
+ * never is.
+ */
+static __noinline bool NAME(search)(struct cgroup_subsys_state *css,
+                                    __u64 made_ns, struct background *b)
 {
+    bool within = false, apart = false;
+
     *b = (struct background) { .from_ns = FOREVER };
     for (int level = 0; level < DEEPEST && css; level++) {
         struct cgroup *cgroup = READ(css, cgroup);
@@ -31,6 +37,9 @@ NAME(search)(struct cgroup_subsys_state *css, struct background *b)
         struct background *found = bpf_map_lookup_elem(&background, &id);
 
         if (found) {
+            within |= is_within(found, made_ns);
+            apart |= b->until_ns && (found->from_ns > b->until_ns ||
+                                     found->until_ns < b->from_ns);
             b->from_ns = b->from_ns < found->from_ns ? b->from_ns :
                                                        found->from_ns;
             b->until_ns = b->until_ns > found->until_ns ? b->until_ns :
@@ -38,6 +47,10 @@ NAME(search)(struct cgroup_subsys_state *css, struct background *b)
         }
         css = READ(css, parent);
     }
+    if (apart) {
+        *b = (struct background) { .until_ns = 0 };
+    }
+    return within;
 }
 
 /* The same, from the cache where it knows. */
@@ -49,15 +62,16 @@ NAME(in_background)(struct cgroup_subsys_state *css, __u64 made_ns)
     __u32 id = READ(css, id);
     struct verdict *v = bpf_map_lookup_elem(&verdicts, &id);
     struct background b;
+    bool within;
 
     if (v && v->serial == serial && v->version == version) {
         return is_within(&v->background, made_ns);
     }
-    NAME(search)(css, &b);
-    if (v) {
+    within = NAME(search)(css, made_ns, &b);
+    if (v && (b.from_ns || b.until_ns)) {
         remember(v, &b, serial, version);
     }
-    return is_within(&b, made_ns);
+    return within;
 }
 
 static __always_inline bool NAME(is_foreground)(struct bio *bio, __u64 made_ns)

@@ -109,7 +109,7 @@ static bool heal(void)
         clear();
         return fail("%s is gone", disk.leaf.name);
     }
-    if (correction.lost) {
+    if (correction.lost || correction.lost_foreground) {
         correct(correction);
     }
     return true;
@@ -125,9 +125,13 @@ static bool same_leaf(void)
         snprintf(why, sizeof(why), "%s", what());
         return fail("%s is gone, or not what it was: %s", disk.leaf.name, why);
     }
-    return !strcmp(leaf.name, disk.leaf.name) ||
-           fail("%s is on %s now, not on %s any more: start the observer again",
-                disk.groups.options->disk, leaf.name, disk.leaf.name);
+    return (!strcmp(leaf.name, disk.leaf.name) &&
+            leaf.major == disk.leaf.major && leaf.minor == disk.leaf.minor &&
+            leaf.hidden == disk.leaf.hidden) ||
+           fail("%s is on %s now (%d:%d), not on %s (%d:%d) any more: start the "
+                "observer again", disk.groups.options->disk, leaf.name,
+                leaf.major, leaf.minor, disk.leaf.name, disk.leaf.major,
+                disk.leaf.minor);
 }
 
 static bool tick(void)

@@ -80,12 +80,23 @@ bool cgroup_check(const char *path)
     return true;
 }
 
+/* Nobody changed the set by making the file unreadable. */
+static void want_as_before(Groups *groups)
+{
+    for (unsigned i = 0; i < groups->members; i++) {
+        groups->member[i].wanted |= !groups->member[i].until_ns;
+    }
+}
+
 static void want(Groups *groups, const char *name)
 {
     uint64_t id = groups->resolve(name);
     unsigned i;
 
     if (!id) {
+        if (is_short()) {
+            want_as_before(groups);     /* it may be there */
+        }
         return;
     }
     for (i = 0; i < groups->members; i++) {
@@ -107,14 +118,6 @@ static void want(Groups *groups, const char *name)
         (Member) { .id = id, .until_ns = 1, .wanted = true };
     if (groups->check && !groups->check(name)) {
         warn("background '%s': %s", name, what());
-    }
-}
-
-/* Nobody changed the set by making the file unreadable. */
-static void want_as_before(Groups *groups)
-{
-    for (unsigned i = 0; i < groups->members; i++) {
-        groups->member[i].wanted |= !groups->member[i].until_ns;
     }
 }
 
@@ -140,14 +143,15 @@ static void want_listed(Groups *groups)
 
 /*
  * Bring one member to where it is wanted; true: something changed.  One that
- * comes back is background from now on: what it did meanwhile is foreground.
+ * comes back is background from now on: what it did meanwhile is foreground;
+ * before its time was over it has not been away.
  */
 static bool settle(Groups *groups, Member *m)
 {
     uint64_t now = now_ns();
 
     if (m->wanted && m->until_ns) {
-        m->from_ns = now + SOON_NS;
+        m->from_ns = now < m->until_ns ? m->from_ns : now + SOON_NS;
         m->until_ns = 0;
         return groups->put(groups->opaque, m->id, m->from_ns, UINT64_MAX);
     }

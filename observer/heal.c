@@ -20,6 +20,10 @@
  *
  * so what exceeds the least of the one class is the other's.  For example 3
  * lost beside at least 2 of the background: 1 at least is the foreground's.
+ * And of the foreground alone no more can be in service than the kernel has of
+ * all, whatever the sum is: an end that was taken for the other class's shows
+ * by that alone.
+ *
  * What may be either's is the foreground's if it had no event for some ticks:
  * what is in service for so long is more likely lost.  Else it is left until
  * one of the two is idle at a look: until then the foreground is in service
@@ -40,6 +44,7 @@
 
 typedef struct Excess {
     uint32_t all;               /* more than the kernel has */
+    uint32_t over;              /* the same, of the foreground alone */
     uint32_t foreground;        /* all that is in service, of each class */
     uint32_t background;
     int64_t last_ns;            /* of the foreground's events, at first */
@@ -151,6 +156,11 @@ static uint32_t lesser(uint32_t one, uint32_t other)
     return one < other ? one : other;
 }
 
+static uint32_t greater(uint32_t one, uint32_t other)
+{
+    return one > other ? one : other;
+}
+
 /* 0 where there is less. */
 static uint32_t above(uint32_t one, uint32_t other)
 {
@@ -160,6 +170,7 @@ static uint32_t above(uint32_t one, uint32_t other)
 static void keep_least(Excess *least, Excess one)
 {
     least->all = lesser(least->all, one.all);
+    least->over = lesser(least->over, one.over);
     least->foreground = lesser(least->foreground, one.foreground);
     least->background = lesser(least->background, one.background);
 }
@@ -178,6 +189,7 @@ static bool look(const IdletimeObserved *page, const uint64_t *background,
     now = counted(page);
     if (begun(page, background) == before) {
         now.all = above(now.all, kernel);
+        now.over = above(now.foreground, kernel);
         keep_least(least, now);
         (*told)++;
     }
@@ -187,15 +199,18 @@ static bool look(const IdletimeObserved *page, const uint64_t *background,
 /* What each class lost: see above.  @still: no event of the foreground. */
 static Excess lost_of(Excess least, bool still)
 {
+    uint32_t over = lesser(least.over, least.foreground);
     uint32_t foreground = still ? least.all :
                                   above(least.all, least.background);
     Excess lost = {
-        .foreground = lesser(foreground, least.foreground),
+        .foreground = lesser(greater(foreground, lesser(over, least.all)),
+                             least.foreground),
         .background = lesser(above(least.all, least.foreground),
                              least.background),
     };
 
     lost.all = lost.foreground + lost.background;
+    lost.foreground = greater(lost.foreground, over);
     return lost;
 }
 
@@ -204,6 +219,7 @@ static void take_from_ticks(Excess lost)
 {
     for (unsigned i = 0; i < TICKS; i++) {
         heal.least[i].all -= lost.all;
+        heal.least[i].over = above(heal.least[i].over, lost.foreground);
         heal.least[i].foreground -= lost.foreground;
         heal.least[i].background -= lost.background;
     }
@@ -237,13 +253,13 @@ bool heal_look(const IdletimeObserved *page, const uint64_t *background,
 {
     struct timespec pause = { .tv_nsec = LOOK_NS };
     Excess least = {
-        UINT32_MAX, UINT32_MAX, UINT32_MAX,
+        UINT32_MAX, UINT32_MAX, UINT32_MAX, UINT32_MAX,
         __atomic_load_n(&page->last_ns, __ATOMIC_SEQ_CST),
     };
     unsigned told = 0;
 
     *correction = (struct correction) { 0 };
-    for (int i = 0; i < LOOKS && least.all; i++) {
+    for (int i = 0; i < LOOKS && (least.all || least.over); i++) {
         if (i) {
             nanosleep(&pause, NULL);
         }

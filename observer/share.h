@@ -25,7 +25,7 @@ struct background {
 /* What the loader found out, for the program that corrects the page. */
 struct correction {
     unsigned long long lost;        /* begins whose end was not told */
-    unsigned long long lost_foreground; /* of these */
+    unsigned long long lost_foreground; /* of these, or taken for others' */
     unsigned long long missed;      /* events that were not told, more */
 };
 

@@ -58,11 +58,12 @@ static bool put(void *opaque, uint64_t id, uint64_t from_ns, uint64_t until_ns)
 
 static bool tick(void)
 {
+    unsigned index;
+
     groups_update(&uplink.groups);
-    if (if_nametoindex(uplink.name) != uplink.index) {
-        return fail("the interface %s is gone", uplink.name);
-    }
-    return true;
+    index = if_nametoindex(uplink.name);
+    return index == uplink.index || (!index && is_short()) ||
+           fail("the interface %s is gone", uplink.name);
 }
 
 static bool attach_filter(int program)

@@ -145,7 +145,8 @@ export const check = (uuid: string, text: string) => ask<Outcome>(writer, "PUT",
 export const setPolicy = (uuid: string, text: string) => ask<Outcome>(writer, "PUT", own(uuid, "policy"), text);
 export const removePolicy = (uuid: string) => ask<Outcome>(writer, "DELETE", own(uuid, "policy"));
 /** us: microseconds; null: learned. */
-export const setInterval = (uuid: string, us: number | null) =>
-    ask<Outcome>(writer, "PUT", own(uuid, "interval"), JSON.stringify(us === null ? { auto: true } : { interval_us: us }));
+export const setInterval = (uuid: string, resource: string, us: number | null) =>
+    ask<Outcome>(writer, "PUT", own(uuid, "interval"),
+                 JSON.stringify({ resource, ...(us === null ? { auto: true } : { interval_us: us }) }));
 export const setClass = (uuid: string, class_: Class) =>
     ask<Outcome>(writer, "PUT", own(uuid, "class"), JSON.stringify({ class: class_ }));

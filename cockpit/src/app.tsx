@@ -37,12 +37,12 @@ export const App = () => {
             setPending(Object.fromEntries(left));
     }, [host, pending]);
 
-    async function setInterval(vms: Vm[], us: number | null) {
+    async function setInterval(vms: Vm[], resource: string, us: number | null) {
         setRefused(null);
         let written = true;
         for (const vm of vms) {
             try {
-                await api.setInterval(vm.uuid, us);
+                await api.setInterval(vm.uuid, resource, us);
             } catch (error) {
                 written = false;
                 setRefused(refusal(cockpit.format(_("The interval of $0 was not changed"), vm.name), error as api.ApiError));
@@ -104,7 +104,7 @@ export const App = () => {
                             </CardHeader>
                             <CardBody><Timeline resource={resource} /></CardBody>
                             {shown && admin && heldVms.length > 0 && <CardBody>
-                                <Interval key={resource} resource={shown} set={us => setInterval(heldVms, us)} />
+                                <Interval key={resource} resource={shown} set={us => setInterval(heldVms, shown.name, us)} />
                             </CardBody>}
                         </Card>
                     </StackItem>}

@@ -26,6 +26,9 @@ log = logging.getLogger("idletime-openstack")
 ROUNDS = 3
 """Make a provider, give it traits, give it its inventory."""
 
+LASTING = 3
+"""Looks in a row that end in a conflict: that is no chance any more, and is said."""
+
 
 class Agent:
     """One compute node. read: gives the gauge; clock: seconds that do not go back."""
@@ -36,6 +39,7 @@ class Agent:
         self._say = Saying(log).say
         self._prepared = False
         self._renewed: float | None = None
+        self._conflicts = 0
 
     def look(self) -> list[Step]:
         """Bring Placement to what the gauge says; what was done. Raises PlacementError."""
@@ -50,16 +54,24 @@ class Agent:
         done: list[Step] = []
         now = self._clock()
         renew = self._renewed is None or now - self._renewed >= RENEW_SECONDS
+        conflict: Conflict | None = None
         for number in range(ROUNDS if root else 0):
             there = self._placement.children(self._host, str(root))
             want = wanted(self._host, str(root), found.resources or unknown(self._host, there, found))
             todo = steps(want, there, renew and number == 0)
+            conflict = None
             for step in todo:
-                self._placement.do(str(root), step)
+                try:
+                    self._placement.do(str(root), step)
+                except Conflict as error:
+                    conflict = error  # of one resource; the others' steps are done
+                    continue
                 self._log(step)
-            done += todo
+                done.append(step)
             if not todo:
                 break
+        if conflict:
+            raise conflict
         if root and renew:
             self._renewed = now
         return done
@@ -69,8 +81,12 @@ class Agent:
         try:
             self.look()
             self._say("placement", "")
+            self._conflicts = 0
             return True
         except Conflict as error:
+            self._conflicts += 1
+            if self._conflicts >= LASTING:
+                self._say("placement", str(error))
             log.debug("%s", error)  # the next look sees what is there then
         except PlacementError as error:
             self._say("placement", str(error))

@@ -29,6 +29,7 @@ from .eviction import DAY_SECONDS, Act, Memory, Settings, What, decide, shortage
 from .facts import UNDERWAY, Facts, facts, state_of
 from .leader import Leader, LeaderError
 from .metrics import Metrics
+from .notify import notify
 from .placement import Child, Placement, PlacementError
 from .saying import Saying
 
@@ -129,6 +130,7 @@ class Evictor:
         began = self._clock()
 
         def between() -> None:
+            notify(WATCHDOG="1")  # a large cloud takes its time; one request that hangs is another thing
             if self._clock() - began > self._policy.facts_seconds:
                 raise TooSlow(f"Nova and Placement have not said all within {self._policy.facts_seconds:.0f} s, so they are "
                               "not of one time; remedy: see their logs, or set facts_seconds in [eviction]")
@@ -217,8 +219,14 @@ class Evictor:
         there = {one.uuid for one in seen if one.marked and state_of(one) is State.RUNS}
         self._marked = {uuid: self._marked.get(uuid, now) for uuid in there}
         for uuid in sorted(there):
-            if (uuid in self._back or now - self._marked[uuid] >= UNSURE_SECONDS) and not self._policy.dry_run:
-                self._try("unmark", uuid, lambda uuid=uuid: self._compute.unmark(uuid))  # type: ignore[misc]
+            if uuid in self._back or now - self._marked[uuid] >= UNSURE_SECONDS:
+                self._do("unmark", uuid, lambda uuid=uuid: self._unmark(uuid), f"unmark {uuid}: it runs")  # type: ignore[misc]
+
+    def _unmark(self, server: str) -> None:
+        """Raises ComputeError; Changed if it runs no more: it may be another leader's then."""
+        if state_of(now := self._compute.server(server)) is not State.RUNS:
+            raise Changed(f"it is {now.status} on {now.host} {now.task}".rstrip())
+        self._compute.unmark(server)
 
     def _act(self, found: Facts, seen: dict[str, Seen], children: list[Child], began: float) -> None:
         before = self._memory
@@ -274,6 +282,7 @@ class Evictor:
 
     def _try(self, what: str, server: str, act: Callable[[], None], to: str = "") -> bool:
         """to: of a move, the host; if that is refused it is another host's turn, or the server is paused."""
+        notify(WATCHDOG="1")
         try:
             act()
         except Changed as error:

@@ -53,16 +53,16 @@ class Elected:
         self._heart: _Heart | None = None
 
     def leads(self) -> bool:
+        """After the lock was lost False once, whoever has it now: what was known from before may have changed meanwhile."""
         try:
-            if self._heart is not None and not self._heart.in_time():
+            if self._lost():
                 log.warning("[eviction] coordination '%s': no heartbeat came through in time, so the lock may be another's; "
                             "asks for it anew", self._shown)
                 self.stop()
+                return False
             if self._coordinator is None:
                 self._start()
-            if self._lock.acquired and self._owns():
-                return True
-            return bool(self._lock.acquire(blocking=False))
+            return self._lock.acquired or bool(self._lock.acquire(blocking=False))
         except LeaderError:
             self.stop()
             raise
@@ -83,6 +83,12 @@ class Elected:
         if not self._heart.lease_seconds and not _tells(self._lock):
             raise LeaderError(f"[eviction] coordination '{self._shown}': a lock of this driver is lost with its connection "
                               "and does not say so; remedy: redis://, etcd3+http://, zookeeper://, memcached:// or file://")
+
+    def _lost(self) -> bool:
+        """Whether the lock, had it been ours, may have been another's since."""
+        if self._heart is None:
+            return False
+        return not self._heart.in_time() or (self._lock.acquired and not self._owns())
 
     def _owns(self) -> bool:
         return bool(self._lock.is_still_owner()) if _tells(self._lock) else True
@@ -132,7 +138,8 @@ class _Heart:
                 log.debug("heartbeat: %s", error)
                 pause = min(pause, 1.0)
                 continue
-            self._late = self._late or began - self._last >= self.lease_seconds
+            # The lease counts from somewhere between; a beat that is answered after its end may have come too late.
+            self._late = self._late or _now() - self._last >= self.lease_seconds
             self._last = began
 
     def in_time(self) -> bool:

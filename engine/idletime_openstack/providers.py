@@ -153,7 +153,7 @@ def _change(one: Provider, there: Present, renew: bool) -> list[Step]:
     if not one.traits <= there.traits or {each for each in there.traits - one.traits if each.startswith(TRAIT)}:
         kept = {each for each in there.traits if not each.startswith(TRAIT)}
         return [SetTraits(there.uuid, there.generation, one.traits | kept)]
-    want = {one.class_: inventory(one.spare, there.used.get(one.class_, 0))}
+    want = _held(there) | {one.class_: inventory(one.spare, there.used.get(one.class_, 0))}
     if one.full:
         want[GAUGE] = gauge(one.spare, one.full)
     return _differs(there, want, renew and one.full > 0)
@@ -164,7 +164,12 @@ def _retire(there: Present) -> list[Step]:
     kept = {each for each in there.traits if not each.startswith(TRAIT)}
     if not any(there.used.values()) and kept != there.traits:
         return [SetTraits(there.uuid, there.generation, frozenset(kept))]
-    return _differs(there, {class_: inventory(0, there.used[class_]) for class_ in CLASSES if there.used.get(class_)}, False)
+    return _differs(there, _held(there), False)
+
+
+def _held(there: Present) -> dict[str, Mapping[str, float]]:
+    """What cannot go, whatever the resource is now: servers hold some of it."""
+    return {class_: inventory(0, there.used[class_]) for class_ in CLASSES if there.used.get(class_)}
 
 
 def _differs(there: Present, want: Mapping[str, Mapping[str, float]], renew: bool) -> list[Step]:

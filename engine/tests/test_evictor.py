@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -287,6 +288,33 @@ def test_what_a_tenant_resumes_is_marked_no_more(world):
     assert mine.tags == {MARK}  # another leader's pause may be on its way
     world.look(evictor, times=2)
     assert mine.tags == set() and world.nova.acts == []
+
+
+def test_the_mark_of_one_that_is_paused_meanwhile_stays(world, caplog):
+    """By another leader, as this one was stopped between its facts and its act."""
+    mine = world.nova.boot("mine", "bg.small", world.h1)
+    evictor = world.evictor(after_seconds=600)
+    mine.tags.add(MARK)
+    world.look(evictor, times=2)
+    asked = Compute.server
+
+    def paused(self, server):
+        mine.status = "PAUSED"
+        return asked(self, server)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Compute, "server", paused)
+        world.look(evictor)
+    assert mine.tags == {MARK} and "unmark" in said(caplog) and "it is PAUSED" in said(caplog)
+
+
+def test_a_long_look_is_no_hanging_one(world, monkeypatch):
+    """systemd hears of it between what it asks."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(str(world.folder / "notify"))
+        monkeypatch.setenv("NOTIFY_SOCKET", str(world.folder / "notify"))
+        world.look(world.evictor())
+        systemd.settimeout(1)
+        assert {systemd.recv(64) for _ in range(4)} == {b"WATCHDOG=1"}
 
 
 def test_a_server_that_changes_meanwhile(world, caplog):

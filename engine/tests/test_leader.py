@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from idletime_openstack import leader
 from idletime_openstack.leader import Elected, LeaderError
 
 LEASE_SECONDS = 3
@@ -161,6 +163,36 @@ def test_of_a_server_that_was_away_one_leads(url, two) -> None:
         assert sum(said) < 2, first.said + second.said
         return any(said)
     wait(one_leads)
+
+
+def test_a_beat_that_is_answered_too_late(monkeypatch) -> None:
+    """It begins before the lease ends and is answered after that; etcd does not say that there was nothing to prolong."""
+    lease = 0.3
+    clock, beats = [0.0], [0.97 * lease, 1.03 * lease]
+    monkeypatch.setattr(leader, "_now", lambda: clock[0])
+    done = threading.Event()
+
+    def beat() -> float:
+        if beats:
+            clock[0] = beats.pop(0)
+        else:
+            done.set()
+        return lease
+    heart = leader._Heart(beat)
+    assert heart.in_time() and done.wait(10)
+    heart.stop()
+    assert not heart.in_time()
+
+
+def test_who_had_to_ask_anew_begins_anew(tmp_path, caplog) -> None:
+    """Another one may have led meanwhile."""
+    one = Elected(f"file://{tmp_path}", "one")
+    assert one.leads()
+    assert one._heart is not None
+    one._heart.lease_seconds, one._heart._late = 1.0, True
+    assert not one.leads() and "asks for it anew" in caplog.text
+    assert one.leads()
+    one.stop()
 
 
 @pytest.mark.skipif(find_spec("pymysql") is None, reason="pymysql is not installed; remedy: make engine-test")

@@ -168,6 +168,25 @@ def test_a_change_of_somebody_else_is_a_conflict(host, placement):
         placement.do(host.root, SetInventory(child.uuid, child.generation - 1, child.inventories))
 
 
+def test_a_conflict_that_stays(host, caplog, monkeypatch):
+    """Of one resource: the others' steps are done, and it is said from the third look on."""
+    host.say(disk(0.4), disk(0.4, "sdb"))
+    host.agent.look()
+    stuck, do = host.children()[f"{host.name}:idletime:sda"].uuid, Placement.do
+
+    def refuse(self, root, step):
+        if step.uuid == stuck:
+            raise Conflict("sda is held")
+        do(self, root, step)
+    monkeypatch.setattr(Placement, "do", refuse)
+    host.say(disk(0.7), disk(0.7, "sdb"))
+    for said in (0, 0, 1, 1):
+        assert not host.agent.try_look() and caplog.messages.count("sda is held") == said
+    assert host.children()[f"{host.name}:idletime:sdb"].inventories[DISK]["total"] == 70
+    monkeypatch.undo()
+    assert host.agent.try_look()
+
+
 def test_a_compute_node_that_is_not_there_yet(real_placement, caplog):
     agent = Agent(Placement(real_placement.adapter()), "nobody", lambda: Gauge((disk(0.5),)))
     assert agent.look() == []

@@ -90,6 +90,15 @@ def test_a_resource_that_is_gone():
     assert steps([], [present(total=10, used=10, said=None)]) == []
 
 
+def test_a_resource_of_another_kind():
+    """What is held of the old one stays, since Placement takes no other answer; it takes nothing new."""
+    want = wanted("h", ROOT, [SDA])
+    there = present(UPLINK, 40, 5, traits=want[0].traits)
+    assert steps(want, [there]) == [
+        SetInventory(there.uuid, 7, {UPLINK: inventory(0, 5), DISK: inventory(40, 0), GAUGE: SPARE_40})]
+    assert DISK in steps(want, [replace(there, used={})])[0].inventories
+
+
 def test_the_gauge_itself():
     """As it is, whatever is held; written anew when it is time; gone where nothing is known, unless a flavor asked for it."""
     want = wanted("h", ROOT, [SDA])

@@ -57,7 +57,8 @@ def _disk(element: Element, vcpus: int, scsi: Mapping[str, Element], backup: Ele
         unserved = f"bus '{bus or 'of its target name'}' is not served, only 'virtio' and 'scsi' on virtio-scsi"
     return DeviceFacts(DISK, target, frozenset({target, alias} - {""}), alias, disk_source(element), unserved,
                        _queues(element if controller is None else controller, vcpus), _guest_names(element),
-                       _through(element, unserved), _cached(element), tuple(_copies(element, target, backup)))
+                       _through(element, unserved), _cached(element), tuple(_copies(element, target, backup)),
+                       bus == "scsi" and element.get("device") == "lun")
 
 
 def _copies(element: Element, target: str, backup: Element | None) -> Iterator[Source]:

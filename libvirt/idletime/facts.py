@@ -43,7 +43,8 @@ class Resolution:
 
     name: of the resource, None if there is none. devices: host devices that it stands for. trail: how it was
     found, for people ("/var/lib/libvirt/images/a.img", "/dev/sda2", "sda"). problem and remedy: why it is not known which
-    one it is. none: why there is none to be found. notes: what people should know though it worked.
+    one it is. none: why there is none to be found. notes: what people should know though it worked. apart: why the kernel does
+    not know at an uplink by which interface of this host the packets came, "" if it does.
     """
 
     name: str | None
@@ -53,6 +54,7 @@ class Resolution:
     remedy: str = ""
     notes: tuple[str, ...] = ()
     none: str = ""
+    apart: str = ""
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,8 @@ class DeviceFacts:
     none); "" if that is not known, as in XML that does not run. unserved: why QEMU cannot schedule it, "" if it can.
     queues: how many it has (pairs, of an interface); None if that is not known. guest_names: what the guest may call it.
     through: who sees its requests. cached: the cache mode of a disk that fills this host's page cache, "" of one that does not.
-    copies: what a block job of a disk writes now, where that is another image.
+    copies: what a block job of a disk writes now, where that is another image. passed: the guest's SCSI commands go to the disk
+    as they are (device='lun').
     """
 
     kind: str
@@ -91,6 +94,7 @@ class DeviceFacts:
     through: Through = Through.QEMU
     cached: str = ""
     copies: tuple[Source, ...] = ()
+    passed: bool = False
 
     @property
     def label(self) -> str:

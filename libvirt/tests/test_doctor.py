@@ -84,7 +84,6 @@ TWO = (vm(name="a"), vm(name="b", generations=(Generation("sda", 4, (3,)),)))
         ("confinement", host(vm(confined="apparmor"), apparmor_on=True), "note", "is not known"),
         ("confinement", host(vm(confined="selinux"), selinux_on=True, selinux_allows=False), "error", "idletime_arena_t"),
         ("hook", host(strict=True), "error", "hook is not installed"),
-        ("hook", host(hook="/h"), "note", "not needed"),
         ("hook", host(hook="/h", hook_old=True, strict=True), "error", "of an older version"),
         ("policy", host(vm(wrong=("error: line 3: class='x' is not known; remedy: write y",))), "error", "line 3: class='x'"),
         ("resources", host(vm(left_out=("warning: disk target='vda': not resolved; remedy: z",))), "warning", "disk target"),
@@ -106,6 +105,7 @@ def test_what_is_wrong_is_found(check, facts, severity, words):
     "facts",
     [
         host(hook="/h", strict=True),
+        host(hook="/h"),
         host(vm(confined="apparmor"), apparmor_on=True, apparmor_allows=True),
         host(vm(confined="apparmor", class_="none"), apparmor_on=True, apparmor_allows=False),
         host(replace(FOREGROUND_NIC, nics=(Nic(MAC, False, "", "foreground"),)), bridge_nf=("bridge-nf-call-iptables",)),
@@ -126,7 +126,8 @@ def test_what_two_checks_could_say_is_said_once():
 
 
 def test_the_worst_comes_first_and_json_has_all(capsys):
-    report = examine(host(vm(compiled=True), alive=False, hook="/h"))
+    confined = vm(compiled=True, confined="apparmor")
+    report = examine(host(confined, alive=False, apparmor_on=True, apparmor_allows=None))
     assert [one.severity for one in report.found] == [Severity.ERROR, Severity.WARNING, Severity.NOTE]
     show.report(report)
     lines = capsys.readouterr().out.splitlines()

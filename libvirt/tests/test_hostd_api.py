@@ -207,7 +207,7 @@ def test_what_qemu_answered_since(run_dir: Path) -> None:
     ("PUT", CLASS, "[" * 60000, 400),
     ("PUT", POLICY, "", 422), ("PUT", POLICY, "<a/>", 400), ("PUT", POLICY, "\udc80", 400), ("GET", CLASS, "", 405),
     ("PUT", INTERVAL, "{}", 400), ("PUT", INTERVAL, '{"interval_us": true}', 400),
-    ("PUT", INTERVAL, '{"interval_us": "5"}', 400),
+    ("PUT", INTERVAL, '{"interval_us": "5"}', 400), ("PUT", INTERVAL, '{"interval_us": 5000, "resource": 7}', 400),
     ("PUT", INTERVAL, '{"interval_us": 5000}', 409), ("PUT", INTERVAL, '{"auto": false}', 400), ("GET", INTERVAL, "", 405),
 ])
 def test_what_cannot_be_answered(run_dir: Path, method: str, path: str, body: str, status: int) -> None:
@@ -238,7 +238,10 @@ def test_changes(run_dir: Path) -> None:
         connection.domain.xml[True] = marked()
         status, found = await ask("PUT", INTERVAL, '{"interval_us": 7000}')
         assert status == 200 and '<idletime:interval us="7000" auto="no"/>' in found["policy"]
+        status, found = await ask("PUT", INTERVAL, '{"interval_us": 9000, "resource": "sda"}')
+        assert status == 200 and '<idletime:interval resource="sda" us="9000" auto="no"/>' in found["policy"]
         assert (await ask("PUT", INTERVAL, '{"interval_us": -1}'))[0] == 422
+        assert (await ask("PUT", INTERVAL, '{"interval_us": 1, "resource": "a b"}'))[0] == 422
         status, found = await ask("PUT", INTERVAL, '{"auto": true}')
         assert status == 200 and 'auto="yes"' in found["policy"]
         assert (await ask("DELETE", POLICY))[0] == 200

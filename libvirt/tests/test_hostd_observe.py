@@ -75,7 +75,7 @@ def test_dm_crypt_on_the_way(class_, runs):
     part = Part("vm", "/machine/vm", True, (replace(SDA, class_=class_, apart="dm-crypt"),))
     (one,) = decide([BG, part], {"sda": True})
     assert one.runs == runs
-    assert runs or ("the writes of 'vm' from the host's: dm-crypt" in one.problem and "luks" in one.remedy)
+    assert runs or ("the requests of 'vm' from the host's: dm-crypt" in one.problem and "luks" in one.remedy)
 
 
 def test_a_stock_vm_in_the_root_cgroup_hinders_nobody():
@@ -226,8 +226,8 @@ def test_part(tmp_path):
     assert (one.host, one.tap, one.apart, one.seen) == (("eth0",), "vnet3", "", False)
     (one,) = uses(net, Resolution("x", ("eth0", "eth1"), ("br0",)))
     assert one.host == ("eth0", "eth1")
-    (one,) = uses(net, Resolution("x", ("eth0",), ("network n", "br0", "default route", "eth0")))
-    assert one.apart == "the host routes its packets"
+    (one,) = uses(net, Resolution("x", ("eth0",), ("br0", "vx0", "eth0"), apart="the tunnel 'vx0' may pack them"))
+    assert one.apart == "the tunnel 'vx0' may pack them"
     assert watched.part("vm", None, [disk], plan, None, FakeHost(tmp_path, None)).uses == ()
 
     copied = replace(disk, copies=(Source("disk", "file", "/b"),))
@@ -240,6 +240,10 @@ def test_part(tmp_path):
     have = [{**job, "devices": [{"device": "d0", "class": "foreground"}]}]
     found = watched.part("vm", None, [disk], both, have, FakeHost(tmp_path, Resolution("x", ("sda",)))).uses
     assert [one.class_ for one in found] == ["foreground", "background"], "an observer sees stock VMs for its jobs"
+
+    lun = replace(disk, passed=True)
+    (one,) = uses(lun, Resolution("x", ("sda",)))
+    assert "device='lun'" in one.apart
 
     sata = replace(disk, target="sdb", names=frozenset({"sdb", "s0"}), alias="s0")
     attached = [{"id": "idletime-x", "devices": [{"device": "d0", "class": "foreground"}]}]
@@ -371,6 +375,7 @@ def test_comes_dies_is_found_again_and_goes(tmp_path, monkeypatch):
 SYSTEMCTL = """#!/bin/sh
 # As the unit: options from the file, words apart.
 echo "$@" >>"$RUN/asked"
+[ "$1" = restart ] || exit 0
 . "$RUN/.observers/sda.env"
 "$PROGRAM" $OBSERVE >/dev/null 2>"$RUN/.observers/sda.log" &
 """
@@ -390,9 +395,10 @@ def test_systemd_starts_it(tmp_path, monkeypatch):
             all_.want([wanted(run)])
             await until(lambda: alive(run))
             pids.append(pid_of(run))
-            assert (run / "asked").read_text() == "start --no-block idletime-observer@sda.service\n"
+            assert (run / "asked").read_text() == "restart --no-block idletime-observer@sda.service\n"
             all_.want([])
             await until(lambda: not all_._all and not (run / "sda/observer").exists())
+            assert (run / "asked").read_text().splitlines()[1:] == ["stop --no-block idletime-observer@sda.service"]
             all_.close()
 
         asyncio.run(life())

@@ -248,11 +248,13 @@ def test_the_folder(serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         serve(speaking(qemu))
         await until(lambda: ANON + "device[1]" in qemu.state and hanging in said)
         assert "another client is connected" in said[hanging][0]
+        assert watcher.parts() is None, "observers stay as they are for one that was not looked at yet"
         known[0] = rules(Class.FOREGROUND, "web")
         watcher.touch_all()
         await until(lambda: qemu.state[ANON + "device[1]"][1] == "foreground")
         os.unlink(hanging)
         await until(lambda: said[hanging] == ())
+        assert [one.name for one in watcher.parts() or ()] == ["web"]
         watcher.close()
 
     asyncio.run(asyncio.wait_for(work(), 30))

@@ -368,6 +368,9 @@ def test_a_scrape_asks_nobody(run_dir: str) -> None:
         await looks.look()
         assert "0-7" in asked
         text = b"".join(looks.book.page(OPENMETRICS)[0]).decode()
+        for number in range(9):
+            looks.book.page(f"{OPENMETRICS}; version=1.0.{number}")
+        assert len(looks.book._texts) == 2, "whoever asks cannot have any number of pages kept"
         families = openmetrics_parser.text_string_to_metric_families(text)
         found = {(one.name, one.labels.get("vm")): one.value for family in families for one in family.samples}
         assert found["idletime_vm_look_timestamp_seconds", "vm7"] == 100, "as it was looked at last"

@@ -105,13 +105,14 @@ def sources() -> list[Source]:
 def describe(source: Source, root: str, lookup: object) -> str:
     found = resolve(source, root, lookup)  # type: ignore[arg-type]
     head = f"{source.device} {source.type} {source.endpoint or source.name!r}"
+    apart = f"    apart:  {found.apart}\n" if found.apart else ""
     if found.none:
         return f"{head}\n    NONE    {found.none}\n"
     if found.name is None:
-        return f"{head}\n    PROBLEM {found.problem}\n    remedy  {found.remedy}\n"
+        return f"{head}\n    PROBLEM {found.problem}\n    remedy  {found.remedy}\n{apart}"
     return f"{head}\n    {found.name} = {' '.join(found.devices)}\n    {' > '.join(found.trail)}\n" + "".join(
         f"    note: {note}\n" for note in found.notes
-    )
+    ) + apart
 
 
 @pytest.mark.parametrize("name", ["rack", "bare"])

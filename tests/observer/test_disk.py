@@ -89,19 +89,23 @@ def test_cgroups_come_and_go_while_it_runs(arena: Path, disk: str, observe: Obse
         assert seen(page, group) == 0
 
 
-def test_a_cgroup_that_comes_back_leaves_nothing_behind(arena: Path, disk: str, observe: Observe, tmp_path: Path) -> None:
-    """It writes all the time, and is background, foreground and background again: no begin without its end."""
+@pytest.mark.parametrize("names", [("test",), ("test", "vm")])
+def test_a_cgroup_that_comes_back_leaves_nothing_behind(
+        arena: Path, disk: str, observe: Observe, tmp_path: Path, names: tuple[str, ...]) -> None:
+    """It writes all the time, and is background, foreground and background again, by itself or by the one above it in turn: no
+    begin without its end."""
     listed = tmp_path / "background"
-    with cgroup("test") as group:
-        listed.write_text(f"{group}\n")
+    with cgroup(*names) as group:
+        groups = [group.parent, group] if len(names) > 1 else [group]
+        listed.write_text(f"{groups[0]}\n")
         observe("--disk", disk, "--background-cgroups", str(listed))
         with Page(arena) as page, Ends(disk) as ends:
-            for _ in range(4):
+            for number in range(4):
                 with run.load(disk, group):
                     listed.write_text("# nobody\n")
                     before = page.look().started
                     wait_until(lambda before=before: page.look().started > before + 500)  # type: ignore[misc]
-                    listed.write_text(f"{group}\n")
+                    listed.write_text(f"{groups[(number + 1) % len(groups)]}\n")
                     wait_until(lambda: _stands_still(page))
                     look = page.look()
                     assert look.in_service == 0 or ends.on_process_1()

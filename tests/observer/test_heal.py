@@ -115,6 +115,16 @@ def test_a_foreground_end_lost_beside_a_busy_background(device: Device) -> None:
     assert device.tick(1, 0) == (1, 1)
 
 
+def test_an_end_that_was_taken_for_the_other_class(device: Device) -> None:
+    """The sum is right; the foreground alone cannot have more in service than the kernel has of all."""
+    assert [device.tick(1, -1) for _ in range(TICKS)] == [(0, 0)] * (TICKS - 1) + [(0, 1)]
+    assert [device.tick(0, 0) for _ in range(TICKS)] == [(0, 0)] * TICKS
+    device.kernel(2)
+    assert [device.tick(3, -1) for _ in range(TICKS)] == [(0, 0)] * (TICKS - 1) + [(0, 1)]
+    device.kernel(0)
+    assert [device.tick(2, -1) for _ in range(TICKS)][-1] == (1, 2)
+
+
 @pytest.mark.parametrize(
     ("foreground", "background", "kernel", "lost"),
     [(1, 3, 3, (1, 1)), (4, 3, 5, (2, 2)), (1, 3, 2, (2, 1)), (1, 3, 4, (0, 0))],

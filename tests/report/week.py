@@ -95,7 +95,7 @@ def _of_guests(data: dict[str, Series], one: dict[str, Any]) -> Week:
     service_ms = one["disk"]["service_us"] / 1000
     about = (f"Real guests; of each hour its first {one['seconds']} seconds, waiting at the disk; disk of {service_ms:g} ms a request, "
              f"{one['outstanding']} background request at a time; steps of {GUEST_HOURS} hours. {kept.built(one)}")
-    return Week(data, service_ms, about, "The week in real guests, an hour in two seconds: both budgets are kept over the week; a fixed 20 ms does as much for as little", GUEST_HOURS)
+    return Week(data, service_ms, about, "The week in real guests, an hour in two seconds: both budgets are kept over the week", GUEST_HOURS)
 
 
 def text(week: Week) -> str:

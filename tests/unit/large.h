@@ -85,7 +85,8 @@ static inline void put_vnet(Frame *f, const Case *c)
     frame_zero(f, VNET);
     f->byte[0] = 1;
     f->byte[1] = c->gso_type;
-    vnet16(f, 2, transport + transport_bytes(c), c->big_endian);
+    /* As Linux counts, with what of the payload lies behind the headers. */
+    vnet16(f, 2, transport + transport_bytes(c) + 1400, c->big_endian);
     vnet16(f, 4, c->segment, c->big_endian);
     vnet16(f, 6, transport, c->big_endian);
     vnet16(f, 8, c->udp ? 6 : 16, c->big_endian);

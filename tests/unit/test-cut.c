@@ -37,6 +37,11 @@ static void assert_tcp(const Case *c, const uint8_t *frame, uint32_t done,
     g_assert_cmphex(tcp[13], ==, flags);
 }
 
+static unsigned vnet16_at(const Case *c, const uint8_t *p)
+{
+    return p[!c->big_endian] << 8 | p[c->big_endian];
+}
+
 static void assert_vnet(const Case *c, const uint8_t *vnet, uint32_t done,
                         uint32_t payload)
 {
@@ -44,8 +49,10 @@ static void assert_vnet(const Case *c, const uint8_t *vnet, uint32_t done,
 
     g_assert_cmpint(vnet[0], ==, 1);
     g_assert_cmpint(vnet[1], ==, payload > c->segment ? type : 0);
-    g_assert_cmpint(vnet[4 + !c->big_endian] << 8 | vnet[4 + c->big_endian],
-                    ==, payload > c->segment ? c->segment : 0);
+    g_assert_cmpint(vnet16_at(c, vnet + 2), ==,
+                    14 + ip_bytes(c) + transport_bytes(c));
+    g_assert_cmpint(vnet16_at(c, vnet + 4), ==,
+                    payload > c->segment ? c->segment : 0);
 }
 
 static uint32_t take(const Case *c, IdletimeCut *cut, const Frame *f,

@@ -187,9 +187,7 @@ def _hook(facts: HostFacts) -> _Found:
                      "install lib/idletime/hooks/qemu as /etc/libvirt/hooks/qemu.d/idletime, then restart libvirtd", 5)
     elif facts.hook and facts.hook_old:
         yield _error(facts.hook, "it is the hook of an older version, which refuses domains that were not compiled",
-                     f"rm {facts.hook}, or install the present one if strict = true", 2)
-    elif facts.hook and not facts.strict:
-        yield _note(facts.hook, "it is installed and not needed: strict is not set", f"rm {facts.hook}", 1)
+                     f"rm {facts.hook}, or install the present one", 2)
 
 
 # ---- domains

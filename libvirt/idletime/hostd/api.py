@@ -246,7 +246,10 @@ class Api:
         else:
             raise Wrong("400 Bad Request", "no interval in what was sent",
                         'send {"interval_us": N} in microseconds, or {"auto": true}')
-        return await self._change(uuid, partial(_with_settings, wanted), "check" in request.words)
+        resource = _said(request, "resource")
+        if not (resource is None or isinstance(resource, str)):
+            raise Wrong("400 Bad Request", f"resource {resource!r} is no name", "name one, or leave it out: for all of them")
+        return await self._change(uuid, partial(_with_settings, wanted, resource), "check" in request.words)
 
     async def _change(self, uuid: str, edited: change.Edit, only_check: bool) -> Any:
         rules, _ = self._known()
@@ -290,10 +293,10 @@ def _said(request: Request, name: str) -> Any:
         return None
 
 
-def _with_settings(settings: Mapping[str, str], policy: str | None) -> str:
+def _with_settings(settings: Mapping[str, str], resource: str | None, policy: str | None) -> str:
     if policy is None:
         raise Wrong("409 Conflict", "the VM has no policy of its own, so no interval", "give it a class first")
-    return edit.with_settings(policy, settings)
+    return edit.with_settings(policy, settings, resource)
 
 
 # ---- in a thread, with a connection

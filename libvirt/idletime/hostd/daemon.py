@@ -35,7 +35,7 @@ from . import alive, arena, native, police
 from . import settings as settings_room
 from .api import Api
 from .channel import Channel, Ears
-from .folder import Folder
+from .folder import UNSEEN_SECONDS, Folder
 from .gauge import Gauges
 from .guests import Agent
 from .hands import Hands
@@ -97,6 +97,7 @@ class Daemon:
         self.hands = Hands(self.host.open if self.host else lambda: None)
         self.parts: dict[str, Part] = {}
         self.unseen: set[str] | None = set() if self.host is None else None  # domains not looked at yet; None: nobody knows
+        self.waits_until = 0.0  # for those of them that cannot be looked at
         self.observers, self.said_of = Observers(settings), resources.Resources()
         self.asked = Hands(self.hands.connect, 1, ASKED_MOST) if settings.uri and settings.api.socket else None
         self.api = Api(settings.run_dir, self.asked, lambda: (self.rules, self.said_of))
@@ -121,7 +122,7 @@ class Daemon:
         for uuid in self.queue.known() - set(uuids):
             self._forget(uuid)
         if self.unseen is None:
-            self.unseen = set(uuids)
+            self.unseen, self.waits_until = set(uuids), self.loop.time() + UNSEEN_SECONDS
         for uuid in uuids:
             self.queue.touch(uuid, self.loop.time(), event=False)
         self.wake.set()
@@ -251,7 +252,7 @@ class Daemon:
             self._seen(uuid, looked, asked)
         elif succeeded:
             self._forget(uuid)
-        if self.unseen:
+        if self.unseen and (succeeded or self.loop.time() > self.waits_until):
             self.unseen.discard(uuid)
         self.observe()
         self.wake.set()
@@ -330,6 +331,8 @@ class Daemon:
         state.remove_domain(self.settings.run_dir, uuid)
         self.said.pop(uuid, None)
         self.queue.forget(uuid)
+        if self.unseen:
+            self.unseen.discard(uuid)
 
     async def _tick(self) -> None:
         last = self.resynced = self.loop.time()

@@ -25,6 +25,9 @@ from .watched import Part
 SEARCH_SECONDS = 2.0
 """How soon a VM that was started is found: a pattern of paths costs microseconds."""
 
+UNSEEN_SECONDS = 30.0
+"""How long observers are left as they were for VMs that could not be asked since idletimed found them."""
+
 AT_ONCE = 4
 
 log = logging.getLogger("idletimed")
@@ -34,10 +37,12 @@ Say = Callable[[str, str, tuple[str, ...]], None]
 
 @dataclass
 class _Seen:
-    """One socket: which file it is, when it is due, whether it is being looked at."""
+    """One socket: which file it is, when it is due, until when one that cannot be asked is waited for, whether it is being
+    looked at."""
 
     file: tuple[int, int]
     due: float
+    waits_until: float
     busy: bool = False
     part: Part | None = None
     looked: bool = False
@@ -97,7 +102,7 @@ class Folder:
         for path, file in there.items():
             seen = self._seen.get(path)
             if seen is None or (seen.file != file and not seen.busy):
-                seen = self._seen[path] = _Seen(file, now)
+                seen = self._seen[path] = _Seen(file, now, now + UNSEEN_SECONDS)
             if seen.due <= now and not seen.busy:
                 seen.busy = True
                 task = asyncio.create_task(self._look(path, seen))
@@ -110,7 +115,7 @@ class Folder:
         try:
             found = await self._loop.run_in_executor(self._pool, vms.settle, path, self._settings, self._known())
             self._say(path, found.name, found.problems)
-            seen.part, failed = found.part, found.failed
+            seen.part, failed, seen.looked = found.part, found.failed, True
             if failed:
                 seen.due = 0
         except Exception as error:  # whatever it is, the other VMs are served
@@ -118,7 +123,7 @@ class Folder:
             self._say(path, Path(path).name, (problem,))
             self._tell(path, problem)
         self._counted(began, failed)
-        seen.busy, seen.looked = False, True
+        seen.busy, seen.looked = False, seen.looked or self._loop.time() > seen.waits_until
         self._changed()
 
     def _tell(self, path: str, problem: str) -> None:

@@ -51,6 +51,8 @@ SIZE, MOST = 1, 4
 Answer = tuple[int, Any, float]
 """Run, what query-idletime says, when."""
 
+OPENMETRICS = "application/openmetrics-text"
+
 REST = 9
 """So much of the time no page is made: 1000 VMs are 0.7 s of processor time, and a busy host makes much more of that."""
 
@@ -111,7 +113,8 @@ class Book:
     def page(self, accept: str) -> tuple[list[bytes], str]:
         """For the server: what is of this moment, then what was made once."""
         self.asked = time.monotonic()
-        encode, type_ = choose_encoder(accept)
+        # One of two, whatever else is asked for: of each a page is kept.
+        encode, type_ = choose_encoder(OPENMETRICS if OPENMETRICS in accept else "")
         began = time.monotonic()
         text = self._texts.get(type_)
         if text is None or (text.of is not self.snapshot and began > text.again):

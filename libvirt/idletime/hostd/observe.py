@@ -108,7 +108,7 @@ def _of_users(kind: str, users: _Users) -> tuple[str, str]:
                 return f"the QEMU of '{part.name}' is in {where}, by which the kernel cannot tell its requests", _CGROUP
         for part, use in users.held:
             if use.apart:
-                return f"the kernel cannot tell the writes of '{part.name}' from the host's: {use.apart}", _KERNEL
+                return f"the kernel cannot tell the requests of '{part.name}' from the host's: {use.apart}", _KERNEL
         return "", ""
     for part, use in users.held:
         if use.apart or not use.tap:

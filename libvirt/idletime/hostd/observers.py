@@ -238,14 +238,16 @@ class _Kept:
             self._failed(_ABSENT.format(program), _INSTALL)
             return None
         if by_systemd:
-            await asyncio.to_thread(
-                subprocess.run, ["systemctl", "start", "--no-block", UNIT.format(self.name)], check=False,
-                stdin=subprocess.DEVNULL, capture_output=True, timeout=STOP_SECONDS)
+            await self._systemd("restart")  # it may run, and serve nobody
         elif self._process is None:
             with open(self._file("log"), "wb") as said:
                 self._process = subprocess.Popen([str(found), *self._arguments(wanted)], stdin=subprocess.DEVNULL,
                                                  stdout=said, stderr=said, start_new_session=True, cwd="/")
         return await self._comes()
+
+    async def _systemd(self, what: str) -> None:
+        await asyncio.to_thread(subprocess.run, ["systemctl", what, "--no-block", UNIT.format(self.name)], check=False,
+                                stdin=subprocess.DEVNULL, capture_output=True, timeout=STOP_SECONDS)
 
     async def _comes(self) -> socket.socket | None:
         loop = asyncio.get_running_loop()
@@ -275,13 +277,17 @@ class _Kept:
         return None
 
     def _is(self, line: socket.socket, wanted: Observer) -> bool:
-        """Whether what lives does what is wanted."""
-        return self._options(peer_of(line).pid) == self._arguments(wanted)
+        """Whether what lives does what is wanted, and is the program that would be started."""
+        pid = peer_of(line).pid
+        return self._options(pid) == self._arguments(wanted) and not _upgraded(pid)
 
     async def _stop(self, line: socket.socket | None) -> None:
-        """Ends it; the process behind an arena's socket is ended only if it is one of ours for this arena."""
+        """Ends it; the process behind an arena's socket is ended only if it is one of ours for this arena. systemd may be about
+        to start one that nobody finds yet, again and again."""
         self.alive = False
         self._mark()
+        if _unit_there(self._all.settings):
+            await self._systemd("stop")
         if line is None:
             return
         with contextlib.closing(line):
@@ -375,6 +381,14 @@ async def _ended(loop: asyncio.AbstractEventLoop, line: socket.socket) -> None:
     with contextlib.suppress(OSError):
         while await loop.sock_recv(line, 64):
             pass
+
+
+def _upgraded(pid: int) -> bool:
+    """Whether another file has taken the place of a process's program."""
+    try:
+        return os.readlink(f"/proc/{pid}/exe").endswith(" (deleted)")
+    except OSError:
+        return False
 
 
 def _command_of(pid: int) -> list[str]:

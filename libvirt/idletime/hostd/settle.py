@@ -204,8 +204,10 @@ class _Job:
                 self.problems.remove(act.STOCK)  # it is stopped or limited instead
                 self.problems += [act.STOCK_JOBS] if found.plan.jobs else []
         looked = self._shared(looked, found, granted.background, host)
-        part = watched.part(looked.name, looked.pid, found.devices, found.plan, self.have, host)
-        return replace(looked, policy=policy, devices=there, grant=granted, wish=asked, part=part)
+        # What cannot be asked just now is as it was: observers go on.
+        seen = None if self.failed and self.have is None else \
+            watched.part(looked.name, looked.pid, found.devices, found.plan, self.have, host)
+        return replace(looked, policy=policy, devices=there, grant=granted, wish=asked, part=seen)
 
     def _shared(self, looked: Looked, found: verdict.Verdict, lowered: bool, host: resolve.Host) -> Looked:
         """What of the host's use is a background VM's."""

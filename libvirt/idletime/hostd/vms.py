@@ -39,6 +39,7 @@ _NO_DEADLINE = ("by='{}': a VM that no libvirt has started has no deadline, and 
                 "it is over, or run it with libvirt")
 
 _SCSI = re.compile(r"scsi-(hd|block|generic)")
+_PASSED = ("scsi-block", "scsi-generic")
 _BLK, _NET = re.compile(r"virtio-blk(-pci|-ccw|-device)?(-(non-)?transitional)?"), re.compile(
     r"virtio-net(-pci|-ccw|-device)?(-(non-)?transitional)?")
 _PARENTS = ("/machine/peripheral", "/machine/peripheral-anon")
@@ -117,7 +118,7 @@ def devices_of(monitor: Any) -> list[DeviceFacts]:
     found = []
     for path, type_ in _children(monitor):
         if _BLK.fullmatch(type_) or (_SCSI.fullmatch(type_) and _is_virtio_scsi(monitor, path)):
-            found.append(_disk(monitor, path, disks.get(path) or disks.get(_id(path)) or {}))
+            found.append(replace(_disk(monitor, path, disks.get(path) or disks.get(_id(path)) or {}), passed=type_ in _PASSED))
         elif _NET.fullmatch(type_):
             nets = _netdevs(monitor) if nets is None else nets
             found.append(_nic(monitor, path, nets))

@@ -21,6 +21,7 @@ _OF_LIBVIRT = re.compile(r"(/libvirt)?/(emulator|vcpu\d+|iothread\d+)$|/libvirt$
 
 _DEVICE_MAPPER = re.compile(r"(?:^|\()(dm-\d+)\)?$")
 """In a trail, as "luks-a (dm-3)"."""
+_PASSED = "its guest's SCSI commands are passed on (device='lun'), and belong to no cgroup"
 _CHARGES = {(6, 1): 165, (6, 6): 128, (6, 12): 75, (6, 18): 14, (6, 19): 4}
 """The releases of Linux with "dm: use bio_clone_blkg_association" (7.0)."""
 
@@ -107,7 +108,8 @@ def _use(tree: Tree, device: DeviceFacts, now: Mapping[str, Any], resource: str,
     found = host.resolve(device.source)
     use = (resource, path, device.kind, str(now["class"]), bool(now.get("seen", True)))
     if device.kind == DISK:
-        return Use(*use, disks(tree, resource, device.source.name, found), apart=written_by_kernel(tree, found))
+        apart = _PASSED if device.passed else written_by_kernel(tree, found)
+        return Use(*use, disks(tree, resource, device.source.name, found), apart=apart)
     return Use(*use, uplinks(tree, resource, found), tap(tree, device), _apart(device, found))
 
 
@@ -165,7 +167,7 @@ def _apart(device: DeviceFacts, found: Resolution) -> str:
         return "it is a macvtap"
     if device.source.type == "user":
         return "its packets are QEMU's own (type 'user')"
-    return "the host routes its packets" if "default route" in found.trail else ""
+    return found.apart
 
 
 # ---- cgroups

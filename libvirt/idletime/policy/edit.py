@@ -46,8 +46,9 @@ def with_class(policy: str | None, class_: str) -> str:
     return _text(root)
 
 
-def with_settings(policy: str, settings: Mapping[str, str]) -> str:
-    """The policy with values set for all its resources, by QEMU's names ("interval-us": "5000"), and of guest, cpu, memory.
+def with_settings(policy: str, settings: Mapping[str, str], resource: str | None = None) -> str:
+    """The policy with values set for one resource or, None, for all that it does not name, by QEMU's names ("interval-us":
+    "5000"); for all also those of guest, cpu, memory.
 
     Raises PolicyError for a name that is not known. Values are checked by parse().
     """
@@ -57,7 +58,7 @@ def with_settings(policy: str, settings: Mapping[str, str]) -> str:
             raise _unknown(name, SETTABLE)
         element, attribute = _PLACES[name]
         looks = _LOOKS.get(name, str)(value)
-        child = root if element == "policy" else _child(root, element, "resource", None)
+        child = root if element == "policy" else _child(root, element, "resource", resource)
         _put(child, attribute, looks)
         if (name, looks) == ("auto", "no"):
             child.attrib.pop("budget", None)  # it means nothing without auto

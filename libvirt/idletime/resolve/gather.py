@@ -38,13 +38,14 @@ class Host:
         try:
             found = rules.resolve(source)
         except Unresolved as error:
-            found = Resolution(None, problem=error.problem, remedy=error.remedy)
+            found = Resolution(None, problem=error.problem, remedy=error.remedy, apart=error.apart)
         except NoResource as error:
             found = Resolution(None, none=error.reason)
         named = self.resources.named(rules.identity(source, found)) if self.resources.names_any else None
         if named is None:
             return found
-        return Resolution(named.name, found.devices, (*(found.trail or (source.name,)), named.place), notes=found.notes)
+        return Resolution(named.name, found.devices, (*(found.trail or (source.name,)), named.place), notes=found.notes,
+                          apart=found.apart)
 
 
 def resolve(source: Source, root: str = "/", lookup: Lookup | None = None) -> Resolution:

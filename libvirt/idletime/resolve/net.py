@@ -11,6 +11,9 @@ Where there are several answers, or a tunnel, it is not guessed: that is said, a
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import pairwise
+
 from ..conf.resources import Identity
 from ..facts import Resolution, Source
 from . import routes
@@ -26,6 +29,8 @@ OVS = "ovs-system"
 _MAX_DEPTH = 16
 _TUNNEL_KINDS = ("vxlan", "geneve", "wireguard", "ppp", "gretap", "ip6gretap", "bareudp")
 _TUNNEL_TYPES = ("512", "768", "769", "776", "778", "823", "65534")  # ARPHRD: PPP, IP in IP, SIT, GRE, none
+_DEFAULT_ROUTE = "default route"
+_HOST_ROUTES = "the host routes its packets"
 _AGAIN = "wait: it is looked at again when routes change"
 
 
@@ -38,6 +43,10 @@ class Uplinks:
 
     def resolve(self, source: Source) -> Resolution:
         """The resource behind a source. Raises Unresolved, NoResource."""
+        found = self._resolve(source)
+        return replace(found, apart=self._apart(found.trail))
+
+    def _resolve(self, source: Source) -> Resolution:
         if source.type == "user":
             return self._routed(("user",))
         if source.type == "openvswitch":
@@ -56,6 +65,16 @@ class Uplinks:
         bridges = {source.bridge, network.bridge if network else "", "" if source.type == "network" else source.name}
         return Identity(bridge=tuple(sorted((bridges | set(found.trail)) - {""})),
                         network=(source.name,) if source.type == "network" else ())
+
+    def _apart(self, trail: tuple[str, ...]) -> str:
+        """As in Resolution. A packet that the host routes, that comes out of a veth, or that a tunnel packs, begins anew."""
+        if _DEFAULT_ROUTE in trail:
+            return _HOST_ROUTES
+        veth = next((port for port, peer in pairwise(trail) if peer and self._peer(port) == peer), None)
+        if veth:
+            return f"they come out of a veth, whose other end is '{veth}'"
+        tunnel = next((name for name in trail if self._is_tunnel(name) and not self._is_tap(name)), None)
+        return _packed(tunnel) if tunnel else ""
 
     # ---- virtual networks
 
@@ -120,7 +139,7 @@ class Uplinks:
         if not lower and self._is_ovs_port(device):
             return self._ovs(device, trail)
         if not lower and self._is_tunnel(device):
-            raise Unresolved(f"'{device}' is a tunnel, and what carries it is not known")
+            raise Unresolved(f"'{device}' is a tunnel, and what carries it is not known", apart=_packed(device))
         if len(lower) != 1 or self.tree.exists(f"{CLASS}/{device}/bonding") or depth >= _MAX_DEPTH:
             return self._end(device, lower, trail)
         return self._down(lower[0], trail, depth + 1)
@@ -158,7 +177,8 @@ class Uplinks:
                 return self._into(master, (*trail, port, peer, master), depth + 1)
         for port in ports:
             if self._is_tunnel(port) and not self._is_tap(port):
-                raise Unresolved(f"bridge '{bridge}' leaves by the tunnel '{port}', and what carries it is not known")
+                raise Unresolved(f"bridge '{bridge}' leaves by the tunnel '{port}', and what carries it is not known",
+                                 apart=_packed(port))
         return self._routed(trail)
 
     def _ovs(self, bridge: str, trail: tuple[str, ...]) -> Resolution:
@@ -168,7 +188,8 @@ class Uplinks:
         tunnels = [port for port in ports if self._is_tunnel(port)]
         ways = ", ".join(uplinks + tunnels) or "none that the kernel knows"
         if not uplinks or tunnels:
-            raise Unresolved(f"bridge '{bridge}' is of Open vSwitch, whose ways out are {ways}")
+            raise Unresolved(f"bridge '{bridge}' is of Open vSwitch, whose ways out are {ways}",
+                             apart=_packed(tunnels[0]) if tunnels else "")
         end = self._one([self._down(port, (*trail, port), 1) for port in uplinks],
                         f"bridge '{bridge}' is of Open vSwitch, whose ways out are {ways}")
         return Resolution(end.name, end.devices, end.trail, notes=(
@@ -216,12 +237,12 @@ class Uplinks:
         """Packets that the host routes."""
         devices = routes.internet(self.tree)
         if not devices:
-            raise Unresolved(f"the host routes the packets of '{trail[-1]}', and has no default route", _AGAIN)
+            raise Unresolved(f"the host routes the packets of '{trail[-1]}', and has no default route", _AGAIN, _HOST_ROUTES)
         try:
-            ends = [self._down(device, (*trail, "default route", device)) for device in devices]
+            ends = [self._down(device, (*trail, _DEFAULT_ROUTE, device)) for device in devices]
         except Unresolved as error:
             raise Unresolved(f"the host routes the packets of '{trail[-1]}' by {', '.join(devices)}: {error.problem}",
-                             NAME_IT) from error
+                             NAME_IT, _HOST_ROUTES) from error
         found = self._one(ends, f"the host routes the packets of '{trail[-1]}' by {', '.join(devices)}")
         return Resolution(found.name, found.devices, found.trail,
                           notes=(*found.notes, f"'{trail[-1]}' has no uplink of its own: its packets leave by the "
@@ -236,3 +257,7 @@ class Uplinks:
             found = {("default", error.problem)}
         return frozenset(found | {(name, self._master(name)) for name in self.tree.names(CLASS)
                                   if self._is_uplink(name)})
+
+
+def _packed(tunnel: str) -> str:
+    return f"the tunnel '{tunnel}' may pack them"

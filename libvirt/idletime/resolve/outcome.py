@@ -7,10 +7,10 @@ NAME_IT = "find out which one it is"
 
 
 class Unresolved(Exception):
-    """There should be a resource and it is not known which: why, and what to do."""
+    """There should be a resource and it is not known which: why, and what to do. apart: as in Resolution, whichever it is."""
 
-    def __init__(self, problem: str, remedy: str = NAME_IT):
-        self.problem, self.remedy = problem, remedy
+    def __init__(self, problem: str, remedy: str = NAME_IT, apart: str = ""):
+        self.problem, self.remedy, self.apart = problem, remedy, apart
         super().__init__(problem)
 
 

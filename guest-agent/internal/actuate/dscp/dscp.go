@@ -23,6 +23,9 @@ const (
 	// LE is the code point of the lower-effort service.
 	LE = 1
 
+	// outgoing is the chain in each of our tables whose rules mark.
+	outgoing = "outgoing"
+
 	register = 1
 	// bulk is the kernel's TC_PRIO_BULK, which pfifo_fast, prio and mqprio send after all else.
 	bulk = 2
@@ -99,14 +102,16 @@ func Set(groups []Group) error {
 	return replace(Table, func(conn *nftables.Conn, table *nftables.Table) { fill(conn, table, groups) }, len(groups) > 0)
 }
 
-// Has tells whether one of our tables is there: whoever loads rules of his own may have flushed all tables. Where the kernel
-// does not say it counts as there.
+// Has tells whether the rules of one of our tables are there: whoever loads rules of his own may have flushed all tables. Where
+// the kernel does not say they count as there.
 func Has(name string) bool {
 	conn, err := nftables.New()
-	if err == nil {
-		_, err = conn.ListTableOfFamily(name, nftables.TableFamilyINet)
+	if err != nil {
+		return true
 	}
-	return !errors.Is(err, unix.ENOENT)
+	table := &nftables.Table{Family: nftables.TableFamilyINet, Name: name}
+	rules, err := conn.GetRules(table, &nftables.Chain{Name: outgoing, Table: table})
+	return err != nil || len(rules) > 0
 }
 
 // replace writes one of our tables anew, or removes it where nobody wants it, in one transaction.
@@ -132,7 +137,7 @@ func replace(name string, fill func(*nftables.Conn, *nftables.Table), wanted boo
 // fill adds a chain with a rule for each group and family.
 func fill(conn *nftables.Conn, table *nftables.Table, groups []Group) {
 	chain := conn.AddChain(&nftables.Chain{
-		Name: "output", Table: table, Type: nftables.ChainTypeFilter,
+		Name: outgoing, Table: table, Type: nftables.ChainTypeFilter,
 		Hooknum: nftables.ChainHookOutput, Priority: nftables.ChainPriorityMangle,
 	})
 	for _, group := range groups {

@@ -25,18 +25,18 @@ const (
 // connections for it, which each packet of the guest pays for. Needs CAP_NET_ADMIN; the network namespace is the agent's own.
 func Inherit(on bool) error {
 	return replace(InheritTable, func(conn *nftables.Conn, table *nftables.Table) {
-		incoming := conn.AddChain(&nftables.Chain{
-			Name: "prerouting", Table: table, Type: nftables.ChainTypeFilter,
+		in := conn.AddChain(&nftables.Chain{
+			Name: "incoming", Table: table, Type: nftables.ChainTypeFilter,
 			Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityMangle,
 		})
-		outgoing := conn.AddChain(&nftables.Chain{
-			Name: "postrouting", Table: table, Type: nftables.ChainTypeFilter,
+		out := conn.AddChain(&nftables.Chain{
+			Name: outgoing, Table: table, Type: nftables.ChainTypeFilter,
 			Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityMangle,
 		})
 		for _, each := range families {
-			conn.AddRule(&nftables.Rule{Table: table, Chain: incoming, Exprs: remember(each, expr.CmpOpEq, ConnectionMark)})
-			conn.AddRule(&nftables.Rule{Table: table, Chain: incoming, Exprs: remember(each, expr.CmpOpNeq, 0)})
-			conn.AddRule(&nftables.Rule{Table: table, Chain: outgoing, Exprs: answer(each)})
+			conn.AddRule(&nftables.Rule{Table: table, Chain: in, Exprs: remember(each, expr.CmpOpEq, ConnectionMark)})
+			conn.AddRule(&nftables.Rule{Table: table, Chain: in, Exprs: remember(each, expr.CmpOpNeq, 0)})
+			conn.AddRule(&nftables.Rule{Table: table, Chain: out, Exprs: answer(each)})
 		}
 	}, on)
 }

@@ -33,6 +33,13 @@ func TestKernelMarksPackets(t *testing.T) {
 			if !Has(Table) || Has(InheritTable) {
 				t.Errorf("it has the table: %v, the one that nobody wrote: %v", Has(Table), Has(InheritTable))
 			}
+			flush(t)
+			if Has(Table) {
+				t.Error("it has the table, whose rules were flushed")
+			}
+			if err := Set([]Group{group}); err != nil {
+				t.Fatal(err)
+			}
 			outside := receive(t, network, Group{})
 			expect(t, "socket of no group", outside(), 0)
 			// Setting the same again replaces: the rules are there once, and still work.
@@ -48,6 +55,19 @@ func TestKernelMarksPackets(t *testing.T) {
 				t.Errorf("removing what is not there: %v", err)
 			}
 		})
+	}
+}
+
+// flush is `nft flush table inet idletime`.
+func flush(t *testing.T) {
+	t.Helper()
+	conn, err := nftables.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn.FlushTable(&nftables.Table{Family: nftables.TableFamilyINet, Name: Table})
+	if err := conn.Flush(); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -48,9 +48,13 @@ bool idletime_net_is_marked(const VirtIONetIdletime *it,
 
 bool idletime_net_is_full(const IdletimeNetQueue *nq)
 {
-    /* Of the configured size: QEMU may give more, and drivers use less. */
-    return nq->num_held >=
-           nq->q->n->net_conf.tx_queue_size / RING_SHARE;
+    VirtQueue *vq = nq->q->tx_vq;
+    int places = virtio_queue_get_num(VIRTIO_DEVICE(nq->q->n),
+                                      virtio_get_queue_index(vq));
+
+    /* QEMU may offer more than is configured; drivers may use less. */
+    return nq->num_held >= MIN(places, nq->q->n->net_conf.tx_queue_size) /
+                           RING_SHARE;
 }
 
 size_t idletime_net_piece_limit(const VirtIONetIdletime *it)

@@ -250,6 +250,10 @@ static VirtQueueElement *pop_mixed(IdletimeNetQueue *nq)
 {
     VirtQueueElement *elem;
 
+    if (unlikely(idletime_net_waits(nq)) && !nq->num_held) {
+        /* It was the first of the ring, when all of that was background. */
+        idletime_net_move(nq, IDLETIME_NET_NONE);
+    }
     for (;;) {
         bool was_full = idletime_net_is_full(nq);
 

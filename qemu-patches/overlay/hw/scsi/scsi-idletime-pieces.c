@@ -114,8 +114,9 @@ static void fill_complete(void *opaque, int ret)
     IdletimeScsiPieces *pieces = pieces_of(req);
 
     pieces->filled_bytes += pieces->qiov.size;
-    if (ret == 0 && !req->io_canceled &&
-        pieces->filled_bytes < pieces->head.piece_bytes) {
+    if (!req->io_canceled &&
+        pieces->filled_bytes < pieces->head.piece_bytes &&
+        idletime_hold_goes_on(req->dev->idletime, &pieces->head, ret)) {
         fill(req);
         return;
     }

@@ -197,6 +197,12 @@ void idletime_hold_split(IdletimeHolder *hold, IdletimeReq *req,
  * the next one when it may, or calls ops->finish().
  */
 void idletime_hold_piece_done(IdletimeHolder *hold, IdletimeReq *req, int ret);
+/**
+ * idletime_hold_goes_on: a part of @pieces ended with @ret, which is noted if
+ * the error policy ignores it.  Returns true if the next part may follow.
+ */
+bool idletime_hold_goes_on(const IdletimeHolder *hold, IdletimePieces *pieces,
+                           int ret);
 
 /* ---- the device is attached, stopped, drained, detached.  Context: BQL. */
 

@@ -20,7 +20,7 @@ uint64_t idletime_hold_piece_limit(const IdletimeHolder *hold)
     return MAX(QEMU_ALIGN_DOWN(limit, block), block);
 }
 
-/* With rerror or werror=ignore the next piece is as good as any. */
+/* With rerror or werror=ignore the next bytes are as good as any. */
 static bool is_ignored(const IdletimeHolder *hold, const IdletimePieces *pieces,
                        int ret)
 {
@@ -28,16 +28,21 @@ static bool is_ignored(const IdletimeHolder *hold, const IdletimePieces *pieces,
            BLOCK_ERROR_ACTION_IGNORE;
 }
 
+bool idletime_hold_goes_on(const IdletimeHolder *hold, IdletimePieces *pieces,
+                           int ret)
+{
+    if (ret < 0 && !pieces->ignored && is_ignored(hold, pieces, ret)) {
+        pieces->ignored = ret;
+    }
+    return ret == 0 || pieces->ignored;
+}
+
 bool idletime_pieces_done(const IdletimeHolder *hold, IdletimePieces *pieces,
                           int *ret)
 {
-    bool failed;
+    bool goes_on = idletime_hold_goes_on(hold, pieces, *ret);
 
     pieces->done_bytes += pieces->piece_bytes;
-    if (*ret < 0 && !pieces->ignored && is_ignored(hold, pieces, *ret)) {
-        pieces->ignored = *ret;
-    }
-    failed = *ret != 0 && !pieces->ignored;
     *ret = pieces->ignored ?: *ret;
-    return failed || !idletime_pieces_left(pieces);
+    return !goes_on || !idletime_pieces_left(pieces);
 }

@@ -7,7 +7,8 @@
  * same in tcp_gso_segment() and __udp_gso_segment()):
  *
  *   virtio-net  segmentation is off in a piece of one segment; congestion
- *               window reduced only in the first
+ *               window reduced only in the first; of headers no more than
+ *               there are
  *   IPv4        length, identification, header checksum
  *   IPv6        payload length
  *   TCP         sequence number; FIN and PSH only in the last piece, CWR only
@@ -23,6 +24,7 @@
 /* struct virtio_net_hdr */
 #define VNET_FLAGS              0
 #define VNET_GSO_TYPE           1
+#define VNET_HDR_LEN            2
 #define VNET_GSO_SIZE           4
 #define VNET_CSUM_START         6
 #define VNET_BYTES              10
@@ -214,6 +216,11 @@ size_t idletime_cut_size(const IdletimeCut *cut, size_t limit)
     return cut->header_bytes - cut->vnet_bytes + piece_payload(cut, limit);
 }
 
+static void put_vnet(uint8_t *p, uint16_t v, bool big_endian)
+{
+    put16(p, big_endian ? v : v << 8 | v >> 8);
+}
+
 /* The host is asked for nothing. */
 static void write_plain(uint8_t *vnet)
 {
@@ -226,6 +233,9 @@ static void write_vnet(const IdletimeCut *cut, uint8_t *vnet, uint32_t payload)
     if (cut->done_bytes) {
         vnet[VNET_GSO_TYPE] &= ~GSO_ECN;
     }
+    /* Guests count payload in; a host refuses more than a piece has. */
+    put_vnet(vnet + VNET_HDR_LEN, cut->header_bytes - cut->vnet_bytes,
+             cut->big_endian);
     if (payload <= cut->segment_bytes) {
         write_plain(vnet);
     }

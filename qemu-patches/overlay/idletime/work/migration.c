@@ -184,6 +184,8 @@ void idletime_migration_ended(void)
     qatomic_set(&m.running, false);
     qatomic_set(&m.turn, REST);
     m.marked = m.exempt = false;
+    m.sum_bytes = m.sum_ns = 0;         /* the next goes another way */
+    qatomic_set(&m.rate, 0);
     idletime_divergence_reset();
     if (m.work) {
         m.sent = 0;                     /* nobody knows of the last one */
@@ -247,7 +249,8 @@ static void begin(void)
     m.pages = 0;
 }
 
-bool idletime_migration_exceeded_slow(void)
+/* @pages: tried since the last call */
+static bool exceeded(unsigned pages)
 {
     if (!qatomic_read(&m.running) || !migration_thread_is_self()) {
         return false;                   /* a snapshot */
@@ -269,8 +272,18 @@ bool idletime_migration_exceeded_slow(void)
     if (!m.begun) {
         begin();
     }
-    m.pages++;
+    m.pages += pages;
     return bytes_begun() >= m.bytes;
+}
+
+bool idletime_migration_exceeded_slow(void)
+{
+    return exceeded(1);
+}
+
+bool idletime_migration_interrupts_slow(void)
+{
+    return exceeded(0);
 }
 
 /*
@@ -325,7 +338,11 @@ bool idletime_migration_wait_slow(QEMUFile *f, int ms)
             return true;                /* it has come just now */
         }
         if (bytes_begun() < m.bytes) {
-            return false;               /* a limit of stock's */
+            /* A limit of stock's, whose wait is no service. */
+            m.sent = bytes_begun();
+            m.begun = false;
+            hand_over(REST);
+            return false;
         }
         if (!idletime_stream_drain(f, until_ns)) {
             /* That may take long: the gate is not to wait for the network. */

@@ -27,6 +27,7 @@ extern bool idletime_migration_on;
 
 /* Slow paths; use the inline functions below. */
 bool idletime_migration_exceeded_slow(void);
+bool idletime_migration_interrupts_slow(void);
 bool idletime_migration_wait_slow(QEMUFile *f, int ms);
 uint32_t idletime_migration_pages_slow(uint32_t pages);
 uint64_t idletime_migration_bandwidth_slow(void);
@@ -39,6 +40,16 @@ static inline bool idletime_migration_exceeded(void)
 {
     return unlikely(qatomic_read(&idletime_migration_on)) &&
            idletime_migration_exceeded_slow();
+}
+
+/**
+ * idletime_migration_interrupts: the same within a huge page, which is left
+ * where it is: nobody waits there with the locks that are held.
+ */
+static inline bool idletime_migration_interrupts(void)
+{
+    return unlikely(qatomic_read(&idletime_migration_on)) &&
+           idletime_migration_interrupts_slow();
 }
 
 /**

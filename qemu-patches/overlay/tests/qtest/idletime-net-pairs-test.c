@@ -180,6 +180,29 @@ static void test_two_queues(void)
     pairs_done(m, &p);
 }
 
+/* What waits in a ring leaves when it is foreground; nobody waits for it. */
+static void test_to_guest(void)
+{
+    TestPairs p;
+    TestMachine *m = pairs_start(&p, ON ",idletime-class=guest,"
+                                     "idletime-background-queues=1");
+
+    send_on(&p, &p.nic->tx, 0, 1);
+    send_on(&p, &p.tx1, 0, 2);
+    g_assert_cmpint(left(&p), ==, 1);
+    g_assert_cmpint(left(&p), ==, -1);
+    machine_ok(m, "idletime-set", "{'device': 'vm', 'background-queues': ''}");
+    nic_settle(m);
+    g_assert_cmpint(left(&p), ==, 2);
+    g_assert_cmpint(nic_number(p.nic, "held"), ==, 0);
+    send_on(&p, &p.nic->tx, DSCP_LE, 3);
+    g_assert_cmpint(left(&p), ==, -1);
+    machine_step_us(m, INTERVAL_US);
+    nic_settle(m);
+    g_assert_cmpint(left(&p), ==, 3);
+    pairs_done(m, &p);
+}
+
 /*
  * The send buffer is the tap's, but a queue that is turned off keeps the one
  * that it had.  When it is on again, its foreground meets the operator's.
@@ -231,6 +254,7 @@ int main(int argc, char **argv)
     nic_add_of("idletime/net-pairs/attached/guest", false,
                test_attached_guest);
     nic_add_of("idletime/net-pairs/two-queues", false, test_two_queues);
+    nic_add_of("idletime/net-pairs/to-guest", false, test_to_guest);
     if (tap_bridge_possible()) {
         nic_add_of("idletime/net-pairs/shared", false, test_shared);
     }

@@ -179,96 +179,6 @@ static void test_stop_half_way(void)
     machine_free(m);
 }
 
-/* ---- a pattern, over and over */
-
-#define FILLED          (3 * MiB + 512)
-
-/* As above: one piece is written, the second is held. */
-static TestRequest *filled_half_way(TestDisk *fg, TestDisk *bg)
-{
-    uint8_t cdb[16] = { WRITE_SAME_16 };
-    uint8_t pattern[SECTOR_BYTES];
-    TestRequest *r;
-
-    memset(pattern, 0x5a, sizeof(pattern));
-    stl_be_p(&cdb[10], FILLED / SECTOR_BYTES);
-    disk_pause_write(bg, "A");
-    r = scsi_submit(bg, 0, cdb, sizeof(cdb), 0, pattern, sizeof(pattern),
-                    false);
-    disk_await(bg, "pieces", 1);
-    foreground(fg);
-    disk_resume(bg, "A");
-    disk_await(bg, "held", 1);
-    return r;
-}
-
-static void assert_filled(TestDisk *d, uint64_t bytes)
-{
-    g_assert_true(disk_holds(d, 0, bytes, 0x5a));
-    g_assert_true(disk_holds(d, bytes, 4 * MiB - bytes, 0));
-}
-
-static void test_fill(void)
-{
-    TestDisk *fg, *bg;
-    TestMachine *m = machine_pair("", &fg, &bg);
-    TestRequest *r = filled_half_way(fg, bg);
-
-    assert_filled(bg, MAX_PIECE);
-    machine_step_us(m, INTERVAL_US);
-    request_ok(r);
-    g_assert_cmpint(disk_number(bg, "pieces"), ==,
-                    DIV_ROUND_UP(FILLED, MAX_PIECE));
-    assert_filled(bg, FILLED);
-    machine_free(m);
-}
-
-/* A piece is longer than the buffer of stock QEMU, 512 KiB. */
-static void test_fill_large_pieces(void)
-{
-    TestDisk *fg, *bg;
-    TestMachine *m = machine_pair("max-request-bytes=1048576", &fg, &bg);
-    TestRequest *r = filled_half_way(fg, bg);
-
-    assert_filled(bg, MiB);
-    machine_step_us(m, INTERVAL_US);
-    request_ok(r);
-    g_assert_cmpint(disk_number(bg, "pieces"), ==, 4);
-    assert_filled(bg, FILLED);
-    machine_free(m);
-}
-
-static void test_fill_abort(void)
-{
-    TestDisk *fg, *bg;
-    TestMachine *m = machine_pair("", &fg, &bg);
-    TestRequest *r = filled_half_way(fg, bg);
-
-    g_assert_cmpint(scsi_tmf(bg, VIRTIO_SCSI_T_TMF_ABORT_TASK, r->tag), ==,
-                    VIRTIO_SCSI_S_OK);
-    scsi_assert_response(r, VIRTIO_SCSI_S_ABORTED);
-    assert_held(bg, 0);
-    machine_step_us(m, INTERVAL_US);
-    assert_filled(bg, MAX_PIECE);
-    request_ok(disk_read(bg));
-    machine_free(m);
-}
-
-/* It is not in the stream, so the stop waits until all of it is written. */
-static void test_fill_stop(void)
-{
-    TestDisk *fg, *bg;
-    TestMachine *m = machine_pair("", &fg, &bg);
-    TestRequest *r = filled_half_way(fg, bg);
-
-    machine_stop(m);
-    assert_held(bg, 0);
-    assert_filled(bg, FILLED);
-    machine_cont(m);
-    request_ok(r);
-    machine_free(m);
-}
-
 /* ---- what a disk is told beside its data */
 
 /*
@@ -481,10 +391,6 @@ int main(int argc, char **argv)
     ring_test("idletime/scsi/tmf/query", test_query);
     ring_test("idletime/scsi/tmf/abort-half-way", test_abort_half_way);
     ring_test("idletime/scsi/stop-half-way", test_stop_half_way);
-    ring_test("idletime/scsi/fill", test_fill);
-    ring_test("idletime/scsi/fill-large-pieces", test_fill_large_pieces);
-    ring_test("idletime/scsi/fill-abort", test_fill_abort);
-    ring_test("idletime/scsi/fill-stop", test_fill_stop);
     ring_test("idletime/scsi/unit-attention", test_unit_attention);
     ring_test("idletime/scsi/others-pass", test_others_pass);
     ring_test("idletime/scsi/out-of-range", test_out_of_range);
