@@ -63,10 +63,11 @@ static void end_target(Setup *s)
     machine_free(s->dst);
 }
 
-static Setup setup(const char *options)
+static Setup setup_with(const char *arguments, const char *options)
 {
     Setup s = { .src = machine_new() };
 
+    machine_args(s.src, "%s", arguments);
     nic_resource(s.src, options);
     s.fg = machine_nic_at(s.src, "fg", NIC_SLOT, "idletime=" RESOURCE);
     machine_start(s.src);
@@ -75,6 +76,11 @@ static Setup setup(const char *options)
     start_target(&s);
     s.uri = g_strdup_printf("unix:%s/stream", s.src->dir);
     return s;
+}
+
+static Setup setup(const char *options)
+{
+    return setup_with("", options);
 }
 
 static void teardown(Setup *s)
@@ -262,6 +268,37 @@ static void test_deadline(void)
     await(&s, "promotions.deadline", 1);
     await(&s, "held", 1);
     g_assert_cmpint(pages_sent(&s), >, 0);
+    rest_held_then_moved(&s);
+    teardown(&s);
+}
+
+static bool huge_possible(void)
+{
+    g_autofree char *text = NULL;
+
+    return g_file_get_contents("/sys/kernel/mm/hugepages/hugepages-2048kB/"
+                               "free_hugepages", &text, NULL, NULL) &&
+           g_ascii_strtoll(text, NULL, 10) >= 64;
+}
+
+/* The same in the middle of a huge page; nothing goes on there by itself. */
+static void test_huge(void)
+{
+    Setup s = setup_with("-object memory-backend-memfd,id=pc.ram,"
+                         "size=128M,hugetlb=on -machine memory-backend=pc.ram",
+                         "interval-us=60000000,max-hold-ms=1000");
+    int64_t pages;
+
+    attach(s.src);
+    hold(&s);
+    machine_step_us(s.src, 1000 * MS);
+    await(&s, "promotions.deadline", 1);
+    await(&s, "held", 1);
+    pages = pages_sent(&s);
+    g_assert_cmpint(pages, >, 0);
+    g_assert_cmpint(pages, <, 512);
+    g_usleep(500 * MS);
+    g_assert_cmpint(pages_sent(&s), ==, pages);
     rest_held_then_moved(&s);
     teardown(&s);
 }
@@ -581,6 +618,9 @@ int main(int argc, char **argv)
     g_test_init(&argc, &argv, NULL);
     qtest_add_func("idletime/migration/held", test_held);
     qtest_add_func("idletime/migration/deadline", test_deadline);
+    if (huge_possible()) {
+        qtest_add_func("idletime/migration/huge", test_huge);
+    }
     qtest_add_func("idletime/migration/multifd", test_multifd);
     qtest_add_func("idletime/migration/compressed", test_compressed);
 #ifdef CONFIG_GNUTLS
