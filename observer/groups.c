@@ -14,6 +14,8 @@
 
 /* After this no request that was made before a change is in service. */
 #define FORGET_NS   120000000000ULL
+/* Until all processors hear of what a member is now. */
+#define LATE_NS     (SOON_NS / 10)
 
 /* Where the hierarchy of the block controller is mounted. */
 static const char *hierarchy(void)
@@ -143,15 +145,16 @@ static void want_listed(Groups *groups)
 
 /*
  * Bring one member to where it is wanted; true: something changed.  One that
- * comes back is background from now on: what it did meanwhile is foreground;
- * before its time was over it has not been away.
+ * comes back is background from now on: what it did meanwhile is foreground.
+ * Before its time is over it has not been away, if all processors hear of that
+ * in time.
  */
 static bool settle(Groups *groups, Member *m)
 {
     uint64_t now = now_ns();
 
     if (m->wanted && m->until_ns) {
-        m->from_ns = now < m->until_ns ? m->from_ns : now + SOON_NS;
+        m->from_ns = now + LATE_NS < m->until_ns ? m->from_ns : now + SOON_NS;
         m->until_ns = 0;
         return groups->put(groups->opaque, m->id, m->from_ns, UINT64_MAX);
     }

@@ -55,6 +55,7 @@ class Agent:
         now = self._clock()
         renew = self._renewed is None or now - self._renewed >= RENEW_SECONDS
         conflict: Conflict | None = None
+        missed = False
         for number in range(ROUNDS if root else 0):
             there = self._placement.children(self._host, str(root))
             want = wanted(self._host, str(root), found.resources or unknown(self._host, there, found))
@@ -64,7 +65,7 @@ class Agent:
                 try:
                     self._placement.do(str(root), step)
                 except Conflict as error:
-                    conflict = error  # of one resource; the others' steps are done
+                    conflict, missed = error, True  # of one resource; the others' steps are done
                     continue
                 self._log(step)
                 done.append(step)
@@ -72,7 +73,7 @@ class Agent:
                 break
         if conflict:
             raise conflict
-        if root and renew:
+        if root and renew and not missed:
             self._renewed = now
         return done
 

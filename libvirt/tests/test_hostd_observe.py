@@ -375,7 +375,7 @@ def test_comes_dies_is_found_again_and_goes(tmp_path, monkeypatch):
 SYSTEMCTL = """#!/bin/sh
 # As the unit: options from the file, words apart.
 echo "$@" >>"$RUN/asked"
-[ "$1" = restart ] || exit 0
+[ "$1" = start ] || exit 0
 . "$RUN/.observers/sda.env"
 "$PROGRAM" $OBSERVE >/dev/null 2>"$RUN/.observers/sda.log" &
 """
@@ -395,7 +395,7 @@ def test_systemd_starts_it(tmp_path, monkeypatch):
             all_.want([wanted(run)])
             await until(lambda: alive(run))
             pids.append(pid_of(run))
-            assert (run / "asked").read_text() == "restart --no-block idletime-observer@sda.service\n"
+            assert (run / "asked").read_text() == "start --no-block idletime-observer@sda.service\n"
             all_.want([])
             await until(lambda: not all_._all and not (run / "sda/observer").exists())
             assert (run / "asked").read_text().splitlines()[1:] == ["stop --no-block idletime-observer@sda.service"]

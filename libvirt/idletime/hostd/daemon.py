@@ -252,7 +252,7 @@ class Daemon:
             self._seen(uuid, looked, asked)
         elif succeeded:
             self._forget(uuid)
-        if self.unseen and (succeeded or self.loop.time() > self.waits_until):
+        if self.unseen and succeeded:
             self.unseen.discard(uuid)
         self.observe()
         self.wake.set()
@@ -377,8 +377,10 @@ class Daemon:
         self.counts.tick(hanging)
         if hanging:
             log.warning("%d domains do not answer for more than 10 s; the others are served", hanging)
-            self.unseen = self.unseen and set()  # whoever hangs is not waited for
             self.wake.set()
+        if self.unseen and now > self.waits_until:
+            self.unseen = set()  # whoever hangs is not waited for
+            self.observe()
 
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:

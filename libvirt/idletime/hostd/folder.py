@@ -25,8 +25,8 @@ from .watched import Part
 SEARCH_SECONDS = 2.0
 """How soon a VM that was started is found: a pattern of paths costs microseconds."""
 
-UNSEEN_SECONDS = 30.0
-"""How long observers are left as they were for VMs that could not be asked since idletimed found them."""
+UNSEEN_SECONDS, AGAIN_SECONDS = 30.0, 5.0
+"""How long observers are left as they were for VMs that could not be asked since idletimed began, and how often these are."""
 
 AT_ONCE = 4
 
@@ -72,7 +72,8 @@ class Folder:
         """What observers have to know of the VMs; None before all have been looked at."""
         if self._task is None:
             return []
-        if self._there is None or not all(seen.looked for seen in self._seen.values()):
+        now = self._loop.time()
+        if self._there is None or any(not seen.looked and now < seen.waits_until for seen in self._seen.values()):
             return None
         return [seen.part for seen in self._seen.values() if seen.part]
 
@@ -92,6 +93,7 @@ class Folder:
 
     def _search(self, now: float) -> None:
         there = vms.sockets(self._settings.qmp)
+        waits_until = now + UNSEEN_SECONDS if self._there is None else now  # observers know nothing of one that comes later
         if self._there != there.keys():
             self._there = set(there)
             state.keep_vms(self._settings.run_dir, self._there)
@@ -102,7 +104,7 @@ class Folder:
         for path, file in there.items():
             seen = self._seen.get(path)
             if seen is None or (seen.file != file and not seen.busy):
-                seen = self._seen[path] = _Seen(file, now, now + UNSEEN_SECONDS)
+                seen = self._seen[path] = _Seen(file, now, waits_until)
             if seen.due <= now and not seen.busy:
                 seen.busy = True
                 task = asyncio.create_task(self._look(path, seen))
@@ -122,8 +124,10 @@ class Folder:
             problem = str(error) if isinstance(error, IdletimeError) else f"{type(error).__name__}: {error}"
             self._say(path, Path(path).name, (problem,))
             self._tell(path, problem)
+            if self._loop.time() < seen.waits_until:
+                seen.due = min(seen.due, self._loop.time() + AGAIN_SECONDS)
         self._counted(began, failed)
-        seen.busy, seen.looked = False, seen.looked or self._loop.time() > seen.waits_until
+        seen.busy = False
         self._changed()
 
     def _tell(self, path: str, problem: str) -> None:

@@ -113,6 +113,7 @@ class _Kept:
         self._changed = asyncio.Event()
         self._process: subprocess.Popen[bytes] | None = None
         self._died: float | None = None
+        self._mute = False  # what was started last served nobody in time
         self._task = asyncio.create_task(self._follow())
 
     def want(self, wanted: Observer | None) -> None:
@@ -238,7 +239,7 @@ class _Kept:
             self._failed(_ABSENT.format(program), _INSTALL)
             return None
         if by_systemd:
-            await self._systemd("restart")  # it may run, and serve nobody
+            await self._systemd("restart" if self._mute else "start")
         elif self._process is None:
             with open(self._file("log"), "wb") as said:
                 self._process = subprocess.Popen([str(found), *self._arguments(wanted)], stdin=subprocess.DEVNULL,
@@ -255,11 +256,13 @@ class _Kept:
         while loop.time() < until:
             line = await self._found()
             if line is not None:
+                self._mute = False
                 return line
             self._mark()
             if self._reap():
                 break
             await asyncio.sleep(POLL_SECONDS)
+        self._mute = True
         self._failed(self._last_words() or f"it did not begin to observe within {START_SECONDS:g} s", "")
         return None
 

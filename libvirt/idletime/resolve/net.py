@@ -44,7 +44,7 @@ class Uplinks:
     def resolve(self, source: Source) -> Resolution:
         """The resource behind a source. Raises Unresolved, NoResource."""
         found = self._resolve(source)
-        return replace(found, apart=self._apart(found.trail))
+        return replace(found, apart=found.apart or self._apart(found.trail))
 
     def _resolve(self, source: Source) -> Resolution:
         if source.type == "user":
@@ -97,9 +97,12 @@ class Uplinks:
     def _forwarded(self, network: Network, trail: tuple[str, ...]) -> Resolution:
         """The host routes these packets: by the network's device, else by its own routes."""
         trail = (*trail, network.bridge) if network.bridge else trail
-        if network.devices:
-            return self._down(network.devices[0], (*trail, network.devices[0]))
-        return self._routed(trail)
+        if not network.devices:
+            return self._routed(trail)
+        try:
+            return replace(self._down(network.devices[0], (*trail, network.devices[0])), apart=_HOST_ROUTES)
+        except Unresolved as error:
+            raise Unresolved(error.problem, error.remedy, _HOST_ROUTES) from error
 
     def _bound(self, source: Source, network: Network, trail: tuple[str, ...]) -> Resolution:
         """A bridge of the host, or devices for macvtap, of which libvirt chooses one at the start."""

@@ -341,6 +341,10 @@ bool idletime_migration_wait_slow(QEMUFile *f, int ms)
             /* A limit of stock's, whose wait is no service. */
             m.sent = bytes_begun();
             m.begun = false;
+            if (m.chunk) {
+                /* The loop may be asked for the next before it sees REST. */
+                idletime_chunk_return(m.chunk);
+            }
             hand_over(REST);
             return false;
         }
