@@ -97,12 +97,11 @@ class Uplinks:
     def _forwarded(self, network: Network, trail: tuple[str, ...]) -> Resolution:
         """The host routes these packets: by the network's device, else by its own routes."""
         trail = (*trail, network.bridge) if network.bridge else trail
-        if not network.devices:
-            return self._routed(trail)
         try:
-            return replace(self._down(network.devices[0], (*trail, network.devices[0])), apart=_HOST_ROUTES)
+            found = self._down(network.devices[0], (*trail, network.devices[0])) if network.devices else self._routed(trail)
         except Unresolved as error:
             raise Unresolved(error.problem, error.remedy, _HOST_ROUTES) from error
+        return replace(found, apart=_HOST_ROUTES)
 
     def _bound(self, source: Source, network: Network, trail: tuple[str, ...]) -> Resolution:
         """A bridge of the host, or devices for macvtap, of which libvirt chooses one at the start."""
@@ -240,12 +239,12 @@ class Uplinks:
         """Packets that the host routes."""
         devices = routes.internet(self.tree)
         if not devices:
-            raise Unresolved(f"the host routes the packets of '{trail[-1]}', and has no default route", _AGAIN, _HOST_ROUTES)
+            raise Unresolved(f"the host routes the packets of '{trail[-1]}', and has no default route", _AGAIN)
         try:
             ends = [self._down(device, (*trail, _DEFAULT_ROUTE, device)) for device in devices]
         except Unresolved as error:
             raise Unresolved(f"the host routes the packets of '{trail[-1]}' by {', '.join(devices)}: {error.problem}",
-                             NAME_IT, _HOST_ROUTES) from error
+                             NAME_IT) from error
         found = self._one(ends, f"the host routes the packets of '{trail[-1]}' by {', '.join(devices)}")
         return Resolution(found.name, found.devices, found.trail,
                           notes=(*found.notes, f"'{trail[-1]}' has no uplink of its own: its packets leave by the "
