@@ -192,7 +192,7 @@ def test_processes(tmp_path):
     })  # fmt: skip
     os.symlink("/usr/bin/qemu-system-x86_64 (deleted)", tmp_path / "proc/77/exe")
     assert sources._pids(tree) == {uuid: 77}
-    assert [sources._replaced(tree, pid) for pid in (77, 78, None)] == [True, None, None]
+    assert [tree.replaced(pid) for pid in (77, 78, None)] == [True, None, None]
 
 
 def test_the_host(tmp_path):

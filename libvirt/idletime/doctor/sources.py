@@ -190,7 +190,7 @@ def _vm(said: state.DomainState, look: _Look) -> DomainFacts:
         with contextlib.suppress(MonitorError), SocketMonitor(said.socket, sockets.SECONDS) as monitor:
             version, knows = _asked(monitor)
             path = look.tree.real(f"/proc/{monitor.peer.pid}/exe")
-            heard = Emulator(path, version, knows, program_knows(look.tree, path), _replaced(look.tree, monitor.peer.pid))
+            heard = Emulator(path, version, knows, program_knows(look.tree, path), look.tree.replaced(monitor.peer.pid))
             have = query(monitor) if knows in (OLD, OURS) else ()
     return DomainFacts(said.name, True, class_, heard, generations=tuple(_generations(have)), problems=said.problems)
 
@@ -202,7 +202,7 @@ def _emulator(domain: Any, root: Element, pid: int | None, look: _Look) -> Emula
     if not path:
         return None
     version, knows = _asked(DomainMonitor(domain)) if look.ask else (None, None)
-    return Emulator(path, version, knows, program_knows(look.tree, path), _replaced(look.tree, pid))
+    return Emulator(path, version, knows, program_knows(look.tree, path), look.tree.replaced(pid))
 
 
 def _asked(monitor: Monitor) -> tuple[str | None, str | None]:
@@ -243,13 +243,6 @@ def _pids(tree: Tree) -> dict[str, int]:
         if name.isdecimal() and (match := _UUID.search(tree.whole_text(f"/proc/{name}/cmdline") or "")):
             found[match.group(1)] = int(name)
     return found
-
-
-def _replaced(tree: Tree, pid: int | None) -> bool | None:
-    try:
-        return None if pid is None else os.readlink(f"{tree.root}/proc/{pid}/exe").endswith(" (deleted)")
-    except OSError:
-        return None
 
 
 # ---- the host

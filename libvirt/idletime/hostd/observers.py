@@ -30,6 +30,7 @@ from pathlib import Path
 from .. import observed
 from ..observed import ObserverState
 from ..qmp import peer_of
+from ..resolve.tree import Tree
 from . import observe
 from .observe import Observer
 from .settings import Settings
@@ -282,7 +283,7 @@ class _Kept:
     def _is(self, line: socket.socket, wanted: Observer) -> bool:
         """Whether what lives does what is wanted, and is the program that would be started."""
         pid = peer_of(line).pid
-        return self._options(pid) == self._arguments(wanted) and not _upgraded(pid)
+        return self._options(pid) == self._arguments(wanted) and not Tree("/").replaced(pid)
 
     async def _stop(self, line: socket.socket | None) -> None:
         """Ends it; the process behind an arena's socket is ended only if it is one of ours for this arena. systemd may be about
@@ -384,14 +385,6 @@ async def _ended(loop: asyncio.AbstractEventLoop, line: socket.socket) -> None:
     with contextlib.suppress(OSError):
         while await loop.sock_recv(line, 64):
             pass
-
-
-def _upgraded(pid: int) -> bool:
-    """Whether another file has taken the place of a process's program."""
-    try:
-        return os.readlink(f"/proc/{pid}/exe").endswith(" (deleted)")
-    except OSError:
-        return False
 
 
 def _command_of(pid: int) -> list[str]:

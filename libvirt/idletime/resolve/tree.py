@@ -67,6 +67,13 @@ class Tree:
         except OSError:
             return None
 
+    def replaced(self, pid: int | None) -> bool | None:
+        """Whether another file has taken the place of a process's program since it began; None if that cannot be told."""
+        try:
+            return None if pid is None else os.readlink(f"{self.root}/proc/{pid}/exe").endswith(" (deleted)")
+        except OSError:
+            return None
+
     def head(self, path: str, size: int, offset: int = 0) -> bytes:
         """Bytes of a regular file or a block device; empty if it cannot be read."""
         real = self.root + self.real(path)
