@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ import pytest
 from keystoneauth1 import adapter, session, token_endpoint
 
 from idletime_openstack.placement import Placement
+from world import Hosts, World
 
 SERVER = Path(__file__).parent / "placement_server.py"
 
@@ -92,3 +94,18 @@ def write_gauge(file: Path, monotonic: float, **steady: float | None) -> Path:
          "whole": True, "spare": {"second": share, "minute": share, "hour": None, "forecast": share, "steady": share},
          "rate_bps": 10**9 if name.startswith("eth") else None, "problem": ""} for name, share in steady.items()]}))
     return file
+
+
+@pytest.fixture(scope="module")
+def hosts(real_placement: Server) -> Iterator[Hosts]:
+    found = Hosts(real_placement)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def world(hosts: Hosts, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Iterator[World]:
+    caplog.set_level(logging.INFO, "idletime-openstack-evict")
+    found = World(hosts, tmp_path)
+    yield found
+    found.close()

@@ -16,12 +16,13 @@ from collections import deque
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
 from keystoneauth1 import fixture
 
-from conftest import Server as Placement
+if TYPE_CHECKING:
+    from conftest import Server as Placement
 
 US, OPERATOR = "5" * 32, "0" * 32
 PAGE = 3

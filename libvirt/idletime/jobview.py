@@ -13,6 +13,7 @@ import contextlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import libvirt
@@ -21,6 +22,7 @@ from . import domains, jobs, state
 from .devices import devices_of
 from .errors import MonitorError
 from .facts import DISK
+from .patience import Patience
 from .police import deadline
 from .police.deadline import Track
 from .qmp import UNKNOWN_COMMAND, DomainMonitor, query
@@ -51,12 +53,14 @@ class Seen:
 @dataclass(frozen=True)
 class Look:
     """seconds: by the monotonic clock. have: of each domain, what query-idletime said; None is not known. asked: it said so
-    now; else that is of idletimed's last look, and its figures are old."""
+    now; else that is of idletimed's last look, and its figures are old. silent: domains of whose jobs nothing is known: their
+    QEMUs do not answer, or too many others do not."""
 
     seconds: float
     jobs: tuple[Seen, ...] = ()
     have: Mapping[str, Have | None] = field(default_factory=dict)
     asked: bool = True
+    silent: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -151,19 +155,26 @@ def _used(said: Mapping[str, Any], was: Mapping[str, Any] | None, resource: Mapp
 
 # ---- looking
 
-def look(connection: Any, ask: bool, run_dir: str, only: Any = None) -> Look:
-    """All jobs that run now. ask: QEMUs may be asked. only: of this domain. Raises HostError."""
-    there = [only] if only is not None else [one for one, _ in domains.active(connection)]
-    began, found, have = time.monotonic(), [], {}
-    for domain in there:
-        with contextlib.suppress(libvirt.libvirtError, domains.HostError):  # it has ended meanwhile, or is about to
-            said = state.domain(run_dir, domain.UUIDString())
-            said = said if said is not None and said.run == domain.ID() else None
-            seen, exports = [*_of_domain(domain, said), *_moving(domain, said)], said.exports if said else {}
-            if seen or exports:
-                have[domain.name()] = _have(domain, ask, said)
-            found += [*seen, *_exported(domain.name(), said, have.get(domain.name()))]
-    return Look(began, tuple(found), have, ask)
+def look(connection: Any, ask: bool, run_dir: str, only: Any = None, patience: Patience | None = None) -> Look:
+    """All jobs that run now. ask: QEMUs may be asked. only: of this domain. patience: that of earlier looks. Raises
+    HostError."""
+    there = {one.name(): one for one in ([only] if only is not None else [one for one, _ in domains.active(connection)])}
+    began = time.monotonic()
+    answers = (patience or Patience()).ask({name: partial(_look, one, ask, run_dir) for name, one in there.items()})
+    jobs_ = [one for name in there if name in answers for one in answers[name][0]]
+    have = {name: said for name in there if name in answers for said in answers[name][1]}
+    return Look(began, tuple(jobs_), have, ask, tuple(name for name in there if name not in answers))
+
+
+def _look(domain: Any, ask: bool, run_dir: str) -> tuple[list[Seen], list[Have | None]]:
+    """The jobs of a domain, and where there are any, what query-idletime says."""
+    with contextlib.suppress(libvirt.libvirtError, domains.HostError):  # it has ended meanwhile, or is about to
+        said = state.domain(run_dir, domain.UUIDString())
+        said = said if said is not None and said.run == domain.ID() else None
+        seen = [*_of_domain(domain, said), *_moving(domain, said)]
+        have = [_have(domain, ask, said)] if seen or (said and said.exports) else []
+        return [*seen, *_exported(domain.name(), said, have[0] if have else None)], have
+    return [], []
 
 
 def _of_domain(domain: Any, state_: state.DomainState | None) -> list[Seen]:

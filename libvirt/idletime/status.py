@@ -27,6 +27,10 @@ from .xmltree import Element, read
 
 BY_QEMU, KERNEL = "QEMU", "the kernel"
 
+SILENT = ("its QEMU does not answer; figures are those of idletimed's last look; remedy: see whether it is stopped, or waits "
+          "for storage that is gone")
+UNASKED = "its QEMU was not asked, as others do not answer; figures are those of idletimed's last look"
+
 
 @dataclass(frozen=True)
 class DeviceStatus:

@@ -73,6 +73,7 @@ TWO = (vm(name="a"), vm(name="b", generations=(Generation("sda", 4, (3,)),)))
         ("emulator", host(replace(emulator(knows=STOCK), suspends=True)), "note", "so it is stopped as a whole"),
         ("emulator", host(emulator(knows=None)), "note", "was not asked"),
         ("emulator", host(emulator(replaced=True)), "note", "which was replaced since"),
+        ("emulator", host(vm(emulator=None, silent=True)), "warning", "does not answer"),
         ("generations", replace(WELL, domains=TWO), "warning", "of the other (3: a; 4: b)"),
         ("generations", host(TWO[1]), "warning", "of the other (3: others; 4: b)"),
         ("vhost", host(FOREGROUND_NIC), "note", f"interface {MAC} is foreground with vhost"),

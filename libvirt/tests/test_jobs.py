@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from argparse import Namespace
 from typing import Any
@@ -15,6 +16,7 @@ from idletime import jobview, state
 from idletime.cli import commands, show
 from idletime.errors import MonitorError
 from idletime.jobview import Look, Seen, build
+from idletime.patience import Patience
 from idletime.qmp import UNKNOWN_COMMAND
 
 MIB = 1 << 20
@@ -185,6 +187,25 @@ def test_who_is_stock_and_who_does_not_answer(qemus: dict[str, Any]) -> None:
     assert jobview.look(Connection(domain), True, "/nonexistent").have == {"vm": ()}
     qemus["vm"] = MonitorError("the line is cut")
     assert jobview.look(Connection(domain), True, "/nonexistent").have == {"vm": None}
+
+
+def test_who_hangs_keeps_nobody_waiting(qemus: dict[str, Any]) -> None:
+    """Nor is it asked again."""
+    hangs, free, begun = Domain("hangs", {"vda": (BACKUP_TYPE, 1, 2)}), threading.Event(), []
+    hangs.jobStats = lambda: begun.append(1) or {} if free.wait(60) else {}  # type: ignore[method-assign]
+    qemus["vm"] = have()
+    patience = Patience(1.0)
+    for _ in range(2):
+        there = Connection(hangs, Domain("vm", {"vda": (BACKUP_TYPE, 1, 2)}))
+        found = jobview.look(there, True, "/nonexistent", None, patience)
+        assert [one.domain for one in found.jobs] == ["vm"] and found.silent == ("hangs",)
+    qemus["hangs"] = have()
+    free.set()
+    while patience.late:
+        time.sleep(0.01)
+    assert begun == [1]
+    found = jobview.look(Connection(hangs), True, "/nonexistent", None, patience)
+    assert found.silent == () and [one.domain for one in found.jobs] == ["hangs"]
 
 
 def test_a_reader_has_what_idletimed_has_seen(qemus: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:

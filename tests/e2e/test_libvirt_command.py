@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from pathlib import Path
 from typing import Any, Callable, Iterator
 
@@ -154,6 +155,23 @@ def test_all_of_a_host(host: Libvirtd, idletimed: Idletimed, etc: Path, domain: 
     assert run(host, "disable", "--all").returncode == 0
     assert one.scheduler() == {} and two.scheduler()
     (etc / "resources.d" / "10.toml").unlink()
+
+
+def test_a_qemu_that_hangs(host: Libvirtd, idletimed: Idletimed, domain: Make) -> None:  # noqa: F811
+    """It is said, and keeps nobody waiting: of the others all is told."""
+    hangs, _well = plain(domain, "hangs"), plain(domain, "well")
+    assert run(host, "mark", "hangs", "well", "--disk", "vda=slow").returncode == 0
+    os.kill(hangs.pid, signal.SIGSTOP)
+    try:
+        found = {one["name"]: one for one in told(host, "status")}
+        assert any("its QEMU does not answer" in each for each in found["hangs"]["problems"]) and not found["well"]["problems"]
+        assert found["well"]["devices"][0]["class_now"] == "background"
+        done = run(host, "jobs")
+        assert done.returncode == 0 and "of hangs is not known" in done.stderr
+        assert "hangs: its QEMU does not answer" in run(host, "doctor").stdout
+    finally:
+        os.kill(hangs.pid, signal.SIGCONT)
+    assert not told(host, "status", "hangs")[0]["problems"]
 
 
 def test_doctor(host: Libvirtd, idletimed: Idletimed, domain: Make) -> None:  # noqa: F811

@@ -9,9 +9,9 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from .. import doctor, domains, explain, hostview, jobview, observed, policy, resolve, select, sockets, state, status
@@ -21,6 +21,7 @@ from ..domains import HostError
 from ..enforced import carried_out, choice_of
 from ..errors import Exit, PolicyError, Severity
 from ..gauge import said as said_gauge
+from ..patience import Patience
 from ..police.look import Look
 from ..policy import edit
 from ..resolve.tree import Tree
@@ -29,9 +30,6 @@ from ..xmltree import read
 from . import changes, migrate, show, trace
 
 _Arguments = argparse.Namespace
-
-_AT_ONCE = 4  # domains asked at the same time; libvirtd serves one connection by five threads (max_client_requests)
-
 
 # ---- check
 
@@ -184,8 +182,10 @@ class _Subject:
     def status(self) -> status.DomainStatus:
         if self.vms:
             return sockets.sample(self.vms[0], self.known, self.numbers, self.options.run_dir)
-        host = resolve.Host(lookup=domains.HostLookup(self.connection))
-        return _status(self.domain, host, self.known, self.numbers, self.options.run_dir)
+        (found,) = _looks(self.options, self.connection, [self.domain], self.known, self.numbers)
+        if isinstance(found, HostError):
+            raise found
+        return found
 
     def decision(self) -> rules.Decision | None:
         """None: its own policy is wrong, which is among its problems."""
@@ -205,20 +205,35 @@ def _is_domain(options: _Arguments, word: str) -> bool:
 
 def _of_libvirt(options: _Arguments, known: rules.Rules, numbers: bool) -> list[status.DomainStatus]:
     connection, numbers = _connect(options, numbers)
+    found = _looks(options, connection, domains.all_of(connection), known, numbers)
+    return [one for one in found if not isinstance(one, HostError)]
+
+
+def _looks(options: _Arguments, connection: Any, there: Sequence[Any], known: rules.Rules,
+           numbers: bool) -> list[status.DomainStatus | HostError]:
+    """One each; an error of one that went away since it was listed."""
     host = resolve.Host(lookup=domains.HostLookup(connection))
 
-    def look(domain: Any) -> status.DomainStatus | None:
-        with contextlib.suppress(HostError):  # it went away since it was listed
-            return _status(domain, host, known, numbers, options.run_dir)
-        return None
+    def look(domain: Any, numbers: bool) -> status.DomainStatus | HostError:
+        try:
+            with domains.translated("look at a domain"):
+                return status.sample(domain, domains.state(domain), domains.xml_of(domain), host, numbers, options.run_dir,
+                                     known)
+        except HostError as error:
+            return error
 
-    with ThreadPoolExecutor(_AT_ONCE) as pool:  # a QEMU that is slow to answer keeps no other waiting
-        return [one for one in pool.map(look, domains.all_of(connection)) if one]
+    if not numbers:
+        return [look(domain, False) for domain in there]
+    patience = Patience()
+    found = patience.ask({number: partial(look, domain, True) for number, domain in enumerate(there)})
+    late = patience.late
+    return [found[number] if number in found else
+            _but(look(domain, False), status.SILENT if number in late else status.UNASKED)
+            for number, domain in enumerate(there)]
 
 
-def _status(domain: Any, host: resolve.Host, known: rules.Rules, numbers: bool, run_dir: str) -> status.DomainStatus:
-    with domains.translated("look at a domain"):
-        return status.sample(domain, domains.state(domain), domains.xml_of(domain), host, numbers, run_dir, known)
+def _but(found: status.DomainStatus | HostError, why: str) -> status.DomainStatus | HostError:
+    return found if isinstance(found, HostError) else replace(found, problems=(*found.problems, why))
 
 
 def status_(options: _Arguments) -> int:
@@ -267,9 +282,14 @@ def jobs(options: _Arguments) -> int:
                         Exit.USAGE)
     connection, ask = _connect(options, True)
     only = _one(connection, options.domain) if options.domain else None
-    before = jobview.look(connection, ask, options.run_dir, only)
+    patience = Patience()
+    before = jobview.look(connection, ask, options.run_dir, only, patience)
     time.sleep(options.delay if before.jobs else 0.0)
-    found = jobview.build(before, jobview.look(connection, ask, options.run_dir, only), time.time())
+    now = jobview.look(connection, ask, options.run_dir, only, patience)
+    found = jobview.build(before, now, time.time())
+    if now.silent:
+        print(f"warning: what jobs there are of {', '.join(now.silent)} is not known: QEMUs do not answer; remedy: see whether "
+              "they are stopped, or wait for storage that is gone", file=sys.stderr)
     show.result(options, show.plain(found), lambda: show.jobs(found))
     return Exit.OK
 

@@ -24,17 +24,11 @@ from . import show
 def run(options: argparse.Namespace, connect: Callable[[], tuple[Any, bool]] | None) -> int:
     """connect: as Sampler's."""
     sampler = Sampler(connect, options.run_dir, not options.readonly)
-    try:
-        if options.json or options.batch:
-            for one in _models(sampler, options.delay, options.count):
-                (_line if options.json else _tables)(one)
-        else:
-            _view(options, sampler)
-    finally:
-        sampler.close()
-        if sampler.hanging:  # its thread would keep us
-            sys.stdout.flush()
-            os._exit(Exit.OK)
+    if options.json or options.batch:
+        for one in _models(sampler, options.delay, options.count):
+            (_line if options.json else _tables)(one)
+    else:
+        _view(options, sampler)
     return Exit.OK
 
 

@@ -26,6 +26,7 @@ from ..conf import rules
 from ..domains import HostError
 from ..errors import Exit
 from ..jobview import JobStatus
+from ..patience import Patience
 from ..policy import Class, edit
 from ..resolve.tree import Tree
 from ..verdict import Verdict, of_domain
@@ -137,11 +138,11 @@ class _Migration(threading.Thread):
 def _follow(options: argparse.Namespace, connection: Any, domain: Any, thread: _Migration) -> None:
     """Say how far it is until it is over; --json says nothing in between."""
     teller, ask = _Teller(domain.name(), options.if_diverging), domains.is_qemu(connection)
-    pool = ThreadPoolExecutor(1)  # libvirtd may let a look wait for a long time
+    pool, patience = ThreadPoolExecutor(1), Patience()  # libvirtd may let a look wait for a long time
     look: Future[jobview.Look] | None = None
     try:
         while not options.json and thread.is_alive():
-            look = look or pool.submit(jobview.look, connection, ask, options.run_dir, domain)
+            look = look or pool.submit(jobview.look, connection, ask, options.run_dir, domain, patience)
             wait([look], LOOK_SECONDS)
             if not look.done():
                 teller.nothing("libvirtd has not answered yet")
@@ -169,6 +170,9 @@ class _Teller:
 
     def tell(self, now: jobview.Look) -> None:
         """What a look has found."""
+        if now.silent:
+            self.nothing("QEMU does not answer")
+            return
         found = [one for one in jobview.build(self._before or now, now, time.time()) if one.type == "migration"]
         self._before, self._known = now, time.monotonic()
         if not found or not found[0].total:

@@ -91,8 +91,13 @@ def _run_dir(facts: HostFacts) -> _Found:
 def _emulator(facts: HostFacts) -> _Found:
     for one in facts.running:
         emulator = one.emulator
-        if emulator is None or emulator.knows is None:
-            yield _note(one.name, "what its QEMU knows was not asked", _AS_ROOT)
+        if one.silent:
+            yield _warning(one.name, "its QEMU does not answer, so what it knows and does now is not known",
+                           "see whether it is stopped, or waits for storage that is gone")
+        elif emulator is None or emulator.knows is None:
+            why, remedy = ("was not asked, as others do not answer", "see to those first") if any(
+                each.silent for each in facts.running) else ("was not asked", _AS_ROOT)
+            yield _note(one.name, f"what its QEMU knows {why}", remedy)
         elif emulator.knows != OURS:
             yield _not_ours(one, emulator)
         elif emulator.replaced and one.attached:

@@ -56,7 +56,7 @@ class DomainFacts:
     """A domain. class_: what it should be, "none" is not attached. left_out: devices and why they are not attached, in
     words. beyond: devices that neither QEMU nor the kernel sees, in words. generations: of the arenas that its QEMU uses.
     compiled: it carries what earlier versions compiled in. confined: "apparmor", "selinux" or "". problems: what
-    idletimed says of it. suspends: whether idletimed stops it as a whole when need be."""
+    idletimed says of it. suspends: whether idletimed stops it as a whole when need be. silent: its QEMU was asked, in vain."""
 
     name: str
     running: bool
@@ -71,6 +71,7 @@ class DomainFacts:
     problems: tuple[str, ...] = ()
     beyond: tuple[str, ...] = ()
     suspends: bool = False
+    silent: bool = False
 
     @property
     def attached(self) -> bool:

@@ -9,6 +9,9 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from .. import domains, observed, sockets, state, verdict
@@ -18,6 +21,7 @@ from ..errors import IdletimeError, MonitorError, PolicyError, Severity
 from ..facts import DISK, DeviceFacts, DevicePlan
 from ..hostd import act
 from ..hostd.settings import Settings
+from ..patience import Patience
 from ..plan import ID_PREFIX
 from ..policy.model import Class
 from ..qmp import DomainMonitor, Monitor, SocketMonitor, query
@@ -34,7 +38,7 @@ LIVE_COMMAND, ANY_COMMAND = "idletime-attach", "query-idletime"
 FIRST = 3
 """The generation of QEMUs that do not say which theirs is."""
 
-_AT_ONCE = 4  # libvirtd serves one connection by five threads (max_client_requests)
+_AT_ONCE = 4
 _QEMU = "{http://libvirt.org/schemas/domain/qemu/1.0}"
 _KERNEL = ("bridge", "network", "direct", "ethernet")  # interfaces for which libvirt uses vhost unless told otherwise
 _PAST = {"vhostuser": "vhost-user", "vdpa": "vhost-vdpa", "hostdev": "VFIO"}
@@ -52,9 +56,8 @@ def gather(connection: Any, settings: Settings, run_dir: str, ask: bool, root: s
     host, known = Host(root, lookup), rules.load(tree)
     pids = _pids(tree)
     look = _Look(tree, host, known, run_dir, ask, pids)
+    found = [one for one in _domains(connection, look) if one] if connection is not None else []
     with ThreadPoolExecutor(_AT_ONCE) as pool:  # a QEMU that is slow to answer keeps no other waiting
-        listed = domains.all_of(connection) if connection is not None else []
-        found = [one for one in pool.map(lambda domain: _domain(domain, look), listed) if one]
         found += pool.map(lambda said: _vm(said, look), sockets.there(run_dir))
     hook, old = _hook(tree)
     mode, kind = _run_dir(tree, run_dir)
@@ -75,6 +78,18 @@ class _Look:
         self.tree, self.host, self.known = tree, host, known
         self.run_dir, self.ask, self.pids = run_dir, ask, pids
         self.observers = observed.read(run_dir)
+
+
+def _domains(connection: Any, look: _Look) -> Iterator[DomainFacts | None]:
+    listed, unasked, patience = domains.all_of(connection), copy(look), Patience()
+    unasked.ask = False
+    found = patience.ask({number: partial(_domain, one, look) for number, one in enumerate(listed)}) if look.ask else {}
+    late = patience.late
+    for number, one in enumerate(listed):
+        if number in found:
+            yield found[number]
+        elif (facts := _domain(one, unasked)) is not None:
+            yield replace(facts, silent=number in late)
 
 
 def _domain(domain: Any, look: _Look) -> DomainFacts | None:

@@ -36,6 +36,7 @@ from ..conf.rules import Rules, decide_xml
 from ..domains import HostError
 from ..errors import Finding, IdletimeError, PolicyError
 from ..gauge.boards import Observer
+from ..patience import Patience
 from ..policy import edit
 from ..policy.model import Class
 from ..verdict import of_domain
@@ -104,6 +105,7 @@ class Api:
         self._jobs_look: jobview.Look | None = None
         self._jobs_said: list[dict[str, Any]] = []
         self._jobs_task: asyncio.Task[None] | None = None
+        self._patience = Patience()
         self._timelines: dict[str, _Followed] = {}
 
     async def respond(self, request: Request) -> Response:
@@ -166,7 +168,7 @@ class Api:
 
     async def _jobs(self, _request: Request) -> dict[str, Any]:
         """Rates are those since the last look, whoever asked for it; without one they are not known. One look at a time,
-        however many ask and go: it may wait for a VM that hangs, and occupies one thread."""
+        however many ask and go. Of a VM that hangs none are shown."""
         if self._jobs_look is None or time.monotonic() - self._jobs_look.seconds >= JOBS_SECONDS:
             if self._jobs_task is None or self._jobs_task.done():
                 self._jobs_task = asyncio.create_task(self._look_for_jobs())
@@ -174,7 +176,7 @@ class Api:
         return {"jobs": self._jobs_said}
 
     async def _look_for_jobs(self) -> None:
-        look: jobview.Look = await self._work(_jobs_now, self._run_dir)
+        look: jobview.Look = await self._work(_jobs_now, self._run_dir, self._patience)
         before, self._jobs_look = self._jobs_look or look, look
         self._jobs_said = [asdict(one) for one in jobview.build(before, look, time.time())]
 
@@ -317,8 +319,8 @@ def _off(connection: Any, rules: Rules) -> list[dict[str, Any]]:
     return found
 
 
-def _jobs_now(connection: Any, run_dir: str) -> jobview.Look:
-    return jobview.look(connection, True, run_dir)
+def _jobs_now(connection: Any, run_dir: str, patience: Patience) -> jobview.Look:
+    return jobview.look(connection, True, run_dir, None, patience)
 
 
 def _shown(connection: Any, uuid: str) -> dict[str, Any]:

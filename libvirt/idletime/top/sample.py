@@ -9,8 +9,8 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import libvirt
@@ -20,6 +20,7 @@ from ..conf import rules
 from ..domains import HostError
 from ..hostd import usage
 from ..hostd.metrics_facts import Reader
+from ..patience import Patience
 from ..police.look import Look as Files
 from ..qmp import DomainMonitor
 from ..resolve.tree import Tree
@@ -32,8 +33,6 @@ ANSWER_SECONDS = 1.0
 
 FRESH_SECONDS = 10.0
 """So long what was found out of a VM holds of which idletimed says nothing: it is not attached, or idletimed does not run."""
-
-_AT_ONCE = 8  # more than that many QEMUs that hang leave no thread for the others
 
 SHARE = 0.009
 """Of one processor: looks come seldomer where they would take more. 1 % is promised; what a look costs varies."""
@@ -81,16 +80,7 @@ class Sampler:
         self._may_ask = False
         self._reader = Reader(run_dir)
         self._known: dict[str, _Known] = {}
-        self._pool = ThreadPoolExecutor(_AT_ONCE)
-        self._asked: dict[str, Future[Told]] = {}
-
-    @property
-    def hanging(self) -> bool:
-        """Whether a QEMU still owes an answer, so that a thread of ours does not end."""
-        return any(not one.done() for one in self._asked.values())
-
-    def close(self) -> None:
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._patience = Patience(ANSWER_SECONDS)
 
     def look(self) -> Look:
         """Raises nothing: what is wrong is among the notes."""
@@ -151,14 +141,10 @@ class Sampler:
         """Facts with QEMU's figures of now, where it answers in time."""
         observers = observed.read(self._run_dir)
         facts = {uuid: replace(known.facts, observers=observers) for uuid, known in self._known.items()}
-        self._asked = {uuid: one for uuid, one in self._asked.items() if not one.done()}
         asked = [uuid for uuid, one in facts.items() if self._may_ask and one.plan.asks
-                 and uuid not in self._asked and states[uuid] in ("running", "paused")]
-        for uuid in asked:
-            self._asked[uuid] = self._pool.submit(_answered, self._known[uuid].domain, facts[uuid])
-        done, _ = wait([self._asked[uuid] for uuid in asked], ANSWER_SECONDS)
-        answers = {uuid: self._asked[uuid].result() for uuid in asked if self._asked[uuid] in done}
-        return {**facts, **answers}
+                 and states[uuid] in ("running", "paused")]
+        answers = {uuid: partial(_answered, self._known[uuid].domain, facts[uuid]) for uuid in asked}
+        return {**facts, **self._patience.ask(answers)}
 
     # ---- what else does I/O
 

@@ -73,6 +73,32 @@ static IdletimeView look(IdletimeGate *gate, const IdletimeRule *rule,
     return idletime_scan(&gate->scan, rule, now_ns);
 }
 
+static void wake_next(IdletimeGate *gate, const IdletimeView *view,
+                      int64_t now_ns)
+{
+    int next = idletime_scan_next(&gate->scan, view->fg_last_ns, now_ns);
+
+    if (next >= 0 && next != gate->scan.self) {
+        idletime_bg_wake(gate->scan.bg, next);
+    }
+}
+
+/* Who is first now may start. */
+static void look_and_wake(IdletimeGate *gate)
+{
+    IdletimeRule rule = rule_of(gate);
+    IdletimeView view;
+    int64_t now_ns;
+
+    WITH_QEMU_LOCK_GUARD(&gate->res->lock) {
+        now_ns = idletime_now_ns();
+        view = look(gate, &rule, now_ns);
+    }
+    if (!view.blind) {
+        wake_next(gate, &view, now_ns);
+    }
+}
+
 /* ---- asking */
 
 /*
@@ -213,16 +239,38 @@ static void announce(IdletimeGate *gate, int64_t interval_ns, int64_t due_ns)
     gate->waiting = true;
 }
 
+/* Nobody else has had it meanwhile. */
+static void charge_kept(IdletimeGate *gate)
+{
+    if (unlikely(gate->kept_since_ns)) {
+        idletime_guard_thread();
+        idletime_bg_done(&gate->scan, idletime_now_ns() - gate->kept_since_ns);
+        gate->kept_since_ns = 0;
+    }
+}
+
+static void leave_line(IdletimeGate *gate)
+{
+    timer_del(gate->timer);
+    if (gate->waiting) {
+        idletime_guard_thread();
+        idletime_bg_leave(&gate->scan);
+        gate->waiting = false;
+    }
+}
+
 static bool ask(IdletimeGate *gate, int64_t held_since_ns, uint64_t bytes,
                 IdletimeLease *lease, bool issue)
 {
     IdletimeRule rule = rule_of(gate);
     int64_t due_ns = idletime_core_due_ns(&rule, held_since_ns);
     IdletimeVerdict verdict;
+    bool gave_back;
     int tries = 0;
 
     idletime_gate_code(gate);
     idletime_guard_thread();
+    gave_back = idletime_gate_give_back(gate);
     lease->bytes = MIN(bytes, UINT32_MAX);
     lease->mixed = false;
     announce(gate, idletime_resource_get(gate->res, IDLETIME_AUTO) ?
@@ -234,6 +282,7 @@ static bool ask(IdletimeGate *gate, int64_t held_since_ns, uint64_t bytes,
     } while (verdict.kind == IDLETIME_WAIT_TURN &&
              verdict.again_ns == lease->since_ns && ++tries < ASK_TRIES);
 
+    gate->verdict = verdict.kind;
     trace_idletime_gate_ask(gate->label, verdict_name[verdict.kind],
                             verdict.again_ns);
     if (verdict.kind > IDLETIME_PROMOTE) {
@@ -242,6 +291,10 @@ static bool ask(IdletimeGate *gate, int64_t held_since_ns, uint64_t bytes,
             idletime_bg_leave(&gate->scan);
         } else {
             announce(gate, rule.interval_ns, due_ns);
+        }
+        charge_kept(gate);
+        if (gave_back && verdict.kind != IDLETIME_WAIT_INFLIGHT) {
+            look_and_wake(gate);
         }
         timer_mod_ns(gate->timer, verdict.again_ns);
         return false;
@@ -262,7 +315,11 @@ bool idletime_gate_ask(IdletimeGate *gate, int64_t held_since_ns,
 bool idletime_gate_reserve(IdletimeGate *gate, int64_t held_since_ns,
                            uint64_t bytes, IdletimeLease *lease)
 {
-    return ask(gate, held_since_ns, bytes, lease, false);
+    if (!ask(gate, held_since_ns, bytes, lease, false)) {
+        return false;
+    }
+    leave_line(gate);
+    return true;
 }
 
 void idletime_gate_issue(IdletimeGate *gate, const IdletimeLease *lease,
@@ -270,6 +327,7 @@ void idletime_gate_issue(IdletimeGate *gate, const IdletimeLease *lease,
 {
     idletime_gate_code(gate);
     idletime_guard_thread();
+    charge_kept(gate);
     WITH_QEMU_LOCK_GUARD(&gate->res->lock) {
         note_issued(gate->res, lease);
     }
@@ -301,16 +359,6 @@ static bool was_alone(const IdletimeLease *lease, const IdletimeView *view,
 {
     return !view->blind && !view->unseen && lease->fg_idle &&
            view->fg_last_ns <= lease->since_ns - interval_ns;
-}
-
-static void wake_next(IdletimeGate *gate, const IdletimeView *view,
-                      int64_t now_ns)
-{
-    int next = idletime_scan_next(&gate->scan, view->fg_last_ns, now_ns);
-
-    if (next >= 0 && next != gate->scan.self) {
-        idletime_bg_wake(gate->scan.bg, next);
-    }
 }
 
 void idletime_gate_done(IdletimeGate *gate, const IdletimeLease *lease,
@@ -349,22 +397,6 @@ void idletime_gate_done(IdletimeGate *gate, const IdletimeLease *lease,
     }
 }
 
-/* Who is first now may start. */
-static void look_and_wake(IdletimeGate *gate)
-{
-    IdletimeRule rule = rule_of(gate);
-    IdletimeView view;
-    int64_t now_ns;
-
-    WITH_QEMU_LOCK_GUARD(&gate->res->lock) {
-        now_ns = idletime_now_ns();
-        view = look(gate, &rule, now_ns);
-    }
-    if (!view.blind) {
-        wake_next(gate, &view, now_ns);
-    }
-}
-
 void idletime_gate_withdraw(IdletimeGate *gate, const IdletimeLease *lease)
 {
     idletime_gate_code(gate);
@@ -373,6 +405,28 @@ void idletime_gate_withdraw(IdletimeGate *gate, const IdletimeLease *lease)
         idletime_token_give(&gate->scan, lease->grant);
     }
     look_and_wake(gate);
+}
+
+/* Later than the other gate's timer: that one asks this one, too. */
+void idletime_gate_keep(IdletimeGate *gate, const IdletimeLease *lease)
+{
+    int64_t now_ns = idletime_now_ns();
+
+    idletime_gate_code(gate);
+    gate->kept = lease->grant;
+    gate->kept_since_ns = gate->kept_since_ns ?: now_ns;
+    timer_mod_ns(gate->timer, now_ns + 2 * IDLETIME_LOOK_INFLIGHT_NS);
+}
+
+bool idletime_gate_give_back(IdletimeGate *gate)
+{
+    if (!gate->kept.value) {
+        return false;
+    }
+    idletime_guard_thread();
+    idletime_token_give(&gate->scan, gate->kept);
+    gate->kept.value = 0;
+    return true;
 }
 
 void idletime_gate_pass(IdletimeGate *gate)
@@ -389,13 +443,13 @@ void idletime_gate_pass(IdletimeGate *gate)
 void idletime_gate_rest(IdletimeGate *gate)
 {
     idletime_gate_code(gate);
-    if (gate->bg_ready) {
-        timer_del(gate->timer);
-        if (gate->waiting) {
-            idletime_guard_thread();
-            idletime_bg_leave(&gate->scan);
-            gate->waiting = false;
-        }
+    if (!gate->bg_ready) {
+        return;
+    }
+    leave_line(gate);
+    charge_kept(gate);
+    if (idletime_gate_give_back(gate)) {
+        look_and_wake(gate);
     }
 }
 

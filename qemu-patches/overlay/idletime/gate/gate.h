@@ -71,6 +71,9 @@ struct IdletimeGate {
 
     bool bg_ready;
     bool waiting;               /* announced on the background board */
+    IdletimeGrant kept;         /* while other gates are waited for; or 0 */
+    int64_t kept_since_ns;      /* 0: was not, for what is held now */
+    IdletimeVerdictKind verdict;        /* of the last look */
     IdletimeResource *res;
     AioContext *ctx;
     char *label;
@@ -204,15 +207,27 @@ void idletime_gate_done(IdletimeGate *gate, const IdletimeLease *lease,
                         bool more);
 
 /**
- * idletime_gate_reserve: the same of one that needs several gates.  It is on
- * no book until idletime_gate_issue(), or given back by _withdraw(): right
- * after the others' answers.
+ * idletime_gate_reserve: the same of one that needs several gates.  It waits
+ * for this one no more, and is on no book until idletime_gate_issue(); or it is
+ * given back by _withdraw(), or kept: right after the others' answers.
  */
 bool idletime_gate_reserve(IdletimeGate *gate, int64_t held_since_ns,
                            uint64_t bytes, IdletimeLease *lease);
 void idletime_gate_issue(IdletimeGate *gate, const IdletimeLease *lease,
                          int64_t held_since_ns);
 void idletime_gate_withdraw(IdletimeGate *gate, const IdletimeLease *lease);
+/**
+ * idletime_gate_keep: it has this place of the cap, and so others have it not,
+ * while another gate is waited for.  It is given back before the next question,
+ * and by idletime_gate_rest(); @pump is called in 20 ms to do either.  When it
+ * is over, it is charged as service.
+ */
+void idletime_gate_keep(IdletimeGate *gate, const IdletimeLease *lease);
+/**
+ * idletime_gate_give_back: what is kept, for now.  Context: @gate's ctx.
+ * Returns whether something was.
+ */
+bool idletime_gate_give_back(IdletimeGate *gate);
 
 /** idletime_gate_pass: it waits elsewhere; others' turn.  Context: the same. */
 void idletime_gate_pass(IdletimeGate *gate);

@@ -222,6 +222,7 @@ void idletime_gate_follow_move(IdletimeGate *gate)
     IdletimeGateSlots old = gate->slots;
 
     idletime_gate_code(gate);
+    idletime_gate_give_back(gate);
     gate->slots = gate->next_slots;
     gate->next_slots = old;
     if (gate->fg_ready) {
@@ -266,6 +267,9 @@ static void quiesce(void *opaque)
 
     qemu_bh_delete(gate->bh);
     if (gate->bg_ready) {
+        if (gate->kept.value) {
+            idletime_gate_rest(gate);
+        }
         timer_del(gate->timer);
         aio_set_event_notifier(gate->ctx, &gate->waker.notifier, NULL, NULL,
                                NULL);

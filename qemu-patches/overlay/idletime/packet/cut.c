@@ -93,6 +93,11 @@ static uint16_t get_vnet(const uint8_t *p, bool big_endian)
     return big_endian ? get16(p) : p[1] << 8 | p[0];
 }
 
+static void put_vnet(uint8_t *p, uint16_t v, bool big_endian)
+{
+    put16(p, big_endian ? v : v << 8 | v >> 8);
+}
+
 static void copy_out(uint8_t *to, size_t bytes, const struct iovec *iov,
                      unsigned count)
 {
@@ -214,11 +219,6 @@ static uint32_t piece_payload(const IdletimeCut *cut, size_t limit)
 size_t idletime_cut_size(const IdletimeCut *cut, size_t limit)
 {
     return cut->header_bytes - cut->vnet_bytes + piece_payload(cut, limit);
-}
-
-static void put_vnet(uint8_t *p, uint16_t v, bool big_endian)
-{
-    put16(p, big_endian ? v : v << 8 | v >> 8);
 }
 
 /* The host is asked for nothing. */

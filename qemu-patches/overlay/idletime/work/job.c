@@ -16,20 +16,28 @@
 
 /* A cluster of most formats, and what a backup copies at least. */
 #define CHUNK_ALIGN (64 * KiB)
+#define KEEP_PERIOD_NS  (1000 * SCALE_MS)
 
 /* ---- waiting */
 
-/* A paused one goes on when it is resumed, and asks anew then. */
+/*
+ * A paused one goes on when it is resumed, and asks anew then.  One that is
+ * about to pause may have been entered, and waits for its I/O.
+ */
 static bool is_running(Job *job)
 {
-    return !job->paused;
+    return !job->paused && !job->busy;
 }
 
 static bool job_waits(const IdletimeWork *work)
 {
     Job *job = work->owner;
 
-    return work->sleeper || (work->waiting && !job_is_paused(job));
+    if (work->sleeper || !work->waiting) {
+        return work->sleeper;
+    }
+    JOB_LOCK_GUARD();
+    return is_running(job);
 }
 
 static void job_wake(IdletimeWork *work)
@@ -187,13 +195,34 @@ static int64_t held_since(Job *job)
     return work ? work->held_since_ns : idletime_now_ns();
 }
 
-/* The others are in nobody's way while it waits for this one. */
-static void wait_for(Job *job, IdletimeWork *refuser, int64_t since_ns)
+/*
+ * Is what @refuser's predecessors have permitted kept until it permits, too?
+ * If only background of others is in its way: greedy ones on two resources
+ * are hardly ever between two requests at the same time.  It counts as the
+ * job's time.  A disk that has stopped costs those who would have had it half
+ * of the time at most.
+ */
+static bool may_keep(const IdletimeWork *refuser, int64_t since_ns)
+{
+    int64_t waited_ns = idletime_now_ns() - since_ns;
+
+    return !refuser->chunks && idletime_work_is_taken(refuser) &&
+           waited_ns % KEEP_PERIOD_NS < KEEP_PERIOD_NS / 2;
+}
+
+/* But for those before it that are kept, it is in nobody's way elsewhere. */
+static void wait_for(Job *job, IdletimeWork *refuser, bool keeps,
+                     int64_t since_ns)
 {
     IdletimeWork *work;
+    bool before = true;
 
     for (work = first_of(job); work; work = next_of(work)) {
-        if (work != refuser) {
+        if (work == refuser) {
+            before = false;
+        } else if (before && keeps) {
+            idletime_work_held(work, 0);
+        } else {
             idletime_work_pass(work);
         }
         work->held_since_ns = since_ns;
@@ -201,10 +230,20 @@ static void wait_for(Job *job, IdletimeWork *refuser, int64_t since_ns)
     idletime_work_held(refuser, 1);
 }
 
-/*
- * All are to be idle at a time.  None is kept while another is waited for: so
- * jobs that need the same ones cannot wait for each other.
- */
+static void refused(Job *job, IdletimeWork *refuser, IdletimeChunk *chunk,
+                    int64_t since_ns)
+{
+    bool keeps = may_keep(refuser, since_ns);
+
+    if (keeps) {
+        idletime_work_keep(chunk);
+    } else {
+        idletime_work_withdraw(chunk);
+    }
+    wait_for(job, refuser, keeps, since_ns);
+}
+
+/* All are to be idle at a time.  All jobs of a host ask in the same order. */
 bool coroutine_fn idletime_job_ask_slow(Job *job, uint64_t bytes,
                                         IdletimeChunk **chunk)
 {
@@ -213,9 +252,8 @@ bool coroutine_fn idletime_job_ask_slow(Job *job, uint64_t bytes,
 
     for (work = first_of(job); work; work = next_of(work)) {
         if (!idletime_work_reserve(work, since_ns, bytes, chunk)) {
-            idletime_work_withdraw(*chunk);
+            refused(job, work, *chunk, since_ns);
             *chunk = NULL;
-            wait_for(job, work, since_ns);
             return false;
         }
     }
@@ -296,14 +334,27 @@ static bool check_running(Job *job, Error **errp)
     return true;
 }
 
-/* Appended: who walks there does not meet one twice. */
-static void append(Job *job, IdletimeWork *work)
+/*
+ * The order in which all jobs of a host ask: disks first, for what is kept of
+ * an uplink would count in the time of others' packets; then by the paths.
+ */
+static bool asks_before(const IdletimeResource *a, const IdletimeResource *b)
+{
+    bool a_sends = idletime_resource_is_uplink(a);
+    bool b_sends = idletime_resource_is_uplink(b);
+
+    return a_sends != b_sends ? b_sends : strcmp(a->path, b->path) <= 0;
+}
+
+/* Who walks there does not meet one twice. */
+static void insert(Job *job, IdletimeWork *work)
 {
     IdletimeWork **link = &job->idletime;
 
-    while (*link) {
+    while (*link && asks_before((*link)->res, work->res)) {
         link = &(*link)->also;
     }
+    work->also = *link;
     qatomic_store_release(link, work);
 }
 
@@ -334,7 +385,7 @@ bool idletime_job_attach(const char *id, const char *resource, Error **errp)
     if (!work) {
         return false;
     }
-    append(job, work);
+    insert(job, work);
     if (idletime_resource_is_uplink(work->res)) {
         mark_target(job, true);
     }

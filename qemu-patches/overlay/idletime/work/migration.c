@@ -111,6 +111,14 @@ static void give_back(void)
     }
 }
 
+/* The gate is its thread's again, before the chunk is. */
+static void return_gate(void)
+{
+    if (m.chunk) {
+        idletime_chunk_return(m.chunk);
+    }
+}
+
 static bool migration_waits(const IdletimeWork *work)
 {
     return turn() == WANT;
@@ -341,18 +349,14 @@ bool idletime_migration_wait_slow(QEMUFile *f, int ms)
             /* A limit of stock's, whose wait is no service. */
             m.sent = bytes_begun();
             m.begun = false;
-            if (m.chunk) {
-                /* The loop may be asked for the next before it sees REST. */
-                idletime_chunk_return(m.chunk);
-            }
+            /* The loop may be asked for the next before it sees REST. */
+            return_gate();
             hand_over(REST);
             return false;
         }
         if (!idletime_stream_drain(f, until_ns)) {
             /* That may take long: the gate is not to wait for the network. */
-            if (m.chunk) {
-                idletime_chunk_return(m.chunk);
-            }
+            return_gate();
             return true;
         }
         m.sent = bytes_begun();

@@ -127,6 +127,13 @@ void idletime_work_issue(IdletimeChunk *chunk, int64_t since_ns);
 /** idletime_work_withdraw: @chunk, which may be NULL, does not.  Likewise. */
 void idletime_work_withdraw(IdletimeChunk *chunk);
 /**
+ * idletime_work_keep: nor does it, for now; until the next question, or until
+ * nothing waits any more, its places stay taken.  Likewise.
+ */
+void idletime_work_keep(IdletimeChunk *chunk);
+/** idletime_work_is_taken: all places were, at the last question.  Likewise. */
+bool idletime_work_is_taken(const IdletimeWork *work);
+/**
  * idletime_work_expel: a chunk that waited starts now, as foreground: work
  * leaves.  Context: as ask.
  */

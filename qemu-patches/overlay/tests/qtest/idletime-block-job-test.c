@@ -7,24 +7,6 @@
 #include "qemu/units.h"
 #include "idletime-block-job.h"
 
-/* No release but by the interval, which is a minute. */
-#define LONG        "interval-us=60000000,max-hold-ms=0"
-#define LONG_US     (60 * 1000 * MS)
-#define BUDGET_US   (100 * MS)
-
-/* What was copied is what was there. */
-static void check_data(TestJob *job)
-{
-    TestDisk copy = { .image = job->target ?: job->d->image };
-    bool committed = strstr(job->kind->name, "commit");
-
-    if (g_str_equal(job->kind->name, "stream")) {
-        return;
-    }
-    g_assert_true(disk_holds(&copy, 0, JOB_BYTES, committed ? 0xa5 : 0x5a));
-    g_assert_true(disk_holds(&copy, JOB_BYTES, JOB_BYTES, 0));
-}
-
 static TestJob *held_job(const TestJobKind *kind, const char *options)
 {
     TestJob *job = job_new(kind, options);
@@ -47,7 +29,7 @@ static void test_held(const void *kind)
     job_finish(job);
     g_assert_false(job_is_attached(job));
     g_assert_cmpint(machine_number(job->m, RESOURCE, "held"), ==, 0);
-    check_data(job);
+    job_check_data(job);
     job_free(job);
 }
 
@@ -73,7 +55,7 @@ static void test_deadline(const void *kind)
     disk_resume(job->fg, "A");
     request_ok(r);
     job_finish(job);
-    check_data(job);
+    job_check_data(job);
     job_free(job);
 }
 
@@ -105,7 +87,7 @@ static void test_pause(const void *kind)
     g_assert_cmpint(job_number(job, "background.requests"), ==, 0);
     machine_step_us(job->m, INTERVAL_US);
     job_finish(job);
-    check_data(job);
+    job_check_data(job);
     job_free(job);
 }
 
@@ -121,7 +103,7 @@ static void test_detach(const void *kind)
     qobject_unref(event);
     g_assert_false(job_is_attached(job));
     job_finish(job);
-    check_data(job);
+    job_check_data(job);
     job_free(job);
 }
 
@@ -141,15 +123,8 @@ static void test_detach_paused(const void *kind)
     job_await(job, "held", 1);
     machine_step_us(job->m, INTERVAL_US);
     job_finish(job);
-    check_data(job);
+    job_check_data(job);
     job_free(job);
-}
-
-static void drain(TestJob *job)
-{
-    machine_ok(job->m, "block_set_io_throttle", "{'id': '/machine/peripheral"
-               "/d/virtio-backend', 'bps': 0, 'bps_rd': 0, 'bps_wr': 0,"
-               " 'iops': 1000000, 'iops_rd': 0, 'iops_wr': 0}");
 }
 
 /* A drain does not wait for what is held, and releases nothing. */
@@ -158,13 +133,13 @@ static void test_drain(const void *kind)
     TestJob *job = held_job(kind, LONG);
 
     for (int i = 0; i < 20; i++) {
-        drain(job);
+        job_drain(job);
         job_await(job, "held", 1);
     }
     g_assert_cmpint(job_number(job, "background.requests"), ==, 0);
     machine_step_us(job->m, LONG_US);
     job_finish(job);
-    check_data(job);
+    job_check_data(job);
     job_free(job);
 }
 
@@ -254,132 +229,6 @@ static void test_thread(const void *opaque)
     job_free(job);
 }
 
-/* ---- on two resources */
-
-static int64_t issued(TestJob *job)
-{
-    int64_t n = job_number(job, "background.requests");
-
-    g_assert_cmpint(job_number_other(job, "background.requests"), ==, n);
-    return n;
-}
-
-static TestJob *held_on_two(const TestJobKind *kind, const char *options)
-{
-    TestJob *job = job_new(kind, options);
-
-    job_attach_other(job);
-    foreground(job->other);
-    job_go(job);
-    job_await(job, "held", 1);
-    g_assert_cmpint(issued(job), ==, 0);
-    return job;
-}
-
-/*
- * Each is idle while the other is not; it goes on when both are, and what it
- * was granted on one alone is on no book.
- */
-static void test_two(const void *kind)
-{
-    TestJob *job = held_on_two(kind, "");
-
-    for (int i = 0; i < 3; i++) {
-        foreground(job->fg);
-        machine_step_us(job->m, INTERVAL_US / 2);
-        foreground(job->other);
-        machine_step_us(job->m, INTERVAL_US / 2);
-        job_await_other(job, "held", 1);
-        g_assert_cmpint(job_number(job, "held"), ==, 0);
-        foreground(job->fg);
-        machine_step_us(job->m, INTERVAL_US / 2);
-        job_await(job, "held", 1);
-        g_assert_cmpint(job_number_other(job, "held"), ==, 0);
-        g_assert_cmpint(issued(job), ==, 0);
-        g_assert_cmpint(job_number_other(job, "in-service"), ==, 0);
-    }
-    machine_step_us(job->m, INTERVAL_US / 2);
-    job_finish(job);
-    g_assert_false(job_is_attached(job));
-    g_assert_cmpint(machine_number(job->m, RESOURCE, "held"), ==, 0);
-    g_assert_cmpint(machine_number(job->m, OTHER, "held"), ==, 0);
-    g_assert_cmpint(machine_number(job->m, RESOURCE, "background.requests"),
-                    ==,
-                    machine_number(job->m, OTHER, "background.requests"));
-    check_data(job);
-    job_free(job);
-}
-
-/* However many hold it, a chunk waits for the hold budget once. */
-static void test_two_deadline(const void *kind)
-{
-    TestJob *job = job_new(kind, "max-hold-ms=100");
-    TestRequest *r[2];
-
-    job_attach_other(job);
-    disk_pause_read(job->fg, "A");
-    disk_pause_read(job->other, "B");
-    r[0] = disk_read(job->fg);
-    r[1] = disk_read(job->other);
-    job_go(job);
-    for (int i = 0; i < 3; i++) {
-        job_await(job, "held", 1);
-        g_assert_cmpint(issued(job), ==, i);
-        machine_step_us(job->m, BUDGET_US - 1);
-        g_assert_cmpint(issued(job), ==, i);
-        machine_step_us(job->m, 1);
-        job_await_other(job, "background.requests", i + 1);
-        g_assert_cmpint(issued(job), ==, i + 1);
-        g_assert_cmpint(job_number(job, "promotions.deadline"), ==, i + 1);
-        g_assert_cmpint(job_number_other(job, "promotions.deadline"), ==,
-                        i + 1);
-    }
-    disk_resume(job->fg, "A");
-    disk_resume(job->other, "B");
-    request_ok(r[0]);
-    request_ok(r[1]);
-    job_finish(job);
-    check_data(job);
-    job_free(job);
-}
-
-/* The second holds it: paused, resumed, detached with one event, drained. */
-static void test_two_detach(const void *kind)
-{
-    TestJob *job = held_on_two(kind, LONG);
-
-    for (int i = 0; i < 5; i++) {
-        drain(job);
-        job_await(job, "held", 1);
-    }
-    job_verb(job, "job-pause");
-    job_await_status(job, "paused");
-    job_verb(job, "job-resume");
-    job_await(job, "held", 1);
-    machine_ok(job->m, "idletime-detach", "{'job': 'job'}");
-    qtest_qmp_eventwait(job->m->qts, "IDLETIME_DETACHED");
-    g_assert_false(job_is_attached(job));
-    g_assert_cmpint(machine_number(job->m, OTHER, "held"), ==, 0);
-    job_finish(job);
-    g_assert_null(qtest_qmp_event_ref(job->m->qts, "IDLETIME_DETACHED"));
-    check_data(job);
-    job_free(job);
-}
-
-static void test_two_cancel(const void *kind)
-{
-    TestJob *job = held_on_two(kind, LONG);
-
-    machine_ok(job->m, "block-job-cancel", "{'device': 'job'}");
-    job_await_status(job, NULL);
-    while (job_is_attached(job)) {
-        g_usleep(1000);
-    }
-    g_assert_cmpint(machine_number(job->m, RESOURCE, "held"), ==, 0);
-    g_assert_cmpint(machine_number(job->m, OTHER, "held"), ==, 0);
-    job_free(job);
-}
-
 static void test_refused(void)
 {
     TestJob *job = job_new(&job_kind[0], "");
@@ -419,42 +268,26 @@ static void test_refused(void)
     job_free(job);
 }
 
-static void add(const char *path, const TestJobKind *kind,
-                void (*fn)(const void *))
-{
-    g_autofree char *full = g_strdup_printf("idletime/job/%s/%s", path,
-                                            kind->name);
-
-    qtest_add_data_func(full, kind, fn);
-}
-
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
     for (unsigned i = 0; i < job_kinds; i++) {
         const TestJobKind *kind = &job_kind[i];
 
-        add("held", kind, test_held);
-        add("deadline", kind, test_deadline);
-        add("cancel", kind, test_cancel);
-        add("pause", kind, test_pause);
-        add("detach", kind, test_detach);
-        add("detach-paused", kind, test_detach_paused);
-        add("drain", kind, test_drain);
-        add("guest", kind, test_guest);
-        add("two", kind, test_two);
+        job_test("held", kind, test_held);
+        job_test("deadline", kind, test_deadline);
+        job_test("cancel", kind, test_cancel);
+        job_test("pause", kind, test_pause);
+        job_test("detach", kind, test_detach);
+        job_test("detach-paused", kind, test_detach_paused);
+        job_test("drain", kind, test_drain);
+        job_test("guest", kind, test_guest);
         if (kind->has_ready) {
-            add("complete", kind, test_complete);
+            job_test("complete", kind, test_complete);
         }
     }
-    /* Those that wait in idletime_job_sleep() and in idletime_job_wait(). */
-    for (unsigned i = 0; i < 2; i++) {
-        add("two-deadline", &job_kind[i], test_two_deadline);
-        add("two-detach", &job_kind[i], test_two_detach);
-        add("two-cancel", &job_kind[i], test_two_cancel);
-    }
-    add("thread", &job_kind[0], test_thread);
-    add("thread", &job_kind[1], test_thread);
+    job_test("thread", &job_kind[0], test_thread);
+    job_test("thread", &job_kind[1], test_thread);
     qtest_add_func("idletime/job/refused", test_refused);
     return g_test_run();
 }

@@ -268,3 +268,31 @@ void job_free(TestJob *job)
     g_free(job->target);
     g_free(job);
 }
+
+void job_check_data(TestJob *job)
+{
+    TestDisk copy = { .image = job->target ?: job->d->image };
+    bool committed = strstr(job->kind->name, "commit");
+
+    if (g_str_equal(job->kind->name, "stream")) {
+        return;
+    }
+    g_assert_true(disk_holds(&copy, 0, JOB_BYTES, committed ? 0xa5 : 0x5a));
+    g_assert_true(disk_holds(&copy, JOB_BYTES, JOB_BYTES, 0));
+}
+
+void job_drain(TestJob *job)
+{
+    machine_ok(job->m, "block_set_io_throttle", "{'id': '/machine/peripheral"
+               "/d/virtio-backend', 'bps': 0, 'bps_rd': 0, 'bps_wr': 0,"
+               " 'iops': 1000000, 'iops_rd': 0, 'iops_wr': 0}");
+}
+
+void job_test(const char *path, const TestJobKind *kind,
+              void (*fn)(const void *))
+{
+    g_autofree char *full = g_strdup_printf("idletime/job/%s/%s", path,
+                                            kind->name);
+
+    qtest_add_data_func(full, kind, fn);
+}

@@ -11,8 +11,13 @@
 /* That have data; the rest is a hole.  More than a mirror copies at first. */
 #define JOB_BYTES   (20 * MiB)
 
-/* A second resource, with the same options. */
-#define OTHER       "other"
+/* A second resource, with the same options; it is asked after RESOURCE. */
+#define OTHER       "r1"
+
+/* No release but by the interval, which is a minute. */
+#define LONG        "interval-us=60000000,max-hold-ms=0"
+#define LONG_US     (60 * 1000 * MS)
+#define BUDGET_US   (100 * MS)
 
 typedef struct TestJob {
     TestMachine *m;
@@ -57,6 +62,13 @@ bool job_is_attached(TestJob *job);
 void job_await_status(TestJob *job, const char *status);
 /** job_finish: in time that passes; the end is told where it has_ready. */
 void job_finish(TestJob *job);
+/** job_check_data: what was copied is what was there. */
+void job_check_data(TestJob *job);
+/** job_drain: of the disk that it copies. */
+void job_drain(TestJob *job);
+/** job_test: add "idletime/job/PATH/KIND". */
+void job_test(const char *path, const TestJobKind *kind,
+              void (*fn)(const void *));
 /** job_verb: such as "job-pause" */
 void job_verb(TestJob *job, const char *command);
 
