@@ -156,20 +156,22 @@ def _used(said: Mapping[str, Any], was: Mapping[str, Any] | None, resource: Mapp
 # ---- looking
 
 def look(connection: Any, ask: bool, run_dir: str, only: Any = None, patience: Patience | None = None) -> Look:
-    """All jobs that run now. ask: QEMUs may be asked. only: of this domain. patience: that of earlier looks. Raises
-    HostError."""
+    """All jobs that run now. ask: QEMUs may be asked. only: of this domain. patience: by it, instead of by this connection.
+    Raises HostError."""
     there = {one.name(): one for one in ([only] if only is not None else [one for one, _ in domains.active(connection)])}
     began = time.monotonic()
-    answers = (patience or Patience()).ask({name: partial(_look, one, ask, run_dir) for name, one in there.items()})
+    asked = {name: partial(_look, one.UUIDString(), ask, run_dir) for name, one in there.items()}
+    answers = (patience or Patience(lambda: connection)).ask(asked)
     jobs_ = [one for name in there if name in answers for one in answers[name][0]]
     have = {name: said for name in there if name in answers for said in answers[name][1]}
     return Look(began, tuple(jobs_), have, ask, tuple(name for name in there if name not in answers))
 
 
-def _look(domain: Any, ask: bool, run_dir: str) -> tuple[list[Seen], list[Have | None]]:
+def _look(uuid: str, ask: bool, run_dir: str, connection: Any) -> tuple[list[Seen], list[Have | None]]:
     """The jobs of a domain, and where there are any, what query-idletime says."""
     with contextlib.suppress(libvirt.libvirtError, domains.HostError):  # it has ended meanwhile, or is about to
-        said = state.domain(run_dir, domain.UUIDString())
+        domain = connection.lookupByUUIDString(uuid)
+        said = state.domain(run_dir, uuid)
         said = said if said is not None and said.run == domain.ID() else None
         seen = [*_of_domain(domain, said), *_moving(domain, said)]
         have = [_have(domain, ask, said)] if seen or (said and said.exports) else []

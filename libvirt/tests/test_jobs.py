@@ -143,6 +143,12 @@ class Connection:
     def __init__(self, *there: Domain) -> None:
         self.there = there
 
+    def isAlive(self) -> bool:
+        return True
+
+    def lookupByUUIDString(self, uuid: str) -> Domain:
+        return next(one for one in self.there if one.UUIDString() == uuid)
+
     def getAllDomainStats(self, _stats: int, _flags: int) -> list[Any]:
         return [(domain, {"state.state": libvirt.VIR_DOMAIN_RUNNING}) for domain in self.there]
 
@@ -194,9 +200,9 @@ def test_who_hangs_keeps_nobody_waiting(qemus: dict[str, Any]) -> None:
     hangs, free, begun = Domain("hangs", {"vda": (BACKUP_TYPE, 1, 2)}), threading.Event(), []
     hangs.jobStats = lambda: begun.append(1) or {} if free.wait(60) else {}  # type: ignore[method-assign]
     qemus["vm"] = have()
-    patience = Patience(1.0)
+    there = Connection(hangs, Domain("vm", {"vda": (BACKUP_TYPE, 1, 2)}))
+    patience = Patience(lambda: there, 1.0)
     for _ in range(2):
-        there = Connection(hangs, Domain("vm", {"vda": (BACKUP_TYPE, 1, 2)}))
         found = jobview.look(there, True, "/nonexistent", None, patience)
         assert [one.domain for one in found.jobs] == ["vm"] and found.silent == ("hangs",)
     qemus["hangs"] = have()
@@ -257,6 +263,7 @@ def test_the_command(qemus: dict[str, Any], monkeypatch: pytest.MonkeyPatch, cap
     qemus["vm"] = have()
     options = Namespace(connect="qemu:///system", readonly=False, domain=None, run_dir="/nonexistent", delay=7.0, json=True)
     monkeypatch.setattr(commands, "_connect", lambda _options, _numbers: (Connection(domain), True))
+    monkeypatch.setattr(commands.domains, "connect", lambda _uri, _read_only: Connection(domain))
     monkeypatch.setattr(commands.time, "sleep", waited.append)
     assert commands.jobs(options) == 0 and waited == [7.0]
     assert '"class": "background"' in capsys.readouterr().out

@@ -136,6 +136,10 @@ def _connect(options: _Arguments, numbers: bool) -> tuple[Any, bool]:
     return domains.connect(options.connect, read_only=True), False
 
 
+def _patience(options: _Arguments, read_only: bool = False) -> Patience:
+    return Patience(lambda: domains.connect(options.connect, read_only))
+
+
 def _one(connection: Any, word: str) -> Any:
     """The one domain that a word names."""
     there = {domains.named(one): one for one in domains.all_of(connection)}
@@ -222,10 +226,17 @@ def _looks(options: _Arguments, connection: Any, there: Sequence[Any], known: ru
         except HostError as error:
             return error
 
+    def ask(uuid: str, own: Any) -> status.DomainStatus | HostError:
+        try:
+            with domains.translated("find a domain"):
+                return look(own.lookupByUUIDString(uuid), True)
+        except HostError as error:
+            return error
+
     if not numbers:
         return [look(domain, False) for domain in there]
-    patience = Patience()
-    found = patience.ask({number: partial(look, domain, True) for number, domain in enumerate(there)})
+    patience = _patience(options)
+    found = patience.ask({number: partial(ask, domain.UUIDString()) for number, domain in enumerate(there)})
     late = patience.late
     return [found[number] if number in found else
             _but(look(domain, False), status.SILENT if number in late else status.UNASKED)
@@ -282,7 +293,7 @@ def jobs(options: _Arguments) -> int:
                         Exit.USAGE)
     connection, ask = _connect(options, True)
     only = _one(connection, options.domain) if options.domain else None
-    patience = Patience()
+    patience = _patience(options, not ask)
     before = jobview.look(connection, ask, options.run_dir, only, patience)
     time.sleep(options.delay if before.jobs else 0.0)
     now = jobview.look(connection, ask, options.run_dir, only, patience)
@@ -339,7 +350,8 @@ def calibrate_(options: _Arguments) -> int:
 def doctor_(options: _Arguments) -> int:
     """Exit status: 0 all is well, 1 warnings, 2 errors."""
     connection, ask = _connect(options, True) if _libvirt(options) else (None, not options.readonly)
-    facts = replace(doctor.gather(connection, options.settings, options.run_dir, ask), settings_wrong=options.settings_wrong)
+    facts = doctor.gather(connection, options.settings, options.run_dir, _patience(options) if ask else None)
+    facts = replace(facts, settings_wrong=options.settings_wrong)
     report = doctor.examine(facts)
     show.result(options, show.plain(report), lambda: show.report(report))
     return report.status

@@ -138,7 +138,8 @@ class _Migration(threading.Thread):
 def _follow(options: argparse.Namespace, connection: Any, domain: Any, thread: _Migration) -> None:
     """Say how far it is until it is over; --json says nothing in between."""
     teller, ask = _Teller(domain.name(), options.if_diverging), domains.is_qemu(connection)
-    pool, patience = ThreadPoolExecutor(1), Patience()  # libvirtd may let a look wait for a long time
+    pool = ThreadPoolExecutor(1)  # libvirtd may let a look wait for a long time
+    patience = Patience(lambda: domains.connect(options.connect, read_only=False))
     look: Future[jobview.Look] | None = None
     try:
         while not options.json and thread.is_alive():

@@ -49,14 +49,14 @@ _PCI = {"01": ("storage", "requests", "disk"), "02": ("network", "packets", "int
 _UUID = re.compile(r"(?:^|\0)-uuid\0([0-9a-f-]{36})(?:\0|$)")
 
 
-def gather(connection: Any, settings: Settings, run_dir: str, ask: bool, root: str = "/") -> HostFacts:
-    """All facts. connection None: the host has no libvirt. ask: QEMUs may be asked (a read-write connection to QEMU)."""
+def gather(connection: Any, settings: Settings, run_dir: str, patience: Patience | None, root: str = "/") -> HostFacts:
+    """All facts. connection None: the host has no libvirt. patience: QEMUs may be asked, by it (by read-write connections)."""
     tree = Tree(root)
     lookup = domains.HostLookup(connection) if connection is not None else None
     host, known = Host(root, lookup), rules.load(tree)
     pids = _pids(tree)
-    look = _Look(tree, host, known, run_dir, ask, pids)
-    found = [one for one in _domains(connection, look) if one] if connection is not None else []
+    look = _Look(tree, host, known, run_dir, patience is not None, pids)
+    found = [one for one in _domains(connection, look, patience) if one] if connection is not None else []
     with ThreadPoolExecutor(_AT_ONCE) as pool:  # a QEMU that is slow to answer keeps no other waiting
         found += pool.map(lambda said: _vm(said, look), sockets.there(run_dir))
     hook, old = _hook(tree)
@@ -80,16 +80,22 @@ class _Look:
         self.observers = observed.read(run_dir)
 
 
-def _domains(connection: Any, look: _Look) -> Iterator[DomainFacts | None]:
-    listed, unasked, patience = domains.all_of(connection), copy(look), Patience()
+def _domains(connection: Any, look: _Look, patience: Patience | None) -> Iterator[DomainFacts | None]:
+    listed, unasked = {one.UUIDString(): one for one in domains.all_of(connection)}, copy(look)
     unasked.ask = False
-    found = patience.ask({number: partial(_domain, one, look) for number, one in enumerate(listed)}) if look.ask else {}
-    late = patience.late
-    for number, one in enumerate(listed):
-        if number in found:
-            yield found[number]
+    found = patience.ask({uuid: partial(_asked_of, uuid, look) for uuid in listed}) if patience else {}
+    late = patience.late if patience else ()
+    for uuid, one in listed.items():
+        if uuid in found:
+            yield found[uuid]
         elif (facts := _domain(one, unasked)) is not None:
-            yield replace(facts, silent=number in late)
+            yield replace(facts, silent=uuid in late)
+
+
+def _asked_of(uuid: str, look: _Look, own: Any) -> DomainFacts | None:
+    with contextlib.suppress(domains.LibvirtError):
+        return _domain(own.lookupByUUIDString(uuid), look)
+    return None
 
 
 def _domain(domain: Any, look: _Look) -> DomainFacts | None:

@@ -105,7 +105,7 @@ class Api:
         self._jobs_look: jobview.Look | None = None
         self._jobs_said: list[dict[str, Any]] = []
         self._jobs_task: asyncio.Task[None] | None = None
-        self._patience = Patience()
+        self._patience = Patience(hands.connect if hands else lambda: None)
         self._timelines: dict[str, _Followed] = {}
 
     async def respond(self, request: Request) -> Response:

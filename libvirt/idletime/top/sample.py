@@ -80,7 +80,7 @@ class Sampler:
         self._may_ask = False
         self._reader = Reader(run_dir)
         self._known: dict[str, _Known] = {}
-        self._patience = Patience(ANSWER_SECONDS)
+        self._patience = Patience(lambda: connect()[0] if connect else None, ANSWER_SECONDS)
 
     def look(self) -> Look:
         """Raises nothing: what is wrong is among the notes."""
@@ -143,7 +143,7 @@ class Sampler:
         facts = {uuid: replace(known.facts, observers=observers) for uuid, known in self._known.items()}
         asked = [uuid for uuid, one in facts.items() if self._may_ask and one.plan.asks
                  and states[uuid] in ("running", "paused")]
-        answers = {uuid: partial(_answered, self._known[uuid].domain, facts[uuid]) for uuid in asked}
+        answers = {uuid: partial(_answered, uuid, facts[uuid]) for uuid in asked}
         return {**facts, **self._patience.ask(answers)}
 
     # ---- what else does I/O
@@ -172,9 +172,10 @@ class Sampler:
         return {name: text for name, one in unseen.items() if (text := _by_boards(one))}
 
 
-def _answered(domain: Any, facts: Told) -> Told:
+def _answered(uuid: str, facts: Told, connection: Any) -> Told:
     facts = replace(facts, problems=list(facts.problems))
-    status.ask(DomainMonitor(domain), facts)
+    with contextlib.suppress(libvirt.libvirtError):  # it went away since it was listed
+        status.ask(DomainMonitor(connection.lookupByUUIDString(uuid)), facts)
     return facts
 
 
