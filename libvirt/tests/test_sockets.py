@@ -15,6 +15,7 @@ from idletime.doctor import examine, gather
 from idletime.hostd import vms
 from idletime.hostd.act import STOCK
 from idletime.hostd.settings import Settings
+from idletime.patience import Patience
 from idletime.policy import Class
 from test_cli import run
 from test_hostd_vms import ANON, Qemu, Serve, hangs, rules, serve, settings, speaking  # noqa: F401  (fixture)
@@ -119,18 +120,18 @@ def test_names(serve: Serve, tmp_path: Path) -> None:  # noqa: F811
 def test_doctor(serve: Serve, tmp_path: Path) -> None:  # noqa: F811
     """A host without libvirt: its QEMU, its generations, its problems."""
     its = looked(serve(speaking(qemu())), tmp_path)
-    (one,) = gather(None, its, its.run_dir, True).domains
+    (one,) = gather(None, its, its.run_dir, Patience(lambda: None)).domains
     assert (one.emulator.version, one.emulator.knows) == ("10.0.13", "ours")
-    report = examine(gather(None, its, its.run_dir, True))
+    report = examine(gather(None, its, its.run_dir, Patience(lambda: None)))
     assert any(each.check == "generations" and "3: web; 4: others" in each.message for each in report.found)
-    quiet = gather(None, its, its.run_dir, False).domains[0]
+    quiet = gather(None, its, its.run_dir, None).domains[0]
     assert (quiet.emulator.knows, quiet.emulator.version) == ("ours", None)
 
 
 def test_doctor_of_a_stock_qemu(serve: Serve, tmp_path: Path) -> None:  # noqa: F811
     names = ("query-idletime", "object-add", "idletime-attach", "idletime-detach", "idletime-set")
     its = looked(serve(speaking(qemu(unknown=names))), tmp_path)
-    facts = gather(None, its, its.run_dir, False)
+    facts = gather(None, its, its.run_dir, None)
     assert facts.domains[0].emulator.knows == "stock" and facts.domains[0].problems == (STOCK,)
 
 
