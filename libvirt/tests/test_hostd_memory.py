@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from idletime.hostd.settings import Settings
 from idletime.hostd.settle import Looked
 from idletime.police.enforce import Choice
 from idletime.police.look import Look
+from idletime.police.memory import Act, How
 from idletime.policy import Class, Policy
 from idletime.policy import Memory as Said
 from played import CONFIG, LIVE, Domain, Host, failed, stage
@@ -41,10 +43,13 @@ class Vm(Domain):
         super().__init__(name)
         self.world, self.has, self.target, self.image = world, has, has, False
         self.acts: list[str] = []
-        self.hangs, self.wrong = False, ""
+        self.hangs, self.wrong, self.job = False, "", libvirt.VIR_DOMAIN_JOB_NONE
 
     def hasManagedSaveImage(self) -> bool:
         return self.image
+
+    def jobInfo(self) -> list[int]:
+        return [self.job]
 
     def info(self) -> list[int]:
         return [1, 0, self.target * 1024]
@@ -275,7 +280,7 @@ def test_an_operator_starts_what_was_saved(play: Play) -> None:
     """Then that is forgotten; so it is where the image was removed. One that is being saved is not yet."""
     async def scene(world: World) -> None:
         vm = world.vms["b"]
-        record = reclaim.Record(1, 1, "short")
+        record = reclaim.Record(1, 1, "short", int(time.time()))
         reclaim._keep(vm, record, CONFIG)
         assert reclaim.saved_of(vm) is None and vm.records
         vm.run, vm.image = 0, True
@@ -285,6 +290,45 @@ def test_an_operator_starts_what_was_saved(play: Play) -> None:
         reclaim._keep(vm, record, CONFIG)
         vm.run, vm.image = 0, False
         assert reclaim.saved_of(vm) is None and not vm.records
+
+    play(scene)
+
+
+def test_a_save_that_came_to_nothing(play: Play) -> None:
+    """As where libvirtd was restarted meanwhile: what its operator saves later is not ours to start."""
+    async def scene(world: World) -> None:
+        vm = world.vms["b"]
+        reclaim._keep(vm, reclaim.Record(1, 1, "short", int(time.time() - reclaim.BEGINS_SECONDS)), CONFIG)
+        vm.job = libvirt.VIR_DOMAIN_JOB_UNBOUNDED
+        assert reclaim.saved_of(vm) is None and vm.records
+        vm.job = libvirt.VIR_DOMAIN_JOB_NONE
+        assert reclaim.saved_of(vm) is None and not vm.records
+
+    play(scene)
+
+
+def test_chosen_while_it_does_something_else(play: Play) -> None:
+    """Then it is not on its way: it is chosen anew."""
+    async def scene(world: World) -> None:
+        world.looked()
+        world.memory.members["b"].busy = True
+        world.memory._state = replace(world.memory._state, leaving=frozenset({"b"}))
+        world.memory._begin(Act("b", How.SAVE, 1, "short"))
+        assert not world.memory._state.leaving and not world.vms["b"].acts
+
+    play(scene)
+
+
+def test_what_an_operator_gives_more_is_left(play: Play) -> None:
+    """Neither at calm nor at the next shortage is it taken back to what it had before."""
+    async def scene(world: World) -> None:
+        vm = world.vms["b"]
+        for asked, acts in ((250, []), (390, []), (190, ["balloon 190"])):
+            vm.acts.clear()
+            reclaim._keep(vm, reclaim.Record(200 * MIB))
+            vm.target = 400
+            assert reclaim.balloon(world, "b", asked * MIB) and vm.acts == acts
+            assert (reclaim.record_of(vm) == reclaim.Record(400 * MIB)) == bool(acts)
 
     play(scene)
 

@@ -334,6 +334,19 @@ def test_one_that_comes_in_is_left_to_its_migration(monkeypatch: pytest.MonkeyPa
     assert not stopped._go_on(vm) and vm.record
 
 
+def test_a_suspend_that_is_under_way_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of an idletimed that has ended: QEMU pauses only when it answers."""
+    vm, keep = Vm(), stopped._keep
+    vm.record = XML
+
+    def late(domain: Any, record: stopped.Record | None) -> None:
+        keep(domain, record)
+        if record is not None:
+            vm.now = (PAUSED, USER)
+    monkeypatch.setattr(stopped, "_keep", late)
+    assert stopped._go_on(vm) and vm.record is None and vm.now[0] == RUNNING
+
+
 def test_release() -> None:
     """Names, and what was not possible, each with its remedy."""
     ours, another, bad = Vm("ours"), Vm("another"), Vm("bad")

@@ -7,6 +7,7 @@ import asyncio
 import fcntl
 import os
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -309,7 +310,7 @@ def test_killed_before_the_file_was_emptied(play: Play) -> None:
         vm = world.vms["b"]
         status = os.stat(vm.file)
         vm.end()
-        overlay._keep(vm, overlay.Record(1, {"vda": f"{status.st_dev}:{status.st_ino}"}, "short"))
+        overlay._keep(vm, overlay.Record(1, {"vda": f"{status.st_dev}:{status.st_ino}"}, "short", at=int(time.time())))
         world.looked()
         await world.acts()
         assert vm.empty and 'done="yes"' in str(vm.record)
@@ -319,6 +320,22 @@ def test_killed_before_the_file_was_emptied(play: Play) -> None:
         assert not vm.empty, "what came later is not ours"
 
     play(scene)
+
+
+def test_killed_and_run_since(play: Play, caplog: pytest.LogCaptureFixture) -> None:
+    """While no idletimed ran: what it has written is kept."""
+    async def scene(world: World) -> None:
+        vm = world.vms["b"]
+        status = os.stat(vm.file)
+        vm.end()
+        at = int(status.st_mtime) - 1000
+        overlay._keep(vm, overlay.Record(1, {"vda": f"{status.st_dev}:{status.st_ino}"}, "short", at=at))
+        world.looked()
+        await world.acts()
+        assert not vm.empty
+
+    play(scene)
+    assert "it has run and written since" in caplog.text
 
 
 @pytest.mark.parametrize("left", [b"", b"\0" * 4096 + b"z" * 4096], ids=["cut", "no header"])
@@ -353,7 +370,7 @@ def test_killed_and_changed_meanwhile(play: Play, caplog: pytest.LogCaptureFixtu
         vm = world.vms["b"]
         status = os.stat(vm.file)
         vm.end()
-        overlay._keep(vm, overlay.Record(1, {"vda": f"{status.st_dev}:{status.st_ino}"}, "short"))
+        overlay._keep(vm, overlay.Record(1, {"vda": f"{status.st_dev}:{status.st_ino}"}, "short", at=int(time.time())))
         change(world)
         files = {file: file.read_bytes() for file in world.root.glob("*") if file.is_file()}
         for _ in range(3):
@@ -387,6 +404,6 @@ def test_what_stands_in_a_record() -> None:
     kept: list[str] = []
     domain = SimpleNamespace(setMetadata=lambda _kind, text, *_rest: kept.append(text))
     image_ = qcow2.Image(3, 5, 512, "a & b", "raw", 1, 16, 1, False, 0, True)
-    record = overlay.Record(7, {"vda": "1:2", "vdb": "1:3"}, "it is 'short'", True, {"vda": image_, "vdb": image_})
+    record = overlay.Record(7, {"vda": "1:2", "vdb": "1:3"}, "it is 'short'", True, {"vda": image_, "vdb": image_}, 9)
     overlay._keep(domain, record)
     assert overlay._record(read(kept[0])) == record

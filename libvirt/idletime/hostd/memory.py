@@ -220,6 +220,8 @@ class Memory(Follower):
             return
         member = self.members[act.name]
         if member.busy:
+            if act.how is How.SAVE:  # it is chosen anew when it has done what it does
+                self._state = replace(self._state, leaving=self._state.leaving - {act.name})
             return
         words = f"domain '{member.name}': {act.how.value} {act.bytes_ // memory.MIB} MiB: {act.why}"
         if act.how is How.SAVE:

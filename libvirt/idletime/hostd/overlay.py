@@ -22,6 +22,7 @@ import shutil
 import struct
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
@@ -43,6 +44,9 @@ NAMESPACE, PREFIX = "urn:idletime:space:1", "idletimex"
 RESERVED = 1 << 20
 """Blocks that an empty overlay may have: dropping less gains nothing."""
 
+ENDS_SECONDS = 120.0
+"""A VM that is destroyed has ended within so long: a file that was written later has been used since."""
+
 LARGEST = 32 << 20
 """Of an empty overlay: its L1 table. 64 KiB clusters need 16 KiB of it for 1 TiB."""
 
@@ -60,13 +64,14 @@ _LOCK = struct.Struct("@hhqqi4x")  # struct flock
 @dataclass(frozen=True)
 class Record:
     """run: libvirt's id of the run that was ended. files: "device:inode" of each overlay by target; images: what they are,
-    needed where an idletimed ended while it wrote. done: they are empty."""
+    needed where an idletimed ended while it wrote. done: they are empty. at: when the run was ended, in seconds since 1970."""
 
     run: int
     files: Mapping[str, str]
     why: str
     done: bool = False
     images: Mapping[str, Image] = field(default_factory=dict)
+    at: int = 0
 
     def __str__(self) -> str:
         disks = ", ".join(self.files)
@@ -82,7 +87,8 @@ def of_domain(root: Element) -> Record | None:
 def _record(element: Element) -> Record:
     disks = {one.get("target", ""): one for one in element.iter("{*}disk")}
     return Record(_number(element.get("run", "")), {target: one.get("file", "") for target, one in disks.items()},
-                  element.get("why", ""), element.get("done") == "yes", {target: _image(one) for target, one in disks.items()})
+                  element.get("why", ""), element.get("done") == "yes", {target: _image(one) for target, one in disks.items()},
+                  _number(element.get("at", "")))
 
 
 def _number(text: str) -> int:
@@ -115,7 +121,8 @@ def dropped_of(domain: Any) -> Record | None:
 def _keep(domain: Any, record: Record | None) -> None:
     element = None
     if record is not None:
-        element = etree.Element("space", {"run": str(record.run), "why": record.why, "done": "yes" if record.done else "no"})
+        element = etree.Element("space", {"run": str(record.run), "why": record.why, "done": "yes" if record.done else "no",
+                                          "at": str(record.at)})
         for target, file in record.files.items():
             image = asdict(record.images[target]) if target in record.images else {}
             etree.SubElement(element, "disk", {"target": target, "file": file} | {
@@ -208,6 +215,7 @@ class _Open:
     id: str
     image: Image
     fresh: bytes
+    half: bool = False
 
 
 def drop(connection: Any, uuid: str, place: int, low: float, why: str, folder: str) -> bool:
@@ -226,7 +234,7 @@ def drop(connection: Any, uuid: str, place: int, low: float, why: str, folder: s
         if there.free >= int(there.size * low):
             return False  # it took until now, and is not short any more
         record = Record(domain.ID(), {one.disk.target: one.id for one in files}, why,
-                        images={one.disk.target: one.image for one in files})
+                        images={one.disk.target: one.image for one in files}, at=int(time.time()))
         _keep(domain, record)
         try:
             domain.destroy()
@@ -248,6 +256,8 @@ def finish(connection: Any, uuid: str, folder: str) -> bool:
                  if record.files.get(one.disk.target) == one.id]
         if len(files) != len(record.files):
             raise Unfit("its scratch disks are other files by now", "look at them, and remove what is not needed")
+        if any(not one.half and os.fstat(one.descriptor).st_mtime > record.at + ENDS_SECONDS for one in files):
+            raise Unfit("it has run and written since", "nothing: it is left alone")
         _empty(domain, files, record)
     return True
 
@@ -277,9 +287,9 @@ def _ready(connection: Any, domain: Any, place: int | None, stack: contextlib.Ex
             continue
         scratch.check_file(tree, disk.file, status)
         id_ = f"{status.st_dev}:{status.st_ino}"
-        image = _half_written(record, disk, descriptor, id_) or \
-            scratch.check_image(disk.file, functools.partial(os.pread, descriptor))
-        found.append(_Open(disk, descriptor, id_, image, fresh(image, folder)))
+        half = _half_written(record, disk, descriptor, id_)
+        image = half or scratch.check_image(disk.file, functools.partial(os.pread, descriptor))
+        found.append(_Open(disk, descriptor, id_, image, fresh(image, folder), half is not None))
     if not found:
         raise Unfit("it has no scratch disk there any more", "nothing: it is looked at anew")
     _used(connection, domain, {one.id: one.disk for one in found}, tree)

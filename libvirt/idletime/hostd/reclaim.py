@@ -9,6 +9,7 @@ Both are written before the act. Context: functions that take a connection or a 
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,17 +26,21 @@ NAMESPACE, PREFIX = "urn:idletime:memory:1", "idletimem"
 
 _LIVE, _CONFIG = libvirt.VIR_DOMAIN_AFFECT_LIVE, libvirt.VIR_DOMAIN_AFFECT_CONFIG
 _STATS = libvirt.VIR_DOMAIN_STATS_STATE | libvirt.VIR_DOMAIN_STATS_BALLOON
+BEGINS_SECONDS = 300.0
+"""Within so long a save that is on record is a job of libvirt, or has failed: who waits for another job waits 30 s."""
+
 _RUNS = (libvirt.VIR_DOMAIN_RUNNING, libvirt.VIR_DOMAIN_BLOCKED)
 
 
 @dataclass(frozen=True)
 class Record:
     """bytes: what the balloon had before we took of it; of a saved domain, what it had. run: libvirt's id of the run that was
-    saved. why: it was saved."""
+    saved. why: it was saved. at: when that began, in seconds since 1970."""
 
     bytes_: int
     run: int = 0
     why: str = ""
+    at: int = 0
 
 
 @dataclass(frozen=True)
@@ -59,10 +64,10 @@ def of_domain(root: Element) -> Record | None:
 
 def _record(element: Element) -> Record:
     values = {}
-    for name in ("bytes", "run"):
+    for name in ("bytes", "run", "at"):
         text = element.get(name, "")
         values[name] = int(text) if text.isascii() and text.isdecimal() and len(text) < 20 else 0
-    return Record(values["bytes"], values["run"], element.get("why", ""))
+    return Record(values["bytes"], values["run"], element.get("why", ""), values["at"])
 
 
 def record_of(domain: Any, flags: int = _LIVE) -> Record | None:
@@ -72,10 +77,12 @@ def record_of(domain: Any, flags: int = _LIVE) -> Record | None:
 
 
 def saved_of(domain: Any) -> Record | None:
-    """That we saved a domain; None if we did not, or if it has been started since: then that is forgotten."""
+    """That we saved a domain; None if we did not, or if it has been started since, or was not saved in the end, as where
+    libvirtd was restarted meanwhile: then that is forgotten, for what its operator saves later is not ours to start."""
     if not domain.isPersistent() or (record := record_of(domain, _CONFIG)) is None:
         return None
-    if domain.isActive() and domain.ID() == record.run:
+    if domain.isActive() and domain.ID() == record.run and (
+            time.time() < record.at + BEGINS_SECONDS or domain.jobInfo()[0] != libvirt.VIR_DOMAIN_JOB_NONE):
         return None  # it is being saved
     if domain.isActive() or not domain.hasManagedSaveImage():
         _keep(domain, None, _CONFIG)
@@ -86,7 +93,8 @@ def saved_of(domain: Any) -> Record | None:
 def _keep(domain: Any, record: Record | None, flags: int = _LIVE) -> None:
     element = None
     if record is not None:
-        values = {"bytes": str(record.bytes_)} | ({"run": str(record.run), "why": record.why} if record.run else {})
+        saved = {"run": str(record.run), "why": record.why, "at": str(record.at)} if record.run else {}
+        values = {"bytes": str(record.bytes_)} | saved
         element = etree.Element("memory", values)
     kept.keep(domain, element, PREFIX, NAMESPACE, flags)
 
@@ -112,8 +120,13 @@ def look(connection: Any, uuids: Iterable[str]) -> dict[str, Has]:
 def balloon(connection: Any, uuid: str, bytes_: int) -> bool:
     """Take of a domain, or give back. When it has what it had, that is forgotten."""
     domain = connection.lookupByUUIDString(uuid)
-    record = record_of(domain)
-    was = record.bytes_ if record else domain.info()[2] * 1024
+    record, now = record_of(domain), domain.info()[2] * 1024
+    if record is not None and now > record.bytes_:  # somebody has given it more: nothing of ours is left
+        _keep(domain, None)
+        if bytes_ >= record.bytes_:
+            return True
+        record = None
+    was = record.bytes_ if record else now
     if record is None and bytes_ < was:
         _keep(domain, Record(was))
     domain.setMemoryFlags(min(bytes_, was) // 1024, _LIVE)
@@ -141,7 +154,7 @@ def save(connection: Any, uuid: str, why: str) -> bool:
     domain = connection.lookupByUUIDString(uuid)
     if not domain.isActive():
         return False
-    _keep(domain, Record(domain.info()[2] * 1024, domain.ID(), why), _CONFIG)
+    _keep(domain, Record(domain.info()[2] * 1024, domain.ID(), why, int(time.time())), _CONFIG)
     try:
         # Also one that idletimed has stopped runs on when it is started again; then it is looked at anew.
         running = libvirt.VIR_DOMAIN_SAVE_RUNNING if stopped.record_of(domain) is not None else 0

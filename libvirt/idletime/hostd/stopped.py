@@ -109,9 +109,13 @@ def go_on(connection: Any, uuid: str) -> bool:
 
 def _go_on(domain: Any) -> bool:
     """A VM that waits for something else meanwhile (a migration, a snapshot) is tried again later."""
-    if not domain.isActive() or record_of(domain) is None:
+    record = record_of(domain)
+    if not domain.isActive() or record is None:
         return True
     state, reason = domain.state()
+    if state != libvirt.VIR_DOMAIN_PAUSED:
+        _keep(domain, record)  # waits for a suspend of an idletimed that has ended since, if one is under way
+        state, reason = domain.state()
     if state == libvirt.VIR_DOMAIN_PAUSED and not waits(domain, state, reason):
         return False
     if state == libvirt.VIR_DOMAIN_PAUSED:
