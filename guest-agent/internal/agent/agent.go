@@ -153,11 +153,11 @@ func (d *Daemon) Run(ctx context.Context) error {
 // limitCaches follows the page caches of what is marked until the context ends.
 func (d *Daemon) limitCaches(ctx context.Context) {
 	for {
-		begin, period := time.Now(), prunePeriod
+		begin, period := used(), prunePeriod
 		if d.book.LimitCache() > 0 {
 			period = cachePeriod
 		}
-		rest := cacheShare * time.Since(begin)
+		rest := cacheShare * (used() - begin)
 		select {
 		case <-ctx.Done():
 			return

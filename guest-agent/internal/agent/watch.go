@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"idletime.org/guest-agent/internal/facts"
 	"idletime.org/guest-agent/internal/marks"
 	"idletime.org/guest-agent/internal/rules"
@@ -24,8 +26,9 @@ const (
 	// prunePeriod is how often ended processes are forgotten where there are no rules.
 	prunePeriod = 30 * time.Second
 	// scanShare keeps scans below a two-thousandth of a processor, however many processes and marks there are: half of the
-	// 0.1 % that the agent may take in all.
-	scanShare = 2000
+	// 0.1 % that the agent may take in all. But none is later than longestPeriod.
+	scanShare     = 2000
+	longestPeriod = 10 * time.Minute
 )
 
 // Watch follows the rules file: it marks what a rule wants, and unmarks what no rule wants any more.
@@ -79,25 +82,39 @@ func (w *Watch) Load() {
 	slog.Info("rules are read", "file", w.File, "rules", len(fresh))
 }
 
-// Run scans until the context ends.
+// Run scans until the context ends. Marks whose time is over do not wait for a scan.
 func (w *Watch) Run(ctx context.Context) {
 	for {
-		wait := w.Scan()
-		select {
-		case <-ctx.Done():
-			return
-		case <-w.reload:
-			w.Load()
-		case <-time.After(wait):
+		next := time.Now().Add(w.Scan())
+		for due := false; !due; {
+			select {
+			case <-ctx.Done():
+				return
+			case <-w.reload:
+				w.Load()
+				due = true
+			case <-time.After(min(prunePeriod, time.Until(next))):
+				due = !time.Now().Before(next)
+				w.Book.Expire(time.Now())
+			}
 		}
 	}
 }
 
 // Scan holds all processes against the rules once; returns how long to wait before the next scan.
 func (w *Watch) Scan() time.Duration {
-	begin := time.Now()
+	begin := used()
 	period := w.scan()
-	return max(period, scanShare*time.Since(begin))
+	return max(period, min(scanShare*(used()-begin), longestPeriod))
+}
+
+// used is the processor time of this program so far. A wait, for a lock or for systemd, is none.
+func used() time.Duration {
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &now); err != nil {
+		return 0
+	}
+	return time.Duration(now.Nano())
 }
 
 // scan does it; returns the usual period.

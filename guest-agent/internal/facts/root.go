@@ -69,6 +69,15 @@ func (r Root) Memory() int64 {
 	return 0
 }
 
+// Now is the time since boot in the ticks of Process.Start, a hundredth of a second; 0 if that cannot be read.
+func (r Root) Now() uint64 {
+	seconds, err := strconv.ParseFloat(strings.Fields(readWord(r.Path("proc/uptime")) + " 0")[0], 64)
+	if err != nil || seconds < 0 {
+		return 0
+	}
+	return uint64(seconds*100 + 0.5)
+}
+
 // UserID is the number of a user: itself a number, or a name in /etc/passwd.
 func (r Root) UserID(user string) (uint32, error) {
 	if number, err := strconv.ParseUint(user, 10, 32); err == nil {

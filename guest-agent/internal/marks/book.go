@@ -61,9 +61,14 @@ type Record struct {
 	SchedIdle bool   `json:"sched_idle"`
 	// Until is when the mark is taken back, in seconds since 1970; 0 is never.
 	Until int64 `json:"until,omitempty"`
+	// Since is when it was marked, as Start; 0 is not known.
+	Since uint64 `json:"since,omitempty"`
 }
 
 func (r *Record) wish() actuate.Wish { return actuate.Wish{Group: r.Group, SchedIdle: r.SchedIdle} }
+
+// inherits tells whether a child that began at `start` has the mark from its parent: older ones were left as they are.
+func (r *Record) inherits(start uint64) bool { return start >= r.Since }
 
 // fallback is for threads and children that came after the mark.
 func (r *Record) fallback() actuate.Before { return r.Known[r.PID] }
@@ -271,7 +276,9 @@ func (b *Book) markProcess(process facts.Process, origin, group string) (int, *w
 		if problem := b.room(maxMarks, maxThreads, ""); problem != nil {
 			return 0, problem
 		}
-		record = &Record{PID: process.PID, Start: process.Start, UID: process.UIDs[0], Known: map[int]actuate.Before{}}
+		record = &Record{
+			PID: process.PID, Start: process.Start, UID: process.UIDs[0], Since: b.Root.Now(), Known: b.inherited(process, origin),
+		}
 	}
 	if group != record.Group {
 		// Somebody may have moved it since it was marked first: it must not go back to where we had it.
@@ -290,6 +297,17 @@ func (b *Book) markProcess(process facts.Process, origin, group string) (int, *w
 		return 0, failed(process.PID, err)
 	}
 	return threads, nil
+}
+
+// inherited is what a process had before its mark, where it has that from an ancestor and nobody asks for its own: a rule, or a
+// cgroup, that finds it later does not make it its owner's wish to be idle.
+func (b *Book) inherited(process facts.Process, origin string) map[int]actuate.Before {
+	known := map[int]actuate.Before{}
+	found := strings.HasPrefix(origin, RuleOrigin) || strings.HasPrefix(origin, groupOrigin(""))
+	if record := b.recordFor(process); found && record != nil && record.Since != 0 && b.Hands.Idle(process.PID) {
+		known[process.PID] = record.fallback()
+	}
+	return known
 }
 
 func failed(pid int, err error) *wire.Error {

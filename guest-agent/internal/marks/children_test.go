@@ -9,6 +9,7 @@ import (
 	"idletime.org/guest-agent/internal/actuate"
 	"idletime.org/guest-agent/internal/actuate/cgroup"
 	"idletime.org/guest-agent/internal/actuate/ioprio"
+	"idletime.org/guest-agent/internal/wire"
 )
 
 // markedParent has a marked process, 42, and 43, its child since then.
@@ -40,6 +41,54 @@ func TestChildrenGoBackWithTheirParent(t *testing.T) {
 	must(t, problem)
 	// It was idle when it was marked, and it came from the group of its parent's parent.
 	w.expect(44, "/user 6000/0")
+}
+
+// TestOlderChildrenAreLeft: they did not inherit the mark; nor did what they start.
+func TestOlderChildrenAreLeft(t *testing.T) {
+	w := newWorld(t)
+	w.write("proc/uptime", "5.00 1.00\n")
+	book := w.book()
+	w.process(42, 0, 0, "/user", 100)
+	w.process(43, 42, 0, "/user", 200)
+	w.threads[43] = []actuate.Thread{{TID: 43, IOPrio: ioprio.Idle}}
+	_, problem := book.Mark(0, 42, "test")
+	must(t, problem)
+	w.process(44, 43, 0, "/user", 600)
+	w.threads[44] = []actuate.Thread{{TID: 44, IOPrio: ioprio.Idle}}
+	w.process(45, 42, 0, cgroup.Background, 500)
+	w.threads[45] = []actuate.Thread{{TID: 45, IOPrio: ioprio.Idle}}
+	for _, pid := range []int{43, 44} {
+		if _, problem := book.Unmark(0, pid); problem == nil || problem.Code != wire.CodeNotMarked {
+			t.Errorf("%d: %v", pid, problem)
+		}
+	}
+	done, problem := book.Unmark(0, 42)
+	must(t, problem)
+	if done.Processes != 2 {
+		t.Errorf("%d processes, not 2", done.Processes)
+	}
+	w.expect(43, "/user 6000/0")
+	w.expect(44, "/user 6000/0")
+	w.expect(45, "/user 0/0")
+}
+
+// TestAChildThatARuleFindsLaterGoesBack: it is idle by its parent's mark, not by its owner's wish.
+func TestAChildThatARuleFindsLaterGoesBack(t *testing.T) {
+	w := newWorld(t)
+	w.write("proc/uptime", "5.00 1.00\n")
+	book := w.book()
+	w.process(42, 0, 0, "/user", 100)
+	_, problem := book.MarkByRule(42, "make")
+	must(t, problem)
+	w.process(43, 42, 0, book.Root.Cgroup(42), 600)
+	w.threads[43] = []actuate.Thread{{TID: 43, IOPrio: ioprio.Idle}}
+	_, problem = book.MarkByRule(43, "make")
+	must(t, problem)
+	for _, pid := range []int{42, 43} {
+		_, problem = book.Unmark(0, pid)
+		must(t, problem)
+	}
+	w.expect(43, "/user 0/0")
 }
 
 // TestAChildWhoseNumberIsUsedAgainIsNotUnmarked.

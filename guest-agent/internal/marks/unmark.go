@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"log/slog"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -87,15 +88,16 @@ func (b *Book) Expire(now time.Time) (ended int) {
 
 // recordFor is the record of a process, or that of the nearest ancestor from which it has inherited its mark.
 func (b *Book) recordFor(process facts.Process) *Record {
+	child := uint64(math.MaxUint64)
 	for range maxDescent {
-		if record := b.records[process.PID]; record != nil && record.Start == process.Start {
+		if record := b.records[process.PID]; record != nil && record.Start == process.Start && record.inherits(child) {
 			return record
 		}
 		parent, err := b.Root.Process(process.Parent)
 		if err != nil {
 			return nil
 		}
-		process = parent
+		child, process = process.Start, parent
 	}
 	return nil
 }
@@ -110,7 +112,7 @@ func (b *Book) unmarkTree(record *Record, pid int, start uint64) (done wire.Mark
 			continue
 		}
 		for _, child := range b.Root.Children(next.PID) {
-			if start, err := b.Root.Start(child); err == nil && b.records[child] == nil {
+			if start, err := b.Root.Start(child); err == nil && b.records[child] == nil && record.inherits(start) {
 				todo = append(todo, facts.Process{PID: child, Start: start})
 			}
 		}
