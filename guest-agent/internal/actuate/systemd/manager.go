@@ -202,8 +202,9 @@ func (m *Manager) Quiet(unit string) (before cgroup.Attributes, err error) {
 			err = conn.SetUnitPropertiesContext(ctx, unit, true, weights(false)...)
 		}
 		if err == nil {
-			// systemd writes the cgroup before it answers what is asked next.
-			_, err = readWeights(ctx, conn, unit)
+			// systemd writes the cgroup before it answers what is asked next. If it does not, they are set all the same, and
+			// what they were is not to be forgotten.
+			_, _ = readWeights(ctx, conn, unit)
 		}
 		return explain(unit, err)
 	})
