@@ -20,7 +20,7 @@ from tests.e2e.libvirt_fixtures import (  # noqa: F401  (fixtures)
 )
 from tests.framework import paths
 from tests.framework.domain import POLICY, Domain
-from tests.framework.idletimed import PYTHON, Idletimed, answer, virt_idletime, wait_until
+from tests.framework.idletimed import PYTHON, Idletimed, answer, wait_until
 from tests.framework.libvirtd import Libvirtd
 from tests.testbed.disk import Disk
 
@@ -120,7 +120,7 @@ def test_migration_is_idle_load(host: Libvirtd, idletimed: Idletimed, other: Lib
         return (host.folder / "log" / "migrate.log").read_text()
 
     def is_a_row() -> bool:
-        rows[:] = json.loads(virt_idletime(host, "jobs", "--json", "-d", "0.5", "moving"))
+        rows[:] = json.loads(host.call(*PYTHON, "idletime", "jobs", "--json", "-d", "0.5", "moving").stdout)
         return bool(rows) and rows[0]["done"] > 0 and rows[0]["by"] is not None
 
     try:
