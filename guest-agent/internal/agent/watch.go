@@ -84,8 +84,10 @@ func (w *Watch) Load() {
 
 // Run scans until the context ends. Marks whose time is over do not wait for a scan.
 func (w *Watch) Run(ctx context.Context) {
+	expiry := time.NewTicker(prunePeriod)
+	defer expiry.Stop()
 	for {
-		next := time.Now().Add(w.Scan())
+		next := time.After(w.Scan())
 		for due := false; !due; {
 			select {
 			case <-ctx.Done():
@@ -93,9 +95,10 @@ func (w *Watch) Run(ctx context.Context) {
 			case <-w.reload:
 				w.Load()
 				due = true
-			case <-time.After(min(prunePeriod, time.Until(next))):
-				due = !time.Now().Before(next)
+			case <-expiry.C:
 				w.Book.Expire(time.Now())
+			case <-next:
+				due = true
 			}
 		}
 	}

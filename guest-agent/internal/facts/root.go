@@ -71,7 +71,8 @@ func (r Root) Memory() int64 {
 
 // Now is the time since boot in the ticks of Process.Start, a hundredth of a second; 0 if that cannot be read.
 func (r Root) Now() uint64 {
-	seconds, err := strconv.ParseFloat(strings.Fields(readWord(r.Path("proc/uptime")) + " 0")[0], 64)
+	text, _, _ := strings.Cut(readWord(r.Path("proc/uptime")), " ")
+	seconds, err := strconv.ParseFloat(text, 64)
 	if err != nil || seconds < 0 {
 		return 0
 	}

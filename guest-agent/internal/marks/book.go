@@ -303,8 +303,10 @@ func (b *Book) markProcess(process facts.Process, origin, group string) (int, *w
 // cgroup, that finds it later does not make it its owner's wish to be idle.
 func (b *Book) inherited(process facts.Process, origin string) map[int]actuate.Before {
 	known := map[int]actuate.Before{}
-	found := strings.HasPrefix(origin, RuleOrigin) || strings.HasPrefix(origin, groupOrigin(""))
-	if record := b.recordFor(process); found && record != nil && record.Since != 0 && b.Hands.Idle(process.PID) {
+	if !strings.HasPrefix(origin, RuleOrigin) && !strings.HasPrefix(origin, groupOrigin("")) {
+		return known
+	}
+	if record := b.recordFor(process); record != nil && record.Since != 0 && b.Hands.Idle(process.PID) {
 		known[process.PID] = record.fallback()
 	}
 	return known

@@ -24,6 +24,12 @@ def element_of(domain: Any, namespace: str, flags: int) -> Element | None:
         raise
 
 
+def number(element: Element, name: str) -> int:
+    """An attribute that is a whole number; 0 where there is none, whatever stands there."""
+    text = element.get(name, "")
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 20 else 0
+
+
 def as_text(element: Element) -> str:
     return str(etree.tostring(element, encoding="unicode"))
 

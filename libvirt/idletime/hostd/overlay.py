@@ -86,20 +86,19 @@ def of_domain(root: Element) -> Record | None:
 
 def _record(element: Element) -> Record:
     disks = {one.get("target", ""): one for one in element.iter("{*}disk")}
-    return Record(_number(element.get("run", "")), {target: one.get("file", "") for target, one in disks.items()},
+    return Record(kept.number(element, "run"), {target: one.get("file", "") for target, one in disks.items()},
                   element.get("why", ""), element.get("done") == "yes", {target: _image(one) for target, one in disks.items()},
-                  _number(element.get("at", "")))
-
-
-def _number(text: str) -> int:
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 20 else 0
+                  kept.number(element, "at"))
 
 
 def _image(element: Element) -> Image:
     """Kept by the names of its fields."""
-    values = {one.name: element.get(one.name, "") for one in fields(Image)}
-    return Image(**{name: text if name in _TEXTS else bool(_number(text)) if name in _SWITCHES else _number(text)
-                    for name, text in values.items()})  # type: ignore[arg-type]
+    def value(name: str) -> str | int | bool:
+        if name in _TEXTS:
+            return str(element.get(name, ""))
+        return bool(kept.number(element, name)) if name in _SWITCHES else kept.number(element, name)
+
+    return Image(**{one.name: value(one.name) for one in fields(Image)})  # type: ignore[arg-type]
 
 
 def record_of(domain: Any) -> Record | None:

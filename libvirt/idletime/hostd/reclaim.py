@@ -63,11 +63,8 @@ def of_domain(root: Element) -> Record | None:
 
 
 def _record(element: Element) -> Record:
-    values = {}
-    for name in ("bytes", "run", "at"):
-        text = element.get(name, "")
-        values[name] = int(text) if text.isascii() and text.isdecimal() and len(text) < 20 else 0
-    return Record(values["bytes"], values["run"], element.get("why", ""), values["at"])
+    return Record(kept.number(element, "bytes"), kept.number(element, "run"), element.get("why", ""),
+                  kept.number(element, "at"))
 
 
 def record_of(domain: Any, flags: int = _LIVE) -> Record | None:
