@@ -164,6 +164,35 @@ def test_what_the_operator_limits_is_left_alone(play: Play, caplog: pytest.LogCa
     assert "vda: has limits of its own" in problem and "; remedy: " in problem
 
 
+def test_what_the_operator_sets_in_place_of_ours_is_left(play: Play, caplog: pytest.LogCaptureFixture) -> None:
+    """Neither overwritten nor lifted; what the operator lifts is limited again at the next change."""
+    async def scene(world: World) -> None:
+        vm = world.vms["b"]
+        world.looked()
+        await world.step(4 * MB, sends=9 * MB, seconds=2)
+        assert vm.limits == {"vda": 500_000, "vnet0": 488} and vm.record == '<limits devices="vda vnet0"/>'
+        vm.limits["vda"] = 7 * MB
+        await world.step(seconds=8)
+        assert vm.limits == {"vda": 7 * MB, "vnet0": 0} and vm.record is None
+        await world.step(4 * MB, seconds=4)
+        assert vm.limits["vda"] == 7 * MB and vm.record is None
+        vm.limits["vda"] = 0
+        await world.step(seconds=8)
+        await world.step(4 * MB, seconds=4)
+        assert vm.limits["vda"] == 500_000
+
+    play(scene)
+    assert any("vda: has limits of its own" in text for text in caplog.messages)
+
+
+def test_what_the_operator_lifts_is_limited_again() -> None:
+    vm, limits = Vm(), rates.Limits()
+    for value in (500_000, 400_000):
+        vm.limits["vda"] = 0
+        assert limits.of_domain(vm, {"vda": value}) == (set(), None) and vm.limits["vda"] == value
+    assert limits.of_domain(vm, {}) == (set(), None) and vm.limits["vda"] == 0 and vm.record is None
+
+
 def test_who_is_promoted_or_restarted_has_no_limits(play: Play) -> None:
     """What an earlier idletimed left is lifted, or kept where it is still to be; at the end nothing is left."""
     async def scene(world: World) -> None:
@@ -210,7 +239,7 @@ def test_a_tap_gets_a_new_name_by_a_migration(monkeypatch: pytest.MonkeyPatch) -
     vm, xml = Vm(), ("<domain><metadata>%s</metadata><devices><interface><mac address='52:54:00:00:00:07'/><target dev='%s'/>"
                      "</interface></devices></domain>")
     monkeypatch.setattr(vm, "XMLDesc", lambda _flags: xml % ("", "vnet0"))
-    assert rates._apply(vm, {"vnet0": 1_000_000}) == (set(), None)
+    assert rates.Limits().of_domain(vm, {"vnet0": 1_000_000}) == (set(), None)
     assert vm.record == '<limits devices="52:54:00:00:00:07"/>'
     vm.limits = {"vnet8": 976}
     monkeypatch.setattr(vm, "XMLDesc", lambda _flags: xml % ("", "vnet8"))

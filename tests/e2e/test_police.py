@@ -195,6 +195,14 @@ def test_a_rate(host: Libvirtd, shared_disk: Disk, block: str) -> None:
                 reader.stop(signal.SIGKILL)
             until(lambda: limit() == 0 and "urn:idletime:rate:1" not in bg.dom.XMLDesc(0), "it is not limited any more")
             answers(bg)
+            reader = host.spawn(["sh", "-c", f"while :; do dd if={block} of=/dev/null bs=64k count=200 iflag=direct; done"], "dd2.log")
+            try:
+                until(lambda: limit() == 30000, "it is limited again")
+                bg.dom.setBlockIoTune("vda", {"total_bytes_sec": 50 << 20})  # its operator, meanwhile
+            finally:
+                reader.stop(signal.SIGKILL)
+            until(lambda: "urn:idletime:rate:1" not in bg.dom.XMLDesc(0), "idletimed has let go of it")
+            assert limit() == 50 << 20
     finally:
         remove(bg)
 

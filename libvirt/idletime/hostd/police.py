@@ -124,7 +124,7 @@ class Police:
         self._connect, self._settings, self._files, self._touch = connect, settings_of(said), Look(root), touch
         self._quiet_per_second = said.quiet_per_second
         self._thresholds = Thresholds(rate.high_kbytes * 1000, rate.low_kbytes * 1000, rate.limit_kbytes * 1000)
-        self._rates = rates.Rates(self._thresholds)
+        self._rates, self._limits = rates.Rates(self._thresholds), rates.Limits()
         self.members: dict[str, Member] = {}
         self._eyes: Hands | None = None
         self._hands: Hands | None = None
@@ -257,7 +257,7 @@ class Police:
         assert self._hands is not None
         before, member.limits = member.limits, limits
         try:
-            await self._hands.do(rates.apply, uuid, limits)
+            await self._hands.do(self._limits.apply, uuid, limits)
             self._said.pop(uuid, None)
             if bool(before) != bool(limits):
                 self._deeds.done("rate", *(("limit", "foreground") if limits else ("lift", "idle")))

@@ -2,8 +2,9 @@
 """Limits of background VMs' devices while the foreground moves more than a rate (enforce='rate'), by libvirt's throttling.
 
 Which devices have limits of ours is in the live XML (metadata urn:idletime:rate:1), written before the first limit and taken
-out after the last: whoever is restarted lifts them. A device that has limits of its operator's is left alone.
-Context: functions that take a connection run in a thread of hands; Rates is of the event loop.
+out after the last: whoever is restarted lifts them. A device that has limits of its operator's is left alone, also where these
+have taken the place of ours. Context: functions that take a connection, and Limits, run in a thread of hands; Rates is of the
+event loop.
 """
 
 from __future__ import annotations
@@ -84,60 +85,88 @@ def _record(domain: Any, keys: Iterable[str]) -> None:
 
 # ---- the act
 
-def apply(connection: Any, uuid: str, limits: Mapping[str, int]) -> None:
-    """Give these devices these limits, in bytes a second, and lift those that others have from us. Raises libvirtError and
-    OwnLimits when the rest is done."""
-    try:
-        own, refused = _apply(connection.lookupByUUIDString(uuid), limits)
-    except libvirt.libvirtError as error:
-        if error.get_error_code() not in _GONE:
-            raise
-        return
-    if refused is not None:
-        raise refused
-    if own:
-        raise OwnLimits(f"{', '.join(sorted(own))}: has limits of its own, so it gets none of ours; remedy: take out <iotune> "
-                        "or <bandwidth>, or write another enforce")
+@dataclass
+class Limits:
+    """What this process has set last, in libvirt's units, by VM and key: what is in force instead is its operator's. Of limits
+    of an earlier process that is not known; they are taken for ours. A VM is in one thread at a time."""
 
+    _set: dict[tuple[str, str], int] = field(default_factory=dict)
 
-def _apply(domain: Any, limits: Mapping[str, int]) -> tuple[set[str], libvirt.libvirtError | None]:
-    """Devices that have limits of their own, and what was refused first. One that refuses keeps none of the others from theirs;
-    one that was unplugged is forgotten."""
-    there = _devices_of(read(domain.XMLDesc(0)))
-    recorded = _recorded(domain)
-    before = _known(recorded, there)
-    meant = limits.keys() & there.keys()
-    own = {name for name in meant - before if _limited(domain, there[name])}
-    left, refused, said = meant - own, None, set(recorded)
-    if not left <= before:
-        said = {there[name].key for name in left | before}
-        _record(domain, said)
-    for name in sorted(left | before):
+    def apply(self, connection: Any, uuid: str, limits: Mapping[str, int]) -> None:
+        """Give these devices these limits, in bytes a second, and lift those that others have from us. Raises libvirtError and
+        OwnLimits when the rest is done."""
         try:
-            _limit(domain, there[name], limits.get(name, 0))
+            own, refused = self.of_domain(connection.lookupByUUIDString(uuid), limits)
+        except libvirt.libvirtError as error:
+            if error.get_error_code() not in _GONE:
+                raise
+            return
+        if refused is not None:
+            raise refused
+        if own:
+            raise OwnLimits(f"{', '.join(sorted(own))}: has limits of its own, so it gets none of ours; remedy: take out <iotune> "
+                            "or <bandwidth> (virsh blkdeviotune and domiftune, with 0), or write another enforce")
+
+    def of_domain(self, domain: Any, limits: Mapping[str, int]) -> tuple[set[str], libvirt.libvirtError | None]:
+        """Devices that have limits of their own, and what was refused first. One that refuses keeps none of the others from
+        theirs; one that was unplugged is forgotten."""
+        there = _devices_of(read(domain.XMLDesc(0)))
+        recorded = _recorded(domain)
+        before = {name for name in _known(recorded, there) if self._is_ours(domain, there[name])}
+        meant = limits.keys() & there.keys()
+        own = {name for name in meant - before if _limited(domain, there[name])}
+        left, refused, said = meant - own, None, set(recorded)
+        if not left <= before:
+            said = {there[name].key for name in left | before}
+            _record(domain, said)
+        for name in sorted(left | before):
+            try:
+                self._limit(domain, there[name], limits.get(name, 0))
+            except libvirt.libvirtError as error:
+                if error.get_error_code() in _GONE:
+                    raise
+                left, refused = left | {name}, refused or error
+        keys = {there[name].key for name in left}
+        if keys != said:
+            _record(domain, keys)
+        return own, refused
+
+    def _is_ours(self, domain: Any, one: _Target) -> bool:
+        """Whether the limit of a recorded device is still what was set."""
+        known = self._set.get((domain.UUIDString(), one.key))
+        try:
+            return known is None or _in_force(domain, one).get(_OURS[one.is_tap]) == known
         except libvirt.libvirtError as error:
             if error.get_error_code() in _GONE:
                 raise
-            left, refused = left | {name}, refused or error
-    keys = {there[name].key for name in left}
-    if keys != said:
-        _record(domain, keys)
-    return own, refused
+            return True  # the act will be refused as well, and tried again
+
+    def _limit(self, domain: Any, one: _Target, bytes_: int) -> None:
+        """Of a disk in bytes a second; of a tap, what the guest sends, in KiB a second. 0 lifts."""
+        value = bytes_
+        if one.is_tap:
+            value = max(1, bytes_ // 1024) if bytes_ else 0
+            domain.setInterfaceParameters(one.name, {_OURS[True]: value, "outbound.peak": 0, "outbound.burst": 0}, _LIVE)
+        else:
+            domain.setBlockIoTune(one.name, {_OURS[False]: value}, _LIVE)
+        place = domain.UUIDString(), one.key
+        if value:
+            self._set[place] = value
+        else:
+            self._set.pop(place, None)
+
+
+_OURS = {True: "outbound.average", False: "total_bytes_sec"}
+"""The limit that we set: of a tap, of a disk."""
+
+
+def _in_force(domain: Any, one: _Target) -> dict[str, Any]:
+    found: dict[str, Any] = domain.interfaceParameters(one.name, _LIVE) if one.is_tap else domain.blockIoTune(one.name, _LIVE)
+    return found
 
 
 def _limited(domain: Any, one: _Target) -> bool:
-    if one.is_tap:
-        return any(domain.interfaceParameters(one.name, _LIVE).values())
-    return any(value for key, value in domain.blockIoTune(one.name, _LIVE).items() if key.endswith(("_sec", "_sec_max")))
-
-
-def _limit(domain: Any, one: _Target, bytes_: int) -> None:
-    """Of a disk in bytes a second; of a tap, what the guest sends, in KiB a second. 0 lifts."""
-    if one.is_tap:
-        average = max(1, bytes_ // 1024) if bytes_ else 0
-        domain.setInterfaceParameters(one.name, {"outbound.average": average, "outbound.peak": 0, "outbound.burst": 0}, _LIVE)
-    else:
-        domain.setBlockIoTune(one.name, {"total_bytes_sec": bytes_}, _LIVE)
+    return any(value for key, value in _in_force(domain, one).items() if one.is_tap or key.endswith(("_sec", "_sec_max")))
 
 
 def release(there: Iterable[Any]) -> tuple[list[str], list[str]]:
@@ -146,7 +175,7 @@ def release(there: Iterable[Any]) -> tuple[list[str], list[str]]:
     for domain in there:
         try:
             if _recorded(domain):
-                _, refused = _apply(domain, {})
+                _, refused = Limits().of_domain(domain, {})
                 if refused is not None:
                     raise refused
                 done.append(domain.name())

@@ -29,18 +29,22 @@ _STATS = libvirt.VIR_DOMAIN_STATS_STATE | libvirt.VIR_DOMAIN_STATS_BALLOON
 BEGINS_SECONDS = 300.0
 """Within so long a save that is on record is a job of libvirt, or has failed: who waits for another job waits 30 s."""
 
+SLACK_BYTES = 1 << 20
+"""A balloon is in pages, and a guest may round them: what is smaller by less than this is what was asked for."""
+
 _RUNS = (libvirt.VIR_DOMAIN_RUNNING, libvirt.VIR_DOMAIN_BLOCKED)
 
 
 @dataclass(frozen=True)
 class Record:
-    """bytes: what the balloon had before we took of it; of a saved domain, what it had. run: libvirt's id of the run that was
-    saved. why: it was saved. at: when that began, in seconds since 1970."""
+    """bytes: what the balloon had before we took of it; of a saved domain, what it had. least: the smallest that we asked for
+    since. run: libvirt's id of the run that was saved. why: it was saved. at: when that began, in seconds since 1970."""
 
     bytes_: int
     run: int = 0
     why: str = ""
     at: int = 0
+    least: int = 0
 
 
 @dataclass(frozen=True)
@@ -64,7 +68,7 @@ def of_domain(root: Element) -> Record | None:
 
 def _record(element: Element) -> Record:
     return Record(kept.number(element, "bytes"), kept.number(element, "run"), element.get("why", ""),
-                  kept.number(element, "at"))
+                  kept.number(element, "at"), kept.number(element, "least"))
 
 
 def record_of(domain: Any, flags: int = _LIVE) -> Record | None:
@@ -91,7 +95,7 @@ def _keep(domain: Any, record: Record | None, flags: int = _LIVE) -> None:
     element = None
     if record is not None:
         saved = {"run": str(record.run), "why": record.why, "at": str(record.at)} if record.run else {}
-        values = {"bytes": str(record.bytes_)} | saved
+        values = {"bytes": str(record.bytes_)} | ({"least": str(record.least)} if record.least else {}) | saved
         element = etree.Element("memory", values)
     kept.keep(domain, element, PREFIX, NAMESPACE, flags)
 
@@ -115,17 +119,18 @@ def look(connection: Any, uuids: Iterable[str]) -> dict[str, Has]:
 # ---- acts: True where it is done, or there is nothing to do; all raise libvirtError, or OSError
 
 def balloon(connection: Any, uuid: str, bytes_: int) -> bool:
-    """Take of a domain, or give back. When it has what it had, that is forgotten."""
+    """Take of a domain, or give back. When it has what it had, that is forgotten; so it is where somebody else has given it more
+    than that, or made it smaller than we ever did: nothing of ours is left then."""
     domain = connection.lookupByUUIDString(uuid)
     record, now = record_of(domain), domain.info()[2] * 1024
-    if record is not None and now > record.bytes_:  # somebody has given it more: nothing of ours is left
+    if record is not None and (now > record.bytes_ or now < record.least - SLACK_BYTES):
         _keep(domain, None)
-        if bytes_ >= record.bytes_:
+        if bytes_ >= min(now, record.bytes_):
             return True
         record = None
-    was = record.bytes_ if record else now
-    if record is None and bytes_ < was:
-        _keep(domain, Record(was))
+    was, least = (record.bytes_, record.least) if record else (now, 0)
+    if bytes_ < was and not 0 < least <= bytes_:
+        _keep(domain, Record(was, least=bytes_))
     domain.setMemoryFlags(min(bytes_, was) // 1024, _LIVE)
     if record is not None and bytes_ >= was:
         _keep(domain, None)
