@@ -51,8 +51,9 @@ type Record struct {
 	UID    uint32 `json:"uid"`
 	Origin string `json:"origin"`
 	Comm   string `json:"comm"`
-	// Home is the cgroup that it came from.
+	// Home is the cgroup that a process that was moved came from; Stays is where one that was not moved is.
 	Home  string                 `json:"home"`
+	Stays string                 `json:"stays,omitempty"`
 	Known map[int]actuate.Before `json:"known"`
 	// Whole: it gives way in all respects, moved or with its unit. Only in copies.
 	Whole bool `json:"-"`
@@ -283,6 +284,9 @@ func (b *Book) markProcess(process facts.Process, origin, group string) (int, *w
 	if group != record.Group {
 		// Somebody may have moved it since it was marked first: it must not go back to where we had it.
 		record.Group, record.Home = group, b.home(process)
+	}
+	if record.Stays = ""; record.Group == "" {
+		record.Stays = process.Cgroup
 	}
 	record.Origin, record.Comm, record.SchedIdle = origin, process.Comm, record.SchedIdle || b.SchedIdle
 	threads, err := b.hunt(record)

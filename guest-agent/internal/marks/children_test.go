@@ -157,6 +157,37 @@ func TestChildrenOfAnEndedProcessKeepItsMark(t *testing.T) {
 	}
 }
 
+// TestChildrenOfAnEndedProcessThatWasNotMoved: the idle ones of its user that came after the mark, in its cgroup.
+func TestChildrenOfAnEndedProcessThatWasNotMoved(t *testing.T) {
+	w := newWorld(t)
+	w.process(1, 0, 0, "/init.scope", 1)
+	w.join(40, 1000, "/system.slice/cron.service")
+	w.write("proc/uptime", "0.02 0")
+	w.join(42, 1000, "/system.slice/cron.service")
+	book := w.bookWith(&bus{w: w})
+	_, problem := book.MarkUntil(1000, 42, "test", 1000)
+	must(t, problem)
+	w.expect(42, "/system.slice/cron.service 6000/0 6000/0")
+	uids := map[int]uint32{43: 1000, 44: 1000, 45: 0}
+	for pid, priority := range map[int]int{43: ioprio.Idle, 44: 0, 45: ioprio.Idle} {
+		w.join(pid, 1000, "/system.slice/cron.service")
+		w.process(pid, 1, uids[pid], "/system.slice/cron.service", 5)
+		w.threads[pid] = []actuate.Thread{{TID: pid, IOPrio: priority}}
+	}
+	w.threads[40] = []actuate.Thread{{TID: 40, IOPrio: ioprio.Idle}}
+	w.end(42)
+	book.Prune()
+	if got := book.List(-1); len(got) != 1 || got[0].PID != 43 {
+		t.Errorf("marked: %+v", got)
+	}
+	if ended := book.Expire(time.Unix(1000, 0)); ended != 1 || w.files() != 0 {
+		t.Errorf("%d ended, %d files", ended, w.files())
+	}
+	w.expect(43, "/system.slice/cron.service 0/0")
+	w.expect(40, "/system.slice/cron.service 6000/0")
+	w.expect(45, "/system.slice/cron.service 6000/0")
+}
+
 func TestChildrenOfAnEndedProcessCanBeUnmarked(t *testing.T) {
 	w, book := orphans(t, RuleOrigin+"backups", 0)
 	book.Prune()

@@ -99,7 +99,7 @@ func (b *Book) MarkGroupUntil(path string, until int64) (wire.Marked, *wire.Erro
 	if problem != nil {
 		return wire.Marked{}, problem
 	}
-	lacks, err := b.giveWay(path, until)
+	lacks, err := b.quiet(Group{Path: path, Until: until})
 	if err != nil {
 		return wire.Marked{}, wire.Errorf(wire.CodeFailed, "%v", err)
 	}
@@ -107,19 +107,6 @@ func (b *Book) MarkGroupUntil(path string, until int64) (wire.Marked, *wire.Erro
 	b.refreshPackets("")
 	done.Lacks = append(append([]string{}, lacks...), present(b.packetLack, b.liftLack)...)
 	return done, nil
-}
-
-// giveWay makes a group give way and writes that down; a group that does so already is asked again, and keeps what it had.
-func (b *Book) giveWay(path string, until int64) (lacks []string, err error) {
-	group, lacks, err := b.quiet(path)
-	if err != nil {
-		return nil, err
-	}
-	if known := b.groups[path]; known != nil {
-		group.Before = known.Before
-	}
-	group.Until = until
-	return lacks, b.keepGroup(group)
 }
 
 // members are the processes of a group that are to be marked; it is an error if one must not be marked and is not left out.

@@ -110,6 +110,6 @@ func (b *Book) noteMove(record *Record, err error) {
 	}
 	b.moveLack = ""
 	if b.Tree.Has(record.Group) {
-		_, b.treeLacks = b.Tree.QuietUnit(record.Group)
+		b.treeLacks = b.Tree.QuietUnit(record.Group)
 	}
 }

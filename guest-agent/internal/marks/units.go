@@ -3,6 +3,7 @@
 package marks
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 
@@ -14,8 +15,9 @@ import (
 type Units interface {
 	// Move puts a process into the unit of a cgroup.
 	Move(pid int, group string) error
-	// Quiet makes a unit give way; Restore gives it what it had before. A unit that is gone for good needs no Restore.
-	Quiet(unit string) (before cgroup.Attributes, err error)
+	// Quiet makes a unit give way, and before that hands what it has to keep, whose error ends it. Restore gives it that. A unit
+	// that is gone for good needs no Restore.
+	Quiet(unit string, keep func(before cgroup.Attributes) error) error
 	Restore(unit string, before cgroup.Attributes) error
 	// ControlGroup is the cgroup of a unit that runs. Errors: systemd.ErrNoUnit.
 	ControlGroup(unit string) (string, error)
@@ -67,12 +69,8 @@ func (b *Book) settle(unitGroup string, marked bool) (lack string) {
 	if group != nil {
 		return ""
 	}
-	group, lacks, err := b.quiet(unitGroup)
+	lacks, err := b.quiet(Group{Path: unitGroup, Whole: true})
 	if err != nil {
-		return err.Error()
-	}
-	group.Whole = true
-	if err := b.keepGroup(group); err != nil {
 		return err.Error()
 	}
 	b.treeLacks = lacks
@@ -112,24 +110,45 @@ func (b *Book) settleAfter(unitGroup string) {
 	b.settle(unitGroup, marked)
 }
 
-// quiet makes a group give way, by systemd where it is a unit's.
-func (b *Book) quiet(path string) (group *Group, lacks []string, err error) {
-	group = &Group{Path: path}
+// quiet makes a group give way, by systemd where it is a unit's. It is written down before that, so that a crash in between can
+// be undone; a group that gives way already keeps what it had before it did.
+func (b *Book) quiet(group Group) (lacks []string, err error) {
 	if b.Units != nil {
-		if unit, unitGroup := systemd.Unit(path); unitGroup == path {
+		if unit, unitGroup := systemd.Unit(group.Path); unitGroup == group.Path {
 			group.Unit = unit
 		}
 	}
+	known := b.groups[group.Path]
+	keep := func(before cgroup.Attributes) error {
+		group.Before = before
+		if known != nil {
+			group.Before = known.Before
+		}
+		return b.keepGroup(&group)
+	}
 	if group.Unit == "" {
-		group.Before, lacks = b.Tree.Quiet(path)
-		return group, lacks, nil
+		if err := keep(b.Tree.Before(group.Path)); err != nil {
+			return nil, b.drop(&group, known, err)
+		}
+		return b.Tree.Quiet(group.Path), nil
 	}
-	if group.Before, err = b.Units.Quiet(group.Unit); err != nil {
-		return nil, nil, err
+	err = b.Units.Quiet(group.Unit, func(before cgroup.Attributes) error {
+		maps.Copy(before, b.Tree.BeforeUnit(group.Path))
+		return keep(before)
+	})
+	if err != nil {
+		return nil, b.drop(&group, known, err)
 	}
-	before, lacks := b.Tree.QuietUnit(path)
-	maps.Copy(group.Before, before)
-	return group, lacks, nil
+	return b.Tree.QuietUnit(group.Path), nil
+}
+
+// drop takes what was written down of a group back to what was known of it, as it does not give way; returns why.
+func (b *Book) drop(group, known *Group, why error) error {
+	if known == nil {
+		b.forgetGroup(group.Path)
+		return why
+	}
+	return errors.Join(why, b.keepGroup(known))
 }
 
 // restore gives a group what it had, and forgets it. One that systemd has not given it back is kept, to be tried again.

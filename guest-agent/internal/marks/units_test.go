@@ -23,13 +23,21 @@ type bus struct {
 	w    *world
 	told []string
 	fail error
+	// during is called while a unit is made to give way.
+	during func()
 }
 
 func (b *bus) Move(int, string) error { return errors.New("the world moves processes itself") }
 
-func (b *bus) Quiet(unit string) (cgroup.Attributes, error) {
+func (b *bus) Quiet(unit string, keep func(cgroup.Attributes) error) error {
+	if err := keep(cgroup.Attributes{"CPUWeight": "7"}); err != nil {
+		return err
+	}
 	b.told = append(b.told, "quiet "+unit)
-	return cgroup.Attributes{"CPUWeight": "7"}, b.fail
+	if b.during != nil {
+		b.during()
+	}
+	return b.fail
 }
 
 func (b *bus) Restore(unit string, before cgroup.Attributes) error {
@@ -96,6 +104,25 @@ func TestAUnitGivesWayWhenAllOfItIsMarked(t *testing.T) {
 	_, problem = book.Unmark(1000, 42)
 	must(t, problem)
 	units.expect("restore a.service 7")
+}
+
+// TestAnAgentIsKilledWhileAUnitIsMadeToGiveWay: the next one knows what it had.
+func TestAnAgentIsKilledWhileAUnitIsMadeToGiveWay(t *testing.T) {
+	w, units, book := withSystemd(t)
+	w.write("cgroup/system.slice/a.service/io.prio.class", "no-change\n")
+	const path = "/system.slice/a.service"
+	units.during = func() {
+		units.during = nil
+		_, problem := w.bookWith(units).UnmarkGroup(path)
+		must(t, problem)
+	}
+	_, problem := book.MarkGroup(path)
+	must(t, problem)
+	units.expect("quiet a.service", "restore a.service 7")
+	units.fail = errors.New("systemd is busy")
+	if _, problem := w.bookWith(units).MarkGroup(path); code(problem) != "failed" || w.files() != 2 {
+		t.Errorf("%v, %d files", problem, w.files())
+	}
 }
 
 // TestAUnitThatGetsAnotherProcessGivesWayNoMore, and one whose process was idle by its own wish does not when nobody marks it.

@@ -157,19 +157,19 @@ func (b *Book) Prune() int {
 	return ended
 }
 
-// pruneRecords forgets processes that have ended, and gives the marks of moved ones to those that they leave.
+// pruneRecords forgets processes that have ended, and gives their marks to those that they leave.
 func (b *Book) pruneRecords() (ended int) {
-	moved := map[string][]*Record{}
+	left := map[string][]*Record{}
 	for pid, record := range b.records {
 		if b.same(pid, record.Start) != nil {
 			b.forget(pid)
 			ended++
-			if record.Group != "" {
-				moved[record.Group] = append(moved[record.Group], record)
+			if group := cmp.Or(record.Group, record.Stays); group != "" {
+				left[group] = append(left[group], record)
 			}
 		}
 	}
-	for group, records := range moved {
+	for group, records := range left {
 		b.handOver(group, records)
 	}
 	return ended
@@ -186,14 +186,22 @@ func (b *Book) handOver(group string, ended []*Record) {
 		if b.room(maxUserMarks, maxUserThreads, "") != nil {
 			return
 		}
-		// The scope of a session has one way back. In the background group are marks of all users.
-		i := slices.IndexFunc(ended, func(record *Record) bool {
-			return record.Start <= process.Start && (record.UID == process.UIDs[0] || systemd.Session(group) != "")
-		})
+		i := slices.IndexFunc(ended, func(record *Record) bool { return b.left(record, process, group) })
 		if i >= 0 {
 			b.handOverTo(process, ended[i])
 		}
 	}
+}
+
+// left tells whether a process of a group has inherited from one that has ended there. The scope of a session has one way back; in
+// the background group are marks of all users. Where a process was not moved there are others, too: nobody knows their parents
+// any more, so what has the idle priority and came after the mark is taken for a child.
+func (b *Book) left(ended *Record, process facts.Process, group string) bool {
+	own := ended.UID == process.UIDs[0]
+	if ended.Group == "" {
+		return own && ended.inherits(process.Start) && b.Hands.Idle(process.PID)
+	}
+	return ended.Start <= process.Start && (own || systemd.Session(group) != "")
 }
 
 // unrecorded are the processes of a group without a record, parents before their children.

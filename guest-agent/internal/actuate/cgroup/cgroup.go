@@ -97,9 +97,7 @@ func (t Tree) Prepare() (lacks []string, err error) {
 		return nil, err
 	}
 	// Processor time is shared out among the children of the root, write-back is classed where the process is.
-	_, outer := t.Quiet(Slice)
-	_, inner := t.Quiet(Background)
-	return both(outer, inner), nil
+	return both(t.Quiet(Slice), t.Quiet(Background)), nil
 }
 
 // both keeps what is lacking in the slice and in the group.
@@ -121,47 +119,50 @@ func (t Tree) delegate(group string) {
 	}
 }
 
-// Quiet makes a group give way; returns what was there before, and in plain words what this kernel does not have.
-func (t Tree) Quiet(group string) (before Attributes, lacks []string) {
-	before = Attributes{}
+// Before reads what Quiet changes, for Restore. The kernel tells no weight of a group that is idle, so where there is cpu.idle
+// that alone is read.
+func (t Tree) Before(group string) Attributes { return t.before(group, false) }
+
+// BeforeUnit is Before for QuietUnit.
+func (t Tree) BeforeUnit(group string) Attributes { return t.before(group, true) }
+
+func (t Tree) before(group string, unit bool) Attributes {
+	found := Attributes{}
+	for _, each := range wishes {
+		old, err := os.ReadFile(t.path(group, each.file))
+		if _, idle := found["cpu.idle"]; err == nil && !(unit && each.managed) && !(idle && each.file == "cpu.weight") {
+			found[each.file] = firstLine(string(old))
+		}
+	}
+	return found
+}
+
+// Quiet makes a group give way; returns in plain words what this kernel does not have.
+func (t Tree) Quiet(group string) (lacks []string) { return t.quiet(group, false) }
+
+// QuietUnit is Quiet for the group of a unit that systemd has made give way: what systemd knows nothing of.
+func (t Tree) QuietUnit(group string) (lacks []string) { return t.quiet(group, true) }
+
+func (t Tree) quiet(group string, unit bool) (lacks []string) {
 	idle := false
 	for _, each := range wishes {
-		file := t.path(group, each.file)
-		old, err := os.ReadFile(file)
 		if idle && each.file == "cpu.weight" {
 			continue
 		}
-		if err == nil {
-			err = each.set(file)
-		}
-		if err == nil {
-			before[each.file] = firstLine(string(old))
-			idle = idle || each.file == "cpu.idle"
-		} else if each.lack != "" {
-			lacks = append(lacks, each.lack)
-		}
-	}
-	return before, lacks
-}
-
-// QuietUnit is Quiet for the group of a unit that systemd has made give way: what systemd knows nothing of.
-func (t Tree) QuietUnit(group string) (before Attributes, lacks []string) {
-	before = Attributes{}
-	for _, each := range wishes {
 		file := t.path(group, each.file)
-		old, err := os.ReadFile(file)
-		if err == nil && !each.managed {
-			before[each.file] = firstLine(string(old))
+		_, err := os.Stat(file)
+		if err == nil && !(unit && each.managed) {
 			err = each.set(file)
+			idle = idle || err == nil && each.file == "cpu.idle"
 		}
 		if err != nil && each.lack != "" {
 			lacks = append(lacks, each.lack)
 		}
 	}
-	return before, lacks
+	return lacks
 }
 
-// Restore writes back what Quiet found. A group that is gone needs nothing.
+// Restore writes back what Before found. A group that is gone needs nothing.
 func (t Tree) Restore(group string, before Attributes) error {
 	var problems []error
 	for _, each := range wishes {

@@ -58,7 +58,7 @@ func TestQuietAndRestore(t *testing.T) {
 				files["g/"+file] = content
 			}
 			tree := fixture(t, files)
-			before, lacks := tree.Quiet("/g")
+			before, lacks := tree.Before("/g"), tree.Quiet("/g")
 			if len(lacks) != test.lacks {
 				t.Errorf("it lacks %q", lacks)
 			}
@@ -175,11 +175,11 @@ func TestLimitsAboveStay(t *testing.T) {
 // TestQuietUnit: what systemd writes is not touched.
 func TestQuietUnit(t *testing.T) {
 	tree := fixture(t, map[string]string{"u/cpu.weight": "100\n", "u/io.prio.class": "no-change\n", "u/memory.high": "max\n", "v/cgroup.procs": ""})
-	before, lacks := tree.QuietUnit("/u")
+	before, lacks := tree.BeforeUnit("/u"), tree.QuietUnit("/u")
 	if len(lacks) != 0 || len(before) != 2 || read(t, tree, "u/cpu.weight") != "100\n" || !strings.HasPrefix(read(t, tree, "u/io.prio.class"), "idle") {
 		t.Errorf("lacks %q, before %v", lacks, before)
 	}
-	if _, lacks := tree.QuietUnit("/v"); len(lacks) != 3 {
+	if lacks := tree.QuietUnit("/v"); len(lacks) != 3 {
 		t.Errorf("it lacks %q", lacks)
 	}
 }

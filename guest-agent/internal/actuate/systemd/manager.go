@@ -191,24 +191,27 @@ func property(name string, value any) dbus.Property {
 // weightNames are the properties that Quiet sets, and that Restore puts back.
 var weightNames = []string{"CPUWeight", "IOWeight"}
 
-// Quiet makes a unit give way until the next boot; returns what it had before, for Restore.
-func (m *Manager) Quiet(unit string) (before cgroup.Attributes, err error) {
-	err = m.with(func(ctx context.Context, conn *dbus.Conn) error {
-		if before, err = readWeights(ctx, conn, unit); err != nil {
+// Quiet makes a unit give way until the next boot. What it had before, for Restore, it first hands to keep, whose error ends it.
+func (m *Manager) Quiet(unit string, keep func(before cgroup.Attributes) error) error {
+	return m.with(func(ctx context.Context, conn *dbus.Conn) error {
+		before, err := readWeights(ctx, conn, unit)
+		if err != nil {
 			return explain(unit, err)
 		}
-		err := conn.SetUnitPropertiesContext(ctx, unit, true, weights(true)...)
+		if err := keep(before); err != nil {
+			return err
+		}
+		err = conn.SetUnitPropertiesContext(ctx, unit, true, weights(true)...)
 		if named(err, "InvalidArgs") {
 			err = conn.SetUnitPropertiesContext(ctx, unit, true, weights(false)...)
 		}
 		if err == nil {
 			// systemd writes the cgroup before it answers what is asked next. If it does not, they are set all the same, and
-			// what they were is not to be forgotten.
+			// they are on record.
 			_, _ = readWeights(ctx, conn, unit)
 		}
 		return explain(unit, err)
 	})
-	return before, err
 }
 
 // Restore gives a unit the properties that it had. A unit that is gone for good needs nothing.

@@ -54,7 +54,7 @@ func TestASilentSystemdIsNotWaitedFor(t *testing.T) {
 
 func TestNoSystemd(t *testing.T) {
 	manager := &Manager{socket: filepath.Join(t.TempDir(), "none"), callTime: time.Hour}
-	if _, err := manager.Quiet("a.service"); err == nil || errors.Is(err, ErrNoUnit) {
+	if err := manager.Quiet("a.service", nil); err == nil || errors.Is(err, ErrNoUnit) {
 		t.Errorf("%v", err)
 	}
 }
