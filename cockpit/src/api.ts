@@ -137,7 +137,7 @@ function failure(error: CockpitError, data?: string): ApiError {
 const own = (uuid: string, what: string) => `/v1/vms/${encodeURIComponent(uuid)}/${what}`;
 
 export const host = () => ask<Host>(reader, "GET", "/v1/host");
-export const jobs = () => ask<{ jobs: Job[] }>(reader, "GET", "/v1/jobs");
+export const jobs = () => ask<{ jobs: Job[]; silent: string[] }>(reader, "GET", "/v1/jobs");
 export const timeline = (name: string, since: number) =>
     ask<Bins>(reader, "GET", `/v1/timeline/${encodeURIComponent(name)}?since=${since}`);
 export const policy = (uuid: string) => ask<{ name: string; policy: string | null }>(writer, "GET", own(uuid, "policy"));

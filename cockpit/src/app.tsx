@@ -13,8 +13,9 @@ import * as api from "./api";
 import type { Class, Host, Vm } from "./api";
 import { Interval } from "./interval";
 import { Jobs } from "./jobs";
-import { heldBack, looked, settled } from "./model";
+import { heldBack, looked, saysMore, settled } from "./model";
 import { PolicyEditor } from "./policy";
+import { RemovePolicy } from "./remove";
 import { Resources } from "./resources";
 import { Timeline } from "./timeline";
 import { Vms } from "./vms";
@@ -29,6 +30,7 @@ export const App = () => {
     const [chosen, choose] = useState<string | null>(null);
     const [pending, setPending] = useState<Record<string, string>>({});
     const [edited, edit] = useState<Vm | null>(null);
+    const [removed, setRemoved] = useState<{ vm: Vm; policy: string } | null>(null);
     const [refused, setRefused] = useState<{ title: string; says: string } | null>(null);
 
     useEffect(() => {
@@ -50,6 +52,20 @@ export const App = () => {
         }
         again();
         return written;
+    }
+
+    /** A policy that says more than a class is not taken away without a question. */
+    async function chooseClass(vm: Vm, class_: Class | "") {
+        setRefused(null);
+        try {
+            const policy = class_ ? null : (await api.policy(vm.uuid)).policy;
+            if (saysMore(policy))
+                setRemoved({ vm, policy: policy ?? "" });
+            else
+                await setClass(vm, class_);
+        } catch (error) {
+            setRefused(refusal(cockpit.format(_("The class of $0 was not changed"), vm.name), error as api.ApiError));
+        }
     }
 
     async function setClass(vm: Vm, class_: Class | "") {
@@ -119,13 +135,18 @@ export const App = () => {
                             <CardHeader><CardTitle component="h2">{_("Virtual machines")}</CardTitle></CardHeader>
                             <CardBody>
                                 {host.vms.length
-                                    ? <Vms vms={host.vms} pending={pending} admin={admin === true} setClass={setClass} edit={edit} />
+                                    ? <Vms vms={host.vms} pending={pending} admin={admin === true} setClass={(vm, class_) => void chooseClass(vm, class_)} edit={edit} />
                                     : <p>{_("There is none.")}</p>}
                             </CardBody>
                         </Card>
                     </StackItem>
                 </Stack>
             </PageSection>
+            {removed && <RemovePolicy vm={removed.vm} policy={removed.policy} close={agreed => {
+                setRemoved(null);
+                if (agreed)
+                    void setClass(removed.vm, "");
+            }} />}
             {edited && <PolicyEditor vm={edited} close={saved => {
                 if (saved)
                     again();

@@ -23,47 +23,56 @@ const TYPES: Record<string, () => string> = {
 };
 
 export const Jobs = () => {
-    const { jobs, failure } = useJobs();
+    const { found, failure } = useJobs();
 
     if (failure)
         return <p>{failure}</p>;
-    if (!jobs?.length)
-        return <p>{jobs ? _("None runs.") : _("Looking…")}</p>;
+    if (!found)
+        return <p>{_("Looking…")}</p>;
     return (
-        <Table variant="compact" aria-label={_("Block jobs")} className="idle-jobs" gridBreakPoint="grid-lg">
-            <Thead>
-                <Tr>
-                    <Th modifier="wrap">{_("Job")}</Th>
-                    <Th modifier="wrap">{_("Class")}</Th>
-                    <Th modifier="wrap" width={25}>{_("Done")}</Th>
-                    <Th modifier="wrap">{_("Rate")}</Th>
-                    <Th modifier="wrap">{_("Waited")}</Th>
-                    <Th modifier="wrap">{_("Ends")}</Th>
-                </Tr>
-            </Thead>
-            <Tbody>
-                {jobs.map(each => (
-                    <Tr key={`${each.domain} ${each.disk} ${each.type}`} data-job={`${each.domain} ${each.disk}`}>
-                        <Td dataLabel={_("Job")}>
-                            {cockpit.format(each.disk ? _("$0 of $1, $2") : _("$0 of $1"), (TYPES[each.type] ?? (() => _("Job")))(),
-                                            each.domain, each.disk)}
-                        </Td>
-                        <Td dataLabel={_("Class")}>{classOf(each)}</Td>
-                        <Td dataLabel={_("Done")}>
-                            {each.done_percent === null
-                                ? "–"
-                                : <Progress value={each.done_percent} measureLocation="outside" size="sm"
-                                            aria-label={cockpit.format(_("Progress of $0, $1"), each.domain, each.disk || each.type)} />}
-                        </Td>
-                        <Td dataLabel={_("Rate")}>{rate(each.rate)}</Td>
-                        <Td dataLabel={_("Waited")}>{each.waited_percent === null ? "–" : percent(each.waited_percent / 100)}</Td>
-                        <Td dataLabel={_("Ends")}>{ends(each.left_seconds)}</Td>
-                    </Tr>
-                ))}
-            </Tbody>
-        </Table>
+        <>
+            {found.silent.length > 0 &&
+                <p>{cockpit.format(_("What runs of $0 is not known: QEMU does not answer."), found.silent.join(", "))}</p>}
+            {found.jobs.length > 0 && <JobTable jobs={found.jobs} />}
+            {!found.jobs.length && !found.silent.length && <p>{_("None runs.")}</p>}
+        </>
     );
 };
+
+const JobTable = ({ jobs }: { jobs: Job[] }) => (
+    <Table variant="compact" aria-label={_("Block jobs")} className="idle-jobs" gridBreakPoint="grid-lg">
+        <Thead>
+            <Tr>
+                <Th modifier="wrap">{_("Job")}</Th>
+                <Th modifier="wrap">{_("Class")}</Th>
+                <Th modifier="wrap" width={25}>{_("Done")}</Th>
+                <Th modifier="wrap">{_("Rate")}</Th>
+                <Th modifier="wrap">{_("Waited")}</Th>
+                <Th modifier="wrap">{_("Ends")}</Th>
+            </Tr>
+        </Thead>
+        <Tbody>
+            {jobs.map(each => (
+                <Tr key={`${each.domain} ${each.disk} ${each.type}`} data-job={`${each.domain} ${each.disk}`}>
+                    <Td dataLabel={_("Job")}>
+                        {cockpit.format(each.disk ? _("$0 of $1, $2") : _("$0 of $1"), (TYPES[each.type] ?? (() => _("Job")))(),
+                                        each.domain, each.disk)}
+                    </Td>
+                    <Td dataLabel={_("Class")}>{classOf(each)}</Td>
+                    <Td dataLabel={_("Done")}>
+                        {each.done_percent === null
+                            ? "–"
+                            : <Progress value={each.done_percent} measureLocation="outside" size="sm"
+                                        aria-label={cockpit.format(_("Progress of $0, $1"), each.domain, each.disk || each.type)} />}
+                    </Td>
+                    <Td dataLabel={_("Rate")}>{rate(each.rate)}</Td>
+                    <Td dataLabel={_("Waited")}>{each.waited_percent === null ? "–" : percent(each.waited_percent / 100)}</Td>
+                    <Td dataLabel={_("Ends")}>{ends(each.left_seconds)}</Td>
+                </Tr>
+            ))}
+        </Tbody>
+    </Table>
+);
 
 function classOf(job: Job): string {
     if (job.urgent && job.by !== null)
@@ -93,7 +102,7 @@ function ends(seconds: number | null): string {
 
 /** What runs, kept up to date while the page is seen. */
 function useJobs() {
-    const [jobs, setJobs] = useState<Job[] | null>(null);
+    const [found, setFound] = useState<Awaited<ReturnType<typeof api.jobs>> | null>(null);
     const [failure, setFailure] = useState("");
 
     useEffect(() => {
@@ -103,7 +112,7 @@ function useJobs() {
         async function look() {
             try {
                 if (!cockpit.hidden)
-                    setJobs((await api.jobs()).jobs);
+                    setFound(await api.jobs());
                 setFailure("");
             } catch (error) {
                 setFailure((error as Error).message);
@@ -119,5 +128,5 @@ function useJobs() {
         };
     }, []);
 
-    return { jobs, failure };
+    return { found, failure };
 }

@@ -95,6 +95,10 @@ export function stepOf(us: number | null): number {
 /** What is meant by a VM's class switch: its own class, or none. */
 export const ownClass = (vm: Vm) => vm.by === "domain" || vm.by === undefined ? vm.class ?? "" : "";
 
+/** Whether a policy says more than a class: who takes it away loses that, too. */
+export const saysMore = (policy: string | null) =>
+    policy !== null && !/^<(?:\w+:)?policy(?:\s+(?:xmlns(?::\w+)?|class)=(?:"[^"]*"|'[^']*'))*\s*(?:\/>|>\s*<\/(?:\w+:)?policy>)$/.test(policy.trim());
+
 /** Whether what somebody asked for has come, or cannot. */
 export function settled(vm: Vm | undefined, wanted: string): boolean {
     if (!vm)

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Bins, Host, Vm } from "../src/api";
-import { extended, heldBack, looked, outline, ownClass, settled, shares, STEPS_US, stepOf } from "../src/model";
+import { extended, heldBack, looked, outline, ownClass, saysMore, settled, shares, STEPS_US, stepOf } from "../src/model";
 
 const bins = (first: number, count: number, of: Partial<Bins> = {}): Bins => {
     const fill = (value: number) => Array<number>(count).fill(value);
@@ -78,4 +78,13 @@ test("an interval is set where a background VM's own policy says it", () => {
     const host = { vms: [vm({ ...on, name: "own" }), vm({ ...on, by: "rule" }), vm({ ...on, class: "foreground" }), vm({}),
                          vm({ ...on, libvirt: false })] } as Host;
     assert.deepEqual(heldBack(host, "sda").map(each => each.name), ["own"]);
+});
+
+test("a policy says more than its class", () => {
+    for (const text of [null, `<policy xmlns="urn:idletime:policy:1" class="background"/>`,
+                        `<idletime:policy xmlns:idletime='urn:idletime:policy:1' class='guest'></idletime:policy>\n`])
+        assert.equal(saysMore(text), false, String(text));
+    for (const text of [`<policy xmlns="urn:idletime:policy:1" class="background" by="06:00"/>`,
+                        `<policy xmlns="urn:idletime:policy:1" class="background">\n  <interval us="1"/>\n</policy>`])
+        assert.equal(saysMore(text), true, text);
 });

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from . import domains, state
@@ -26,6 +26,7 @@ WAIT_SECONDS = 10.0
 """A look at a domain takes idletimed well under a second; ten are for a host that has much to do."""
 
 _POLL_SECONDS = 0.05
+_TRIES = 5
 _START = "systemctl start idletimed"
 
 
@@ -107,8 +108,12 @@ def look(domain: Any) -> Domain:
         run = domain.ID() if running else None
     shown = domains.xml_of(domain)
     stored = domains.xml_of(domain, inactive=True) if persistent else None
-    return Domain(domain, domain.name(), domain.UUIDString(), run, persistent, shown,
-                  edit.element_text(shown) if running else None, edit.element_text(stored) if stored else None)
+    try:
+        live, config = (edit.element_text(xml) if xml is not None else None for xml in (shown if running else None, stored))
+    except PolicyError as error:
+        raise PolicyError([replace(one, element=f"'{domain.name()}' {one.element}".rstrip(), line=None)
+                           for one in error.findings]) from error
+    return Domain(domain, domain.name(), domain.UUIDString(), run, persistent, shown, live, config)
 
 
 def plan(domain: Domain, edited: Edit, judge: Callable[[str], Verdict]) -> Change:
@@ -121,6 +126,24 @@ def plan(domain: Domain, edited: Edit, judge: Callable[[str], Verdict]) -> Chang
     if errors := [finding for finding in verdict.findings if finding.severity is Severity.ERROR]:
         raise PolicyError(errors)
     return Change(domain, after, verdict)
+
+
+def carry_out(change: Change, edited: Edit, judge: Callable[[str], Verdict]) -> Change:
+    """Write what differs; where somebody has changed the domain's policy since it was looked at, that is edited instead. Returns
+    what was written. Raises HostError, PolicyError."""
+    for _ in range(_TRIES):
+        now = look(change.domain.handle)
+        if _stands(now) == _stands(change.domain):
+            break
+        change = plan(now, edited, judge)
+    else:
+        raise domains.HostError(f"others change the policy of '{change.domain.name}' all the time; remedy: try again")
+    write(change)
+    return change
+
+
+def _stands(domain: Domain) -> tuple[object, ...]:
+    return domain.run, domain.persistent, domain.live, domain.config
 
 
 def write(change: Change) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping
 
 from .facts import DISK, INTERFACE, DeviceFacts, Source
@@ -114,8 +115,15 @@ def _guest_names(element: Element) -> dict[str, str]:
 
 def pci_address(address: Element) -> str:
     """As lspci in the guest prints it; on a machine without unusual bridges libvirt's bus is the guest's."""
-    domain, bus, slot, function = (int(address.get(name, "0"), 0) for name in ("domain", "bus", "slot", "function"))
+    domain, bus, slot, function = (_number(address.get(name, "0")) for name in ("domain", "bus", "slot", "function"))
     return f"{domain:04x}:{bus:02x}:{slot:02x}.{function}"
+
+
+def _number(text: str) -> int:
+    """As libvirt reads it: 0x15, or 025 in octal digits; what is none is 0."""
+    with contextlib.suppress(ValueError):
+        return int(text, 8 if text[:1] == "0" and text[1:].isdecimal() else 0)
+    return 0
 
 
 # ---- sources

@@ -71,10 +71,17 @@ def stats_of(connection: Any, uuids: Iterable[str], stats: int) -> list[tuple[An
     return list(connection.domainListGetStats(there, stats, libvirt.VIR_CONNECT_GET_ALL_DOMAINS_STATS_NOWAIT)) if there else []
 
 
-def named(domain: Any) -> Named:
-    """By what a domain may be called."""
-    with translated("look at a domain"):
-        return Named(domain.name(), domain.UUIDString(), domain.ID() if domain.isActive() else None)
+def by_name(connection: Any) -> dict[Named, Any]:
+    """All domains by what they may be called; one that goes meanwhile is left out. Raises HostError."""
+    found = {}
+    for domain in all_of(connection):
+        with translated("look at a domain"):
+            try:
+                found[Named(domain.name(), domain.UUIDString(), domain.ID() if domain.isActive() else None)] = domain
+            except libvirt.libvirtError as error:
+                if error.get_error_code() != libvirt.VIR_ERR_NO_DOMAIN:
+                    raise
+    return found
 
 
 def state(domain: Any) -> str:

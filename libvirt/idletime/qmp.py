@@ -24,8 +24,17 @@ class Monitor(Protocol):
 
 
 def query(monitor: Monitor) -> list[dict[str, Any]]:
-    """query-idletime: one dictionary a resource, as in qapi/idletime.json."""
-    return list(monitor.execute("query-idletime"))
+    """query-idletime: one dictionary a resource, as in qapi/idletime.json. Raises MonitorError also where it is something else:
+    a QEMU may be in a guest's hands."""
+    found = monitor.execute("query-idletime")
+    if not isinstance(found, list) or not all(map(_is_resource, found)):
+        raise MonitorError("QEMU's answer to query-idletime has another form; remedy: start the VM on this host's QEMU", "form")
+    return found
+
+
+def _is_resource(one: Any) -> bool:
+    return isinstance(one, dict) and isinstance(one.get("id"), str) and isinstance(one.get("devices"), list) and \
+        all(isinstance(device, dict) and isinstance(device.get("device"), str) for device in one["devices"])
 
 
 def _request(name: str, arguments: dict[str, Any] | None) -> dict[str, Any]:

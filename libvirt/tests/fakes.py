@@ -121,7 +121,8 @@ class FakeQemu:
         self.sent.append(f"{name} {subject}" if subject else name)
         if name in self.unknown:
             raise MonitorError(f"QEMU refused {name}: The command {name} has not been found", UNKNOWN_COMMAND)
-        return getattr(self, "do_" + name.replace("-", "_"))(arguments) or {}
+        found = getattr(self, "do_" + name.replace("-", "_"))(arguments)
+        return {} if found is None else found
 
     @property
     def attached_jobs(self) -> dict[str, str]:

@@ -134,6 +134,22 @@ def test_a_wrong_policy_is_refused_before_anything_is_written():
     assert not domain.written
 
 
+def test_what_somebody_else_has_changed_meanwhile_is_kept():
+    """Between the look and the write; what is written is an edit of that."""
+    domain, edited = FakeDomain(BARE), lambda text: edit.with_settings(edit.with_class(text, "background"), {"weight": "50"})
+    found = plan(domain, edited)
+    domain.xml[True] = marked(edit.with_device(edit.plain("guest"), "disk", "vda", {"resource": "san"}))
+    change.carry_out(found, edited, judge)
+    ((text, *_),) = domain.written
+    assert 'resource="san"' in text and 'weight="50"' in text and 'class="background"' in text
+
+
+def test_the_name_of_who_has_a_policy_of_another_version():
+    theirs = BARE.replace("<devices>", "<metadata><x:policy xmlns:x='urn:idletime:policy:2'/></metadata><devices>")
+    with pytest.raises(PolicyError, match="'vm'"):
+        change.look(FakeDomain(theirs))
+
+
 def test_libvirt_refuses():
     with pytest.raises(HostError, match="cannot write the policy of 'vm'"):
         change.write(plan(FakeDomain(BARE, refuses="operation forbidden"), lambda _: BACKGROUND))

@@ -115,6 +115,7 @@ def test_check_runs_no_program_that_the_file_names(tmp_path):
         (["-c", "test:///default", "mark", "test", "--set", "interval=5"], 3, "'interval' cannot be set; remedy: use one of"),
         (["-c", "test:///default", "mark", "test", "--set", "interval-us=x"], 3, "us='x'"),
         (["-c", "test:///default", "mark", "test", "--disk", "vda"], 2, "is not TARGET=RESOURCE"),
+        (["-c", "test:///default", "enable", "--all", "--disk", "all=none"], 2, "--all is this host's default"),
         (["-c", "test:///default", "mark", "test", "--disk", "vdz=sda"], 4, "'test' has no disk 'vdz'; remedy: use one of"),
         (["-c", "test:///default", "mark", "test", "--disk", "all=a/b"], 3, "cannot be the name of a resource"),
         (["-c", "test:///default", "mark", "test", "--class", "foreground"], 2, "invalid choice"),

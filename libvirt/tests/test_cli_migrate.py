@@ -13,9 +13,11 @@ import pytest
 
 from idletime import change, domains, jobview, resolve
 from idletime.cli import arguments, migrate
+from idletime.conf import rules
 from idletime.domains import HostError
 from idletime.facts import Resolution
 from idletime.jobview import JobStatus, Look
+from idletime.policy import parse
 from test_change import BARE, FakeDomain, edit
 
 MIB = 1 << 20
@@ -121,6 +123,17 @@ def test_one_without_a_policy_is_foreground_meanwhile(there: There) -> None:
     domain = Moving()
     assert run(domain, "--idle") == 0
     assert 'class="foreground"' in str(written(domain)[0]) and there.domain is not None and written(there.domain) == [None]
+
+
+def test_what_a_rule_says_stays_in_force(there: There, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = edit.with_device(edit.plain("foreground"), "disk", "vda", {"class": "background"})
+    rule = rules.Rule(parse(text), {"name": ("vm",)}, (), "a.toml line 1", text)
+    monkeypatch.setattr(rules, "load", lambda _tree: rules.Rules((rule,)))
+    domain = Moving()
+    assert run(domain, "--idle") == 0
+    (said,) = written(domain)
+    assert said and '<disk target="vda" class="background"/>' in said and '<job class="background"/>' in said
+    assert there.domain is not None and written(there.domain) == [None]
 
 
 def test_one_that_fails_stays_as_it_was(there: There) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from conftest import DATA
 from idletime.cli.main import main
+from idletime.conf import __main__ as conf
 from idletime.conf import rules
 from idletime.errors import PolicyError
 from idletime.policy.model import Class
@@ -182,6 +183,35 @@ def test_an_xpath_that_fails_only_where_there_is_something(etc: Path, tmp_path: 
         "correct it; prefixes are those of [namespaces] and nova, libosinfo")
     assert decided(tmp_path, "web").by == "default"
     assert decided(tmp_path, metadata=OWN).by == "domain"
+
+
+@pytest.mark.parametrize("text", [
+    '[namespaces]\nx = ""\n[[rule]]\nclass = "guest"\nmetadata = { xpath = "nova:flavor" }\n',
+    '[namespaces]\n"" = "urn:y"\n[[rule]]\nclass = "guest"\nmetadata = { xpath = "nova:flavor" }\n',
+    '[[rule]]\nclass = "guest"\nmetadata = { xpath = "nova:\\u0000" }\n',
+])
+def test_what_lxml_raises_besides_its_own_errors(etc: Path, tmp_path: Path, text: str) -> None:
+    (etc / "10.toml").write_text(text)
+    (finding,) = load(tmp_path).findings
+    assert "xpath = '" in str(finding) and "; remedy: " in str(finding)
+
+
+def test_an_xpath_that_finds_a_comment(etc: Path, tmp_path: Path) -> None:
+    (etc / "10.toml").write_text(f'{RULE}metadata = {{ xpath = ".//comment()", value = "*batch*" }}\n')
+    assert decided(tmp_path, metadata=f"{NOVA}<!-- batch -->").by == "rule"
+    assert decided(tmp_path).by == "default"
+
+
+def test_one_file_by_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """For who writes one: before it lies where idletimed reads it."""
+    file = tmp_path / "new"
+    for room, text, status in (("rules", f'{RULE}name = "a"\n', 0), ("rules", '[[rule]]\nname = "a"\nclass = "x"\n', 1),
+                               ("resources", "[sda]\ninterval-us = 5000\n", 0), ("resources", "[sda]\nx = 1\n", 1), ("other", "", 2)):
+        file.write_text(text)
+        monkeypatch.setattr("sys.argv", ["conf", room, str(file)])
+        assert conf.main() == status, text
+        said = capsys.readouterr().err
+        assert bool(said) == bool(status) and (status != 1 or f"{file} line" in said), said
 
 
 def test_two_defaults(etc: Path, tmp_path: Path) -> None:

@@ -260,15 +260,16 @@ def test_without_libvirt(run_dir: Path) -> None:
 def test_jobs(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A rate is known from the second look on; who asks twice in a second is told the same, and libvirtd not asked."""
     looks = [jobview.Look(time.monotonic() - 5, (jobview.Seen("ci", "vda", "backup", 20, 100),)),
-             jobview.Look(time.monotonic(), (jobview.Seen("ci", "vda", "backup", 60, 100),))]
+             jobview.Look(time.monotonic(), (jobview.Seen("ci", "vda", "backup", 60, 100),), silent=("web",))]
     monkeypatch.setattr(jobview, "look", lambda *_: looks.pop(0))
 
     async def work(_api: Api, _connection: Connection, ask: Ask) -> None:
         status, found = await ask("GET", "/v1/jobs", uid=1000)
-        assert status == 200 and (found["jobs"][0]["done"], found["jobs"][0]["rate"]) == (20, None)
+        assert status == 200 and (found["jobs"][0]["done"], found["jobs"][0]["rate"], found["silent"]) == (20, None, [])
         for _ in range(2):
             _, found = await ask("GET", "/v1/jobs", uid=1000)
             assert found["jobs"][0]["rate"] == pytest.approx(8, rel=0.1) and found["jobs"][0]["done_percent"] == 60
+            assert found["silent"] == ["web"]
     with_api(run_dir, work)
 
 

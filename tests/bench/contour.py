@@ -1,7 +1,7 @@
 """The dissertation's disk figures on virtual machines: foreground intensity by interval length.
 
     python3 -m tests.bench.contour [--disk random|sequential|buffered]... [--quick] [--intensity N]... [--repeats N] [--seconds N]
-                                   [--output build/bench/contour] [--qemu PATH]
+                                   [--again FOLDER] [--output build/bench/contour] [--qemu PATH]
 
 Figures 6.4 (random reads) and 6.6 (sequential reads) show throughput and
 latency of foreground and background over intensity and interval. Here the
@@ -11,6 +11,9 @@ place. "buffered" is the same disk with a foreground that reads a file of ext4
 through its guest's page cache, so that read-ahead makes its requests: the
 regime of figure 6.6, with runs of the learned interval, too. Resumable; afterwards it draws contour-DISK.png and, where the model of
 prediction.py applies, prediction-DISK.png.
+
+With --again only those places are run that do not fit in their column of the grid in FOLDER, and that column's foreground alone, into
+contour-DISK-again.jsonl; where that lies beside the grid, its medians take the single runs' places in the pictures.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ import sys
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Iterator, Sequence
+from typing import Any, Iterator, Mapping, Sequence
 
 from tests.bench import pair
 from tests.bench.plan import START_US, Phase
@@ -109,10 +112,10 @@ class Cell:
         return f"foreground {self.intensity} %, {beside}"
 
 
-def cells(intensities: Sequence[int], intervals_us: Sequence[int], auto: bool = False, repeat: int = 0) -> Iterator[Cell]:
-    """Each intensity's run alone stands beside its others; `auto`: so does one with the learned interval."""
+def cells(columns: Mapping[int, Sequence[int]], auto: bool = False, repeat: int = 0) -> Iterator[Cell]:
+    """`columns`: intervals in us, by intensity. Each intensity's run alone stands beside its others; `auto`: so does one with the learned interval."""
     yield Cell(0, 0, repeat=repeat)
-    for intensity in intensities:
+    for intensity, intervals_us in columns.items():
         yield Cell(intensity, None, repeat=repeat)
         yield from (Cell(intensity, interval_us, repeat=repeat) for interval_us in intervals_us)
         if auto:
@@ -122,9 +125,9 @@ def cells(intensities: Sequence[int], intervals_us: Sequence[int], auto: bool = 
 class Grid:
     """The runs of one disk."""
 
-    def __init__(self, folder: Path, disk: str, seconds: float) -> None:
+    def __init__(self, folder: Path, name: str, disk: str, seconds: float) -> None:
         self.setup, self.seconds = DISKS[disk], seconds
-        self.results = ResultsFile(folder / f"{disk}.jsonl")
+        self.results = ResultsFile(folder / f"{name}.jsonl")
 
     def measure(self, todo: list[Cell], qemu: str | None) -> None:
         """Boot the pair and run what is left."""
@@ -159,6 +162,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python3 -m tests.bench.contour", description="Intensity by interval.")
     parser.add_argument("--disk", action="append", choices=list(DISKS), help="only these")
     parser.add_argument("--quick", action="store_true", help="a coarse grid, about two minutes a disk instead of eight")
+    parser.add_argument("--again", type=Path, metavar="FOLDER", help="only the places of the grid there that do not fit in their column")
     parser.add_argument("--output", type=Path, default=paths.BUILD / "bench" / "contour", help="folder of the results")
     parser.add_argument("--qemu", metavar="PATH", help="the QEMU to run (the one that `make qemu` staged)")
     parser.add_argument("--intensity", type=int, action="append", choices=INTENSITIES, help="only these columns")
@@ -171,13 +175,15 @@ def main() -> int:
     """Exit status: see `tests.framework.interrupt`."""
     arguments = _arguments()
     intensities, intervals_us = (QUICK_INTENSITIES, QUICK_INTERVALS_US) if arguments.quick else (INTENSITIES, INTERVALS_US)
-    intensities = tuple(arguments.intensity or intensities)
+    whole = dict.fromkeys(arguments.intensity or intensities, intervals_us)
 
     def work() -> None:
         for disk in arguments.disk or DISKS:
-            grid = Grid(arguments.output, disk, arguments.seconds)
+            name = f"contour-{disk}"
+            columns = contour.Results(arguments.again / f"{name}.jsonl").misfits() if arguments.again else whole
+            grid = Grid(arguments.output, f"{name}-again" if arguments.again else name, disk, arguments.seconds)
             todo = grid.results.missing([cell for repeat in range(arguments.repeats)
-                                         for cell in cells(intensities, intervals_us, DISKS[disk].buffered, repeat)])
+                                         for cell in cells(columns, DISKS[disk].buffered and not arguments.again, repeat)])
             if todo:
                 grid.measure(todo, arguments.qemu)
             contour.report(grid.results.path)

@@ -17,6 +17,9 @@ CASES: dict[str, tuple[dict[str, Any], list[str]]] = {
     "interval without unit": (
         {"host_resources": [{"name": "disk0", "interval": "20"}]},
         ["node1", "host_resources[0].interval is '20'", "write a number with a unit"]),
+    "unknown class in a rule": (
+        {"host_rules": [{"name": "x-*", "class": "backgroud"}]},
+        ["node1", "host_rules[0].class is 'backgroud'", "use foreground, background, guest, none"]),
     "missing disk": (
         {"tenant_domains": [{**TENANT, "disks": [{"target": "vda", "file": "/srv/nowhere.img"}]}]},
         ["node1", "tenant_domains", "/srv/nowhere.img does not exist", "make it, correct the path"]),

@@ -254,5 +254,7 @@ def test_rollback_holds_nothing_from_then_on() -> None:
         left = on_node(node, "dpkg -l | grep idletime || true; ls -d /usr/lib/idletime* /etc/init.d/idletime* /etc/apt/*/idletime* "
                              "/etc/libvirt/hooks/qemu.d/idletime /etc/rc?.d/*idletime* 2>/dev/null || true")
         assert left == ""
+    for name in machines("node2"):
+        assert 'machine="pc-q35-7.2"' in on_node("node2", f"virsh dumpxml --inactive {name} --xpath //os/type/@machine"), name
     again = good_play("rollback", variables={**moved(), "restart": True})
     assert again.changed == []

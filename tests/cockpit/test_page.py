@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Callable
@@ -164,6 +165,10 @@ def test_mark_held_unmark(page: Page, pair: tuple[Domain, Domain]) -> None:
     edit_policy(page, bg)
     set_interval(page, bg)
     page.choose("backup", "None of its own")
+    page.wait(lambda: "interval" in page.text("#remove-body"), "what would be lost is shown")
+    assert page.axe() == []
+    page.shot("page-remove")
+    page.find("#remove-policy").click()
     expect(bg)
     page.wait(lambda: page.class_of("backup").first_selected_option.text == "None", "nobody's again")
     assert "idletime:policy" not in bg.dom.XMLDesc(0)
@@ -187,6 +192,12 @@ def test_jobs(page: Page, host: Libvirtd, pair: tuple[Domain, Domain]) -> None:
     page.shot("page-jobs")
     bg.dom.blockJobAbort("vda")
     page.wait(lambda: "None runs." in page.text("#jobs"), "it is gone")
+    os.kill(bg.pid, signal.SIGSTOP)
+    try:
+        page.wait(lambda: "What runs of backup is not known" in page.text("#jobs"), "a QEMU that hangs is named")
+    finally:
+        os.kill(bg.pid, signal.SIGCONT)
+    page.wait(lambda: "None runs." in page.text("#jobs"), "it answers again")
 
 
 def test_in_the_menu(page: Page) -> None:

@@ -11,7 +11,7 @@ import argparse
 import json
 from pathlib import Path
 from statistics import median
-from typing import Any, Protocol
+from typing import Any, Protocol, Sequence
 
 import matplotlib
 
@@ -56,10 +56,36 @@ def middle(runs: list[dict[str, Any]]) -> dict[str, Any]:
     return {**runs[0], "foreground": of("foreground"), "background": of("background")} if len(runs) > 1 else runs[0]
 
 
-class Results:
-    """One disk's grid; `alone` by intensity, `cells` by (intensity, interval in us)."""
+MISFIT = 5.0
+"""Points of percent of alone: a place that is further off the best fit of its column is worth more runs."""
 
-    def __init__(self, path: Path) -> None:
+
+def fit(values: np.ndarray) -> np.ndarray:
+    """The nearest values in the least-squares sense that nowhere fall along the first axis (pool adjacent violators, R. E. Barlow 1972)."""
+    if values.ndim > 1:
+        return np.apply_along_axis(fit, 0, values)
+    pools: list[list[float]] = []
+    for value in values:
+        pools.append([value])
+        while len(pools) > 1 and np.mean(pools[-2]) > np.mean(pools[-1]):
+            pools[-2:] = [pools[-2] + pools[-1]]
+    return np.concatenate([np.full(len(pool), np.mean(pool)) for pool in pools])
+
+
+def misfit(foreground: np.ndarray, background: np.ndarray) -> np.ndarray:
+    """Which places [interval, intensity] chance has moved: a longer interval brings the foreground no less, and the background no more,
+    and nobody has more than alone; where a whole end of a column has, it is the run alone that is wrong, so all of the column is. In percent of alone, as both surfaces."""
+    fitted = fit(foreground)
+    off = np.maximum(np.abs(foreground - fitted), np.abs(background + fit(-background)))
+    alone_was_slow = fitted.max(axis=0) > 100 + MISFIT
+    return (np.maximum(off, foreground - 100) > MISFIT) | alone_was_slow
+
+
+class Results:
+    """One disk's grid; `alone` by intensity, `cells` by (intensity, interval in us). Of places that `again` has its medians are told."""
+
+    def __init__(self, path: Path, again: Sequence[Results] = ()) -> None:
+        self.again = again
         lines = [json.loads(line) for line in path.read_text().splitlines()]
         self.conditions: dict[str, Any] = next(line for line in lines if line["kind"] == "conditions")
         repeats: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
@@ -81,15 +107,32 @@ class Results:
         for interval_us in self.intervals_us:
             row = []
             for intensity in self.intensities:
-                base = self.alone[intensity] if role == "foreground" else self.background_alone
-                value = self.cells[intensity, interval_us][role][figure]
+                results = self._of(intensity, interval_us)
+                base = results.alone[intensity] if role == "foreground" else results.background_alone
+                value = results.cells[intensity, interval_us][role][figure]
                 row.append(100 * value / base[figure] if value is not None else np.nan)
             rows.append(row)
         return np.array(rows)
 
+    def _of(self, intensity: int, interval_us: int) -> Results:
+        """Whose run of this place is told."""
+        return next((each for each in self.again if (intensity, interval_us) in each.cells), self)
+
+    def medians(self) -> list[tuple[int, int]]:
+        """Indices (intensity, interval) of the places with more than one run."""
+        return [(x, y) for x, intensity in enumerate(self.intensities) for y, interval_us in enumerate(self.intervals_us)
+                if self._of(intensity, interval_us) is not self]
+
+    def misfits(self) -> dict[int, list[int]]:
+        """Intervals in us, by intensity, of the places that do not fit in their column."""
+        places = misfit(self.surface("foreground", RATE), self.surface("background", RATE))
+        return {intensity: [interval_us for interval_us, is_off in zip(self.intervals_us, column) if is_off]
+                for intensity, column in zip(self.intensities, places.T) if column.any()}
+
     def milliseconds(self, role: str, figure: str) -> np.ndarray:
         """A latency, [interval, intensity]; NaN where too few requests were done."""
-        runs = [[self.cells[intensity, interval_us][role] for intensity in self.intensities] for interval_us in self.intervals_us]
+        runs = [[self._of(intensity, interval_us).cells[intensity, interval_us][role] for intensity in self.intensities]
+                for interval_us in self.intervals_us]
         return np.array([[run[figure] / 1000 if run["operations"] >= FEW else np.nan for run in row] for row in runs])
 
     def predicted(self) -> dict[str, np.ndarray]:
@@ -125,12 +168,20 @@ class Results:
         return lines
 
 
+def load(path: Path) -> Results:
+    """A grid, and what lies beside it of its places that were run again."""
+    return Results(path, [Results(each) for each in sorted(path.parent.glob(f"{path.stem}-again*.jsonl"))])
+
+
 def text(results: Results) -> str:
     """A grid with repeats: medians, and of the foreground the lowest and the highest."""
     rows = grid.table(("interval", *(f"{intensity} %" for intensity in results.intensities)))
     for interval_us in results.intervals_us:
         row = []
         for intensity in results.intensities:
+            if (intensity, interval_us) not in results.cells:
+                row.append("")
+                continue
             runs = results.repeats[intensity, interval_us, False]
             alone, base = results.alone[intensity][RATE], results.background_alone[RATE]
             shares = sorted(100 * run["foreground"][RATE] / alone for run in runs)
@@ -163,6 +214,12 @@ def panel(figure: Any, axes: Any, grid: Plane, values: np.ndarray, title: str, t
     bar.set_label("% of alone", fontsize=8)
 
 
+def dots(axes: Any, places: Sequence[tuple[float, float]]) -> None:
+    """Mark what has more than a single run."""
+    if places:
+        axes.scatter(*zip(*places), s=6, color="white", edgecolors="black", linewidths=0.4, clip_on=False, zorder=3)
+
+
 def label_axes(axes: Any, title: str) -> None:
     """The axes that all these pictures have."""
     axes.set_xlabel(INTENSITY_LABEL, fontsize=8)
@@ -179,8 +236,9 @@ def footer(figure: Any, measured: str, about: dict[str, Any]) -> None:
 
 def _footer(figure: Any, results: Results) -> None:
     about, load = results.conditions, results.conditions["foreground_load"]
+    again = f"; dots: medians of runs of {results.again[0].conditions['seconds']:g} s" if results.again else ""
     footer(figure, f"Disk: {_disk(about['disk'])}. Foreground and background: {load['pattern']} {load['block_bytes'] // 1024} KiB reads, "
-                   f"one outstanding; the background never pauses. Single runs of {about['seconds']:g} s.\n", about)
+                   f"one outstanding; the background never pauses. Single runs of {about['seconds']:g} s{again}.\n", about)
 
 
 def _disk(model: dict[str, Any]) -> str:
@@ -208,6 +266,7 @@ def _draw(results: Results, panels: tuple[Panel, ...], message: str, colours: st
     figure, axes = pyplot.subplots(1, len(panels), figsize=(10, 4.5))
     for place, (role, value, title, top) in zip(axes, panels):
         panel(figure, place, results, results.surface(role, value), f"{title}, % of alone{' (darkest: that and more)' if top > 100 else ''}", top, colours)
+        dots(place, [(results.intensities[x], y) for x, y in results.medians()])
     _save(figure, results, message, target)
     print(f"  {target}")
 
@@ -223,6 +282,11 @@ def cells(figure: Any, axes: Any, grid: Plane, values: np.ndarray, title: str, u
     bar.set_label(unit, fontsize=8)
 
 
+def _centres(results: Results) -> list[tuple[float, float]]:
+    """Of the cells with medians."""
+    return [(x + 0.5, y + 0.5) for x, y in results.medians()]
+
+
 def draw_background_latency(results: Results, target: Path) -> None:
     """What a background request takes from the guest's wish to its end, held or not, in milliseconds."""
     figure, axes = pyplot.subplots(1, 2, figsize=(10, 4.5))
@@ -230,6 +294,7 @@ def draw_background_latency(results: Results, target: Path) -> None:
         place.set_facecolor("#ddd")
         cells(figure, place, results, results.milliseconds("background", value), f"Background {title} latency (grey: fewer than {FEW} requests)", "ms",
               cmap="magma_r", norm=LogNorm(*LATENCY_MS))
+        dots(place, _centres(results))
     _save(figure, results, "What a background request waits: the interval, as often as a burst comes between, and longer than the pauses for ever", target)
     print(f"  {target}")
 
@@ -246,12 +311,13 @@ def draw_errors(results: Results, target: Path) -> None:
         mean, worst = np.mean(np.abs(values)), np.max(np.abs(values))
         cells(figure, place, results, values, f"{role.capitalize()}: mean error {mean:.1f}, worst {worst:.1f}",
               "predicted less measured, points of % of alone", cmap="RdBu_r", vmin=-25, vmax=25)
+        dots(place, _centres(results))
     _save(figure, results, "A model from first principles predicts the throughput; it is worst where the foreground makes few requests", target)
 
 
 def report(path: Path) -> None:
     """Draw the pictures of a results file beside it, and say how well the model predicts."""
-    results = Results(path)
+    results = load(path)
     if results.repeats:
         kept.publish(path, text(results))
         return

@@ -49,7 +49,7 @@ def disks(folder: Path) -> Iterator[Surface]:
     for name, title in DISKS.items():
         path = folder / f"contour-{name}.jsonl"
         if path.exists():
-            results = contour.Results(path)
+            results = contour.load(path)
             mine, other = results.foreground_service_s, 1 / results.background_alone[contour.RATE]
             own = results.conditions["disk"].get("service_us", 0) / 1e6 or min(mine, other)
             yield Surface(title, results.intensities, results.intervals_us, {role: results.surface(role, contour.RATE) for role in ROLES},

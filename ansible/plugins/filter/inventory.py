@@ -70,6 +70,22 @@ def resource_problems(resources: list[dict[str, Any]]) -> Problems:
     return found
 
 
+RULE_KEYS = ("class", "policy", "name", "uuid", "title", "metadata")
+RULE_CLASSES = (*CLASSES, "none")
+
+
+def rule_problems(rules: list[dict[str, Any]], default: str = "") -> Problems:
+    """What is wrong with host_rules and host_default_class, as far as can be told here: the host itself reads the whole file."""
+    found = _choice("host_default_class", default or None, RULE_CLASSES)
+    for index, item in enumerate(rules):
+        where = f"host_rules[{index}]"
+        found += [f"{where} has '{key}': use {', '.join(RULE_KEYS)}" for key in item if key not in RULE_KEYS]
+        found += _choice(f"{where}.class", item.get("class"), RULE_CLASSES)
+        if ("class" in item) == ("policy" in item):
+            found.append(f"{where} has {'both' if 'class' in item else 'neither'} class {'and' if 'class' in item else 'nor'} policy: give it one")
+    return found
+
+
 def _disk(where: str, disk: dict[str, Any]) -> Problems:
     sources = [name for name in ("file", "block", "nbd") if disk.get(name)]
     found = [] if len(sources) == 1 else [f"{where} has {len(sources)} of file, block, nbd: give it exactly one source"]
@@ -247,5 +263,6 @@ class FilterModule:
         return {
             "held_domains": held_domains, "microseconds": microseconds, "packages_elsewhere": packages_elsewhere,
             "policy_element": policy_element, "resource_problems": resource_problems, "resources_file": resources_file,
+            "rule_problems": rule_problems,
             "tenant_policy": tenant_policy, "tenant_problems": tenant_problems, "tenants_on": tenants_on, "to_toml": to_toml,
         }

@@ -11,10 +11,12 @@ from typing import Any, TypeVar
 
 from .. import change, domains, enable, resolve, select, sockets
 from ..change import Change, Domain, Edit, Outcome
-from ..conf import rules
+from ..conf import resources, rules
 from ..devices import devices_of
 from ..domains import HostError
 from ..errors import Exit, PolicyError
+from ..facts import DISK, DeviceFacts
+from ..plan import is_named
 from ..policy import edit, parse
 from ..resolve.tree import Tree
 from ..verdict import Verdict, of_domain
@@ -68,13 +70,15 @@ def unmark(options: _Arguments) -> int:
 
 def enable_(options: _Arguments) -> int:
     if options.all:
-        return _default(options, enable.enable(_rules()))
+        known = _rules()
+        return _default(options, enable.enable(known), known)
     return _run(options, _with_settings(options, lambda policy: edit.with_class(policy, "foreground")))
 
 
 def disable(options: _Arguments) -> int:
     if options.all:
-        return _default(options, enable.disable(_rules(), enable.there()))
+        known = _rules()
+        return _default(options, enable.disable(known, enable.there()), known)
     return _run(options, lambda _: None, refuse=_not_of("disable"))
 
 
@@ -135,17 +139,23 @@ def _run(options: _Arguments, edited: Edit, refuse: Callable[[Domain], str | Non
     connection, chosen = _chosen(options)
     host = resolve.Host(lookup=domains.HostLookup(connection))
     known = _rules()
+
+    def planned(one: Domain) -> Change:
+        return _plan(one, edited, judged(one))
+
+    def judged(one: Domain) -> Callable[[str], Verdict]:
+        return lambda xml: of_domain(xml, known, host, options.run_dir, running=one.run is not None)
+
     found, failed = _each(change.look, chosen)
     refused = {one.name: why for one in found if (why := refuse(one))}
     _check_targets(options, [one for one in found if one.name not in refused])
-    changes = [_plan(one, edited, lambda xml: of_domain(xml, known, host, options.run_dir)) for one in found
-               if one.name not in refused]
+    changes = [planned(one) for one in found if one.name not in refused]
     for why in refused.values():
         print(f"note: {why}", file=sys.stderr)
     if options.dry_run:
         _print(options, [_planned(one) for one in changes])
         return Exit.FAILED if failed else Exit.OK
-    written, unwritten = _each(_write, changes)
+    written, unwritten = _each(lambda one: change.carry_out(one, edited, judged(one.domain)), changes)
     done = _outcomes(options, written)
     _print(options, done)
     return Exit.FAILED if failed or unwritten else _code(done) or (Exit.SETTINGS if known.findings else Exit.OK)
@@ -168,7 +178,7 @@ def _chosen(options: _Arguments) -> tuple[Any, list[Any]]:
                         Exit.USAGE)
     try:
         connection = domains.connect(options.connect, read_only=bool(options.dry_run))
-        there = {domains.named(one): one for one in domains.all_of(connection)}
+        there = domains.by_name(connection)
         names = select.select(list(there), options.domain, options.all, options.excepted)
     except (HostError, select.NoSuchDomain):
         _refuse_vms(options)
@@ -194,24 +204,36 @@ def _check_targets(options: _Arguments, found: Sequence[Domain]) -> None:
                     known = ", ".join(one.target for one in there) or "none"
                     raise HostError(f"'{domain.name}' has no {kind} '{target}'; remedy: use one of its targets ({known}), "
                                     "or 'all'", Exit.FIT)
+                if not options.policy and (other := _other_name(domain, kind, target, there)):
+                    raise HostError(f"the policy of '{domain.name}' has {kind} '{target}' by the name '{other}'; remedy: use that",
+                                    Exit.FIT)
+
+
+def _other_name(domain: Domain, kind: str, target: str, there: Sequence[DeviceFacts]) -> str | None:
+    """By which a domain's own policy names this device already, if not by this one. One that cannot be read names none."""
+    try:
+        own = parse(domain.policy) if domain.policy is not None else None
+    except PolicyError:
+        return None
+    named = [] if own is None else own.disks if kind == DISK else own.interfaces
+    if any(one.target == target for one in named):
+        return None
+    meant = [one for one in there if target in one.names or target.lower() == one.target]
+    return next((one.target for one in named for device in meant if is_named(device, one)), None)
 
 
 def _each(act: Callable[[_From], _To], subjects: Iterable[_From]) -> tuple[list[_To], int]:
-    """What came of each, and how many libvirt refused, which are said: a domain that went away does not stop the others."""
+    """What came of each, and how many failed, which are said: a domain that went away, or whose policy nobody can read, does
+    not stop the others."""
     done, failed = [], 0
     for one in subjects:
         try:
             with domains.translated("look at a domain"):
                 done.append(act(one))
-        except HostError as error:
+        except (HostError, PolicyError) as error:
             print(f"error: {error}", file=sys.stderr)
             failed += 1
     return done, failed
-
-
-def _write(one: Change) -> Change:
-    change.write(one)
-    return one
 
 
 def _outcomes(options: _Arguments, changes: Sequence[Change]) -> list[Done]:
@@ -255,14 +277,15 @@ def _when(domain: Domain) -> str:
 # ---- the host's default
 
 def _rules() -> rules.Rules:
-    """What the host's files say; what is wrong in them is said."""
+    """What the host's files say; what is wrong in them, and in those of resources, is said, and among the findings."""
     known = rules.load(Tree("/"))
+    known = replace(known, findings=known.findings + resources.load(Tree("/")).findings)
     show.findings(known.findings)
     return known
 
 
-def _default(options: _Arguments, step: enable.Step) -> int:
-    if options.domain or options.excepted or getattr(options, "values", None):
+def _default(options: _Arguments, step: enable.Step, known: rules.Rules) -> int:
+    if options.domain or options.excepted or any(getattr(options, name, None) for name in ("values", "disk", "interface")):
         raise HostError("--all is this host's default, for all of which nothing else speaks; remedy: leave the rest out, and "
                         "name a domain's class by mark, or by a rule (idletimed-rules(5))", Exit.USAGE)
     if options.dry_run:
@@ -273,10 +296,12 @@ def _default(options: _Arguments, step: enable.Step) -> int:
     except OSError as error:
         raise HostError(f"cannot change {enable.NAME}: {error.strerror}; remedy: run this as root") from error
     listed = domains.all_of(domains.connect(options.connect, read_only=True)) if options.connect or options.settings.uri else []
-    found, _ = _each(change.look, listed)
+    found, failed = _each(change.look, listed)
     outcomes = [] if options.no_wait else change.wait(change.by_rules(found, rules.load(Tree("/"))), options.run_dir)
     _say_default(options, step, outcomes)
-    return Exit.PENDING if any(one.in_force is not True for one in outcomes) else Exit.OK
+    if failed:
+        return Exit.FAILED
+    return Exit.PENDING if any(one.in_force is not True for one in outcomes) else Exit.SETTINGS if known.findings else Exit.OK
 
 
 def _say_default(options: _Arguments, step: enable.Step, outcomes: Sequence[Outcome]) -> None:

@@ -142,7 +142,7 @@ def _patience(options: _Arguments, read_only: bool = False) -> Patience:
 
 def _one(connection: Any, word: str) -> Any:
     """The one domain that a word names."""
-    there = {domains.named(one): one for one in domains.all_of(connection)}
+    there = domains.by_name(connection)
     chosen = select.select(list(there), [word])
     if len(chosen) > 1:
         names = ", ".join(one.name for one in chosen)

@@ -75,7 +75,9 @@ def run(options: argparse.Namespace, connection: Any, domain: Any) -> int:
     if not domain.isActive():
         raise HostError(f"'{name}' does not run; remedy: migrate what runs, and copy the definition of what does not")
     there = domains.connect(options.destination, read_only=False)
-    signal.signal(signal.SIGTERM, _interrupted)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it
+            signal.signal(number, _interrupted)
     starts = bool(domain.isPersistent() and domain.autostart())
     with _idle(options, connection, domain, there) if options.idle else contextlib.nullcontext():
         thread = _Migration(domain, there, _flags(options, domain), _parameters(options))
@@ -97,7 +99,7 @@ def run(options: argparse.Namespace, connection: Any, domain: Any) -> int:
 
 
 def _interrupted(_number: int, _frame: Any) -> None:
-    """SIGTERM is as Ctrl-C: the migration is ended, and the policy put back."""
+    """SIGTERM and SIGHUP are as Ctrl-C: the migration is ended, and the policy put back."""
     raise KeyboardInterrupt
 
 
@@ -214,8 +216,9 @@ def _idle(options: argparse.Namespace, connection: Any, domain: Any, there: Any)
     def judge(xml: str) -> Verdict:
         return of_domain(xml, known, host, options.run_dir)
 
-    class_ = judge(one.xml).decision.class_
-    plain = edit.plain(class_ if class_ in [one.value for one in Class] else Class.FOREGROUND.value)
+    decision = judge(one.xml).decision
+    its = edit.element_text(decision.text) if decision.text is not None else None
+    plain = its or edit.plain(decision.class_ if decision.policy is not None else Class.FOREGROUND.value)
     settings = {"jobs": "background", **({"jobs-by": options.by} if options.by else {}),
                 **({"jobs-diverging": options.if_diverging} if options.if_diverging != "wait" else {})}
     changed = change.plan(one, lambda live: edit.with_settings(live or plain, settings), judge)

@@ -63,10 +63,11 @@ def shown(value: Any) -> str:
 
 def read(tree: Tree, folder: str) -> list[File]:
     """All *.toml of a folder in the order of their names. One that cannot be read has findings and no data."""
-    return [_read(tree, f"{folder}/{name}") for name in tree.names(folder) if name.endswith(".toml")]
+    return [read_one(tree, f"{folder}/{name}") for name in tree.names(folder) if name.endswith(".toml")]
 
 
-def _read(tree: Tree, name: str) -> File:
+def read_one(tree: Tree, name: str) -> File:
+    """One file, likewise."""
     text, file = tree.whole_text(name), File(name)
     if text is None:
         file.say((), "the file cannot be read", "make it readable, or remove it")

@@ -141,8 +141,13 @@ class _Reader:
 
 def load(tree: Tree) -> Resources:
     """What the host's files say. Never raises."""
+    return of_files(read(tree, FOLDER))
+
+
+def of_files(files: Iterable[File]) -> Resources:
+    """The same of these, in their order."""
     reader = _Reader()
-    for file in read(tree, FOLDER):
+    for file in files:
         reader.file(file)
     return Resources(tuple(reader.found.values()), tuple(reader.findings))
 

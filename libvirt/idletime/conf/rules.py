@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
@@ -91,20 +91,30 @@ class Query:
 def _texts(result: Any) -> list[str]:
     """What an XPath has found, as texts: nodes, attributes, or one value."""
     if isinstance(result, list):
-        return ["".join(one.itertext()).strip() if isinstance(one, etree._Element) else str(one) for one in result]
+        return [_text(one) if isinstance(one, etree._Element) else str(one) for one in result]
     if isinstance(result, bool):
         return ["true"] if result else []
     return [f"{result:g}"] if isinstance(result, float) else [str(result)] if result else []
 
 
+def _text(node: Element) -> str:
+    """Of an element, or of a comment."""
+    return "".join(node.itertext()).strip() if isinstance(node.tag, str) else node.text or ""
+
+
+_WRONG_XPATH = (etree.XPathError, TypeError, ValueError)
+"""What lxml raises for one, beside its own: an empty prefix or namespace, characters that XML cannot hold."""
+
+
 @dataclass(frozen=True)
 class Rule:
-    """One rule. policy None: such domains are not attached."""
+    """One rule. policy None: such domains are not attached. text: the policy's, where it has one."""
 
     policy: Policy | None
     globs: Mapping[str, tuple[str, ...]]
     queries: tuple[Query, ...]
     place: str
+    text: str | None = None
 
     def hit(self, facts: Facts) -> str | None:
         """Why all conditions hold; None if one does not. Raises PolicyError where an XPath fails on what this domain has."""
@@ -124,7 +134,7 @@ class Rule:
     def _ask(self, query: Query, metadata: Element | None) -> str | None:
         try:
             return query.hit(metadata)
-        except etree.XPathError as error:  # in a predicate: what is there shows only now
+        except _WRONG_XPATH as error:  # in a predicate: what is there shows only now
             raise PolicyError([Finding(Severity.ERROR, Kind.SYNTAX, f"xpath = '{query.text}': {error}", XPATH_REMEDY,
                                        file=self.place)]) from error
 
@@ -141,12 +151,13 @@ class Rules:
 
 @dataclass(frozen=True)
 class Decision:
-    """policy: None is not attached. by: "domain", "rule" or "default". place: of the rule. why: in words."""
+    """policy: None is not attached. by: "domain", "rule" or "default". place, text: of the rule. why: in words."""
 
     policy: Policy | None
     by: str
     why: str
     place: str = ""
+    text: str | None = None
 
     @property
     def class_(self) -> str:
@@ -165,7 +176,7 @@ def decide(facts: Facts, own: Policy | None, rules: Rules) -> Decision:
         return Decision(own, "domain", "its metadata has one")
     for rule in rules.rules:
         if (why := rule.hit(facts)) is not None:
-            return Decision(rule.policy, "rule", why, rule.place)
+            return Decision(rule.policy, "rule", why, rule.place, rule.text)
     if rules.default_place:
         return Decision(rules.default, "default", f"no rule fits; {rules.default_place} says so", rules.default_place)
     return Decision(None, "default", f"no rule fits, and no file in {FOLDER} has a default")
@@ -192,10 +203,15 @@ def decide_xml(domain_xml: str, rules: Rules) -> Decision:
 
 def load(tree: Tree) -> Rules:
     """What the host's files say. Never raises."""
+    return of_files(read(tree, FOLDER))
+
+
+def of_files(files: Iterable[File]) -> Rules:
+    """The same of these, in their order."""
     rules: list[Rule] = []
     findings: list[Finding] = []
     default: tuple[Policy | None, str] = (None, "")
-    for file in read(tree, FOLDER):
+    for file in files:
         reader = _Reader(file)
         mine, said = reader.rules(), reader.default(default[1])
         findings += file.findings
@@ -269,7 +285,7 @@ class _Reader:
         queries = self._queries((*path, "metadata"), table.get("metadata", []))
         globs = {name: values[name] for name in _FACTS if name in values}
         return Rule(values.get("class", values.get("policy")), globs, queries,
-                    f"{self.file.name} line {self.file.line(path)}")
+                    f"{self.file.name} line {self.file.line(path)}", table["policy"] if "policy" in values else None)
 
     def _queries(self, path: tuple[str | int, ...], value: Any) -> tuple[Query, ...]:
         tables: Sequence[Any] = value if isinstance(value, list) else [value]
@@ -284,7 +300,7 @@ class _Reader:
         try:
             find = etree.XPath(f".//{text}" if _ANYWHERE.match(text) else text, namespaces=self.namespaces, regexp=False)
             find(etree.Element("metadata"))  # unknown prefixes show themselves when it is used
-        except etree.XPathError as error:
+        except _WRONG_XPATH as error:
             self.file.say(path, f"xpath = '{text}': {error}", XPATH_REMEDY)
             return None
         return Query(text, find, values.get("value", ()))

@@ -39,7 +39,7 @@ from ..gauge.boards import Observer
 from ..patience import Patience
 from ..policy import edit
 from ..policy.model import Class
-from ..verdict import of_domain
+from ..verdict import Verdict, of_domain
 from . import api_host
 from .hands import Hands
 from .metrics_look import Looks
@@ -168,12 +168,12 @@ class Api:
 
     async def _jobs(self, _request: Request) -> dict[str, Any]:
         """Rates are those since the last look, whoever asked for it; without one they are not known. One look at a time,
-        however many ask and go. Of a VM that hangs none are shown."""
+        however many ask and go. Of a VM that hangs none are shown; it is named."""
         if self._jobs_look is None or time.monotonic() - self._jobs_look.seconds >= JOBS_SECONDS:
             if self._jobs_task is None or self._jobs_task.done():
                 self._jobs_task = asyncio.create_task(self._look_for_jobs())
             await asyncio.shield(self._jobs_task)
-        return {"jobs": self._jobs_said}
+        return {"jobs": self._jobs_said, "silent": self._jobs_look.silent if self._jobs_look else ()}
 
     async def _look_for_jobs(self) -> None:
         look: jobview.Look = await self._work(_jobs_now, self._run_dir, self._patience)
@@ -330,10 +330,14 @@ def _shown(connection: Any, uuid: str) -> dict[str, Any]:
 
 def _changed(connection: Any, uuid: str, edited: change.Edit, run_dir: str, rules: Rules, only_check: bool) -> dict[str, Any]:
     host = resolve.Host(lookup=domains.HostLookup(connection))
-    planned = change.plan(change.look(connection.lookupByUUIDString(uuid)), edited,
-                          lambda xml: of_domain(xml, rules, host, run_dir))
+    found = change.look(connection.lookupByUUIDString(uuid))
+
+    def judge(xml: str) -> Verdict:
+        return of_domain(xml, rules, host, run_dir, running=found.run is not None)
+
+    planned = change.plan(found, edited, judge)
     if not only_check:
-        change.write(planned)
+        planned = change.carry_out(planned, edited, judge)
     decision = planned.verdict.decision
     return {"changed": planned.changed, "written": planned.changed and not only_check, "policy": planned.after,
             "class": decision.policy.class_.value if decision.policy else None, "why": str(decision),

@@ -2,7 +2,7 @@
 """What the operator set: /etc/idletime/idletimed.toml. The daemon and the hook read the same file.
 
 A missing file is all defaults. A wrong one is an error for the daemon, which says so and ends; the hook says so
-and goes on with the defaults, for a domain must not fail to start because of a slip in there.
+and looks at nothing, for a domain must not fail to start because of a slip in there.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@
 #include "qemu/main-loop.h"
 #include "hw/virtio/virtio-idletime.h"
 #include "system/block-backend.h"
+#include "system/runstate.h"
 #include "virtio-blk-idletime-impl.h"
 
 /* ---- what it is to the room */
@@ -155,7 +156,7 @@ void idletime_blk_reset(VirtIOBlock *s)
     }
     drop_all(s);
     /* Stopped, it stays parked until virtio_blk_dma_restart_cb(). */
-    if (VIRTIO_DEVICE(s)->vm_running) {
+    if (runstate_is_live(runstate_get())) {
         idletime_blk_unpark(s);
     }
 }

@@ -108,6 +108,22 @@ static int slot_allocate(const IdletimeBoard *board, uint32_t index)
     return err == EOPNOTSUPP || err == EINVAL ? 0 : err;
 }
 
+/*
+ * Tokens of the slot's last owner, who was killed: with the new owner's life
+ * they would be respected for a whole lease.
+ */
+static void drop_tokens(IdletimeBgBoard *bg, uint32_t index)
+{
+    for (uint32_t i = 0; i < IDLETIME_TOKENS; i++) {
+        IdletimeToken value = __atomic_load_n(&bg->token[i], __ATOMIC_RELAXED);
+
+        if (value && (value >> IDLETIME_TOKEN_SHIFT) == index + 1) {
+            __atomic_compare_exchange_n(&bg->token[i], &value, 0, false,
+                                        __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
+        }
+    }
+}
+
 static void slot_clear(const IdletimeBoard *board, uint32_t index,
                        const char *label)
 {
@@ -116,6 +132,7 @@ static void slot_clear(const IdletimeBoard *board, uint32_t index,
     if (board->kind == IDLETIME_BOARD_BACKGROUND) {
         memset(&idletime_bg_board(board)->line[index], 0,
                sizeof(IdletimeBgLine));
+        drop_tokens(idletime_bg_board(board), index);
         return;
     }
     fg = idletime_fg_board(board);
@@ -126,15 +143,24 @@ static void slot_clear(const IdletimeBoard *board, uint32_t index,
     snprintf(fg->page[index].label, IDLETIME_LABEL_BYTES, "%s", label);
 }
 
-static void slot_publish(IdletimeBoard *board, uint32_t index)
+/* Of a number that cannot be nobody knows what it was: all are looked at. */
+static void slot_publish(const IdletimeBoard *board, uint32_t index)
 {
     uint32_t *high = &((IdletimeBoardHeader *)board->map)->slots_high;
     uint32_t seen = __atomic_load_n(high, __ATOMIC_RELAXED);
 
     while ((seen <= index || seen > IDLETIME_SLOTS) &&
-           !__atomic_compare_exchange_n(high, &seen, index + 1, false,
+           !__atomic_compare_exchange_n(high, &seen, seen > IDLETIME_SLOTS ?
+                                        IDLETIME_SLOTS : index + 1, false,
                                         __ATOMIC_RELEASE, __ATOMIC_RELAXED)) {
         /* seen is the new value now */
+    }
+}
+
+void idletime_slot_show(const IdletimeBoard *board, const IdletimeSlot *slot)
+{
+    if (slot->claimed && board->writable) {
+        slot_publish(board, slot->index);
     }
 }
 

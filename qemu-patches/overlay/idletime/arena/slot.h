@@ -36,6 +36,13 @@ bool idletime_slot_claim(IdletimeBoard *board, IdletimeSlot *slot,
 void idletime_slot_release(IdletimeBoard *board, IdletimeSlot *slot);
 
 /**
+ * idletime_slot_show: have later scans look at a claimed slot, whatever was
+ * scribbled over the board's count of them.  Reads only, where it is right.
+ * Context: any thread that may touch the board.
+ */
+void idletime_slot_show(const IdletimeBoard *board, const IdletimeSlot *slot);
+
+/**
  * idletime_slot_alive: does a living process own slot @index?
  * One system call.  When in doubt it lives: the careful answer for the
  * background.  Context: any thread; no claim of our own is needed.

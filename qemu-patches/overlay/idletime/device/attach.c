@@ -126,6 +126,11 @@ Object *idletime_attachable_find(const char *name, Error **errp)
         error_setg(errp, "device '%s' is a %s, which cannot be attached to an "
                    "idletime-resource; served are: %s", name,
                    object_get_typename(obj), types);
+        return NULL;
+    }
+    if (!qdev_is_realized(DEVICE(found))) {
+        error_setg(errp, "device '%s' is not realized", name);
+        return NULL;
     }
     return found;
 }

@@ -162,6 +162,20 @@ static void watch_blind(IdletimeResource *res, int64_t now_ns)
     }
 }
 
+static void show_slots(IdletimeResource *res)
+{
+    IdletimeGate *gate;
+
+    QTAILQ_FOREACH(gate, &res->gates, next) {
+        const IdletimeGateSlots *slots = &gate->slots;
+
+        if (slots->boards) {
+            idletime_slot_show(&slots->boards->fg_write, &slots->fg);
+            idletime_slot_show(&slots->boards->bg, &slots->bg);
+        }
+    }
+}
+
 static void watch(void *opaque)
 {
     IdletimeResource *res = opaque;
@@ -173,6 +187,8 @@ static void watch(void *opaque)
     }
     if (res->blind) {
         watch_blind(res, now_ns);
+    } else {
+        show_slots(res);
     }
     idletime_gate_watch_observer(res);
     timer_mod_ns(res->watch, now_ns + WATCH_PERIOD_NS);

@@ -296,6 +296,7 @@ void idletime_gate_set_context(IdletimeGate *gate, AioContext *ctx)
 void idletime_gate_free(IdletimeGate *gate)
 {
     GLOBAL_STATE_CODE();
+    idletime_guard_thread();
     QTAILQ_REMOVE(&gate->res->gates, gate, next);
     notifier_remove(&gate->changed);
     idletime_gate_run(gate, quiesce, gate);

@@ -148,7 +148,9 @@ static void end_wait(Job *job)
         if (!woken) {
             idletime_work_rest(work);
         }
-        if (unlikely(qatomic_read(&work->leaving))) {
+        /* On its way to another thread the gate is kicked at its end. */
+        if (unlikely(qatomic_read(&work->leaving)) &&
+            idletime_work_is_here(work)) {
             idletime_gate_kick(work->gate);
         }
     }
