@@ -129,8 +129,8 @@ def plan(domain: Domain, edited: Edit, judge: Callable[[str], Verdict]) -> Chang
 
 
 def carry_out(change: Change, edited: Edit, judge: Callable[[str], Verdict]) -> Change:
-    """Write what differs; where somebody has changed the domain's policy since it was looked at, that is edited instead. Returns
-    what was written. Raises HostError, PolicyError."""
+    """Write what differs; where somebody has changed the domain's policy since it was looked at, that is edited instead.
+    Returns what was written. Raises HostError, PolicyError."""
     for _ in range(_TRIES):
         now = look(change.domain.handle)
         if _stands(now) == _stands(change.domain):

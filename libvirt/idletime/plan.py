@@ -80,8 +80,8 @@ def _check_targets(chooser: _Chooser, devices: Sequence[DeviceFacts]) -> None:
         for device in there:
             twice = [one for one in said if is_named(device, one)]
             for one in twice[1:]:
-                chooser.say(chooser.misfit, one, f"{kind} target='{one.target}'", f"it is that of target='{twice[0].target}', which counts",
-                            "keep one of them")
+                chooser.say(chooser.misfit, one, f"{kind} target='{one.target}'",
+                            f"it is that of target='{twice[0].target}', which counts", "keep one of them")
 
 
 def is_named(device: DeviceFacts, said: DevicePolicy) -> bool:

@@ -337,7 +337,8 @@ def test_what_an_operator_makes_smaller_is_left(play: Play) -> None:
     """Smaller than idletimed ever asked for: it is not raised again. What a guest has not given yet is no such thing."""
     async def scene(world: World) -> None:
         vm = world.vms["b"]
-        for now, asked, target, left in ((90, 150, 90, None), (90, 200, 90, None), (90, 80, 80, reclaim.Record(90 * MIB, least=80 * MIB)),
+        for now, asked, target, left in ((90, 150, 90, None), (90, 200, 90, None),
+                                         (90, 80, 80, reclaim.Record(90 * MIB, least=80 * MIB)),
                                          (100, 200, 200, None), (99.5, 200, 200, None),
                                          (140, 120, 120, reclaim.Record(200 * MIB, least=100 * MIB)),
                                          (140, 95, 95, reclaim.Record(200 * MIB, least=95 * MIB))):

@@ -58,6 +58,18 @@ def test_golden(path, judge, golden):
     golden(path.with_suffix(".plan"), lines(judge(path.read_bytes().decode())))
 
 
+def test_one_device_by_two_names(judge):
+    """The first counts, and it is said; nobody's slip stops a VM that runs."""
+    its = BACKGROUND.format("<p:interface target='52:54:00:aa:bb:cc' resource='a'/>"
+                            "<p:interface target='52:54:00:AA:BB:CC' resource='b'/>")
+    xml = DOMAIN.format(type="kvm", policy=its).replace(
+        "</devices>", "<interface type='bridge'><mac address='52:54:00:aa:bb:cc'/><source bridge='br0'/><model type='virtio'/>"
+                      "</interface></devices>")
+    for running, severity in ((False, Severity.ERROR), (True, Severity.WARNING)):
+        twice = [one for one in judge(xml, running=running).findings if "which counts" in one.message]
+        assert [one.severity for one in twice] == [severity]
+
+
 def test_nobody_set_an_interval(judge):
     """It is learned; the operator's word for the resource wins over that, and the domain's over both."""
     (found,) = judge(DOMAIN.format(type="kvm", policy=BACKGROUND.format(""))).plan.resources

@@ -25,7 +25,7 @@ from tests.report import grid, kept  # noqa: E402
 
 RATE = "operations_per_second"
 QUANTUM_SECONDS = 0.1
-TABLE_COLUMNS = 110
+TABLE_COLUMNS = 160
 FEW = 5
 """Requests of a run: of fewer no latency is told."""
 LATENCY_MS = (1, 1000)

@@ -129,6 +129,24 @@ static void test_killed(void)
     arena_remove(&owner.arena);
 }
 
+/* Who has its slot next does not give the dead one's token a life. */
+static void test_slot_used_again(void)
+{
+    Owner owner = { arena_new(), 100 * MS };
+    Child child = child_start(take_and_wait, &owner);
+    Peer peer, next;
+
+    g_assert_cmpint(child_hear(&child), ==, 'y');
+    peer_join(&peer, &owner.arena, "peer");
+    child_kill(&child);
+    peer_join(&next, &owner.arena, "next");
+    g_assert_cmpuint(next.scan.self, ==, 0);
+    g_assert_cmpuint(taken(&peer, 101 * MS), ==, 0);
+    peer_leave(&next);
+    peer_leave(&peer);
+    arena_remove(&owner.arena);
+}
+
 static void test_stopped(void)
 {
     Owner owner = { arena_new(), 100 * MS };
@@ -307,6 +325,7 @@ int main(int argc, char **argv)
     g_test_add_data_func("/tokens/contention/3", GUINT_TO_POINTER(3),
                          test_contention);
     g_test_add_func("/tokens/killed", test_killed);
+    g_test_add_func("/tokens/slot-used-again", test_slot_used_again);
     g_test_add_func("/tokens/stopped", test_stopped);
     g_test_add_func("/tokens/clock-read-before", test_clock_read_before);
     g_test_add_func("/tokens/wrap", test_wrap);

@@ -205,7 +205,7 @@ def _check_targets(options: _Arguments, found: Sequence[Domain]) -> None:
                     raise HostError(f"'{domain.name}' has no {kind} '{target}'; remedy: use one of its targets ({known}), "
                                     "or 'all'", Exit.FIT)
                 if not options.policy and (other := _other_name(domain, kind, target, there)):
-                    raise HostError(f"the policy of '{domain.name}' has {kind} '{target}' by the name '{other}'; remedy: use that",
+                    raise HostError(f"the policy of '{domain.name}' names {kind} '{target}' as '{other}'; remedy: use that",
                                     Exit.FIT)
 
 

@@ -156,8 +156,8 @@ class Host:
         with contextlib.suppress(ValueError, TypeError, KeyError):
             said = json.loads(details or "")
             log.warning("domain '%s': its migration does not end at this pace: the guest writes %.1f MiB/s, and %.1f MiB/s "
-                        "leave; remedy: wait for a quieter hour, or end it (virsh domjobabort %s) and begin again by virt-idletime "
-                        "migrate with --if-diverging foreground", domain.name(), said["written"] / (1 << 20),
+                        "leave; remedy: wait for a quieter hour, or end it (virsh domjobabort %s) and begin again by "
+                        "'virt-idletime migrate' with --if-diverging foreground", domain.name(), said["written"] / (1 << 20),
                         said["left"] / (1 << 20), domain.name())
         self._tell(self.listener.touched, domain.UUIDString())
 

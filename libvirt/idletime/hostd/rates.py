@@ -104,8 +104,8 @@ class Limits:
         if refused is not None:
             raise refused
         if own:
-            raise OwnLimits(f"{', '.join(sorted(own))}: has limits of its own, so it gets none of ours; remedy: take out <iotune> "
-                            "or <bandwidth> (virsh blkdeviotune and domiftune, with 0), or write another enforce")
+            raise OwnLimits(f"{', '.join(sorted(own))}: has limits of its own, so it gets none of ours; remedy: take out "
+                            "<iotune> or <bandwidth> (virsh blkdeviotune and domiftune, with 0), or write another enforce")
 
     def of_domain(self, domain: Any, limits: Mapping[str, int]) -> tuple[set[str], libvirt.libvirtError | None]:
         """Devices that have limits of their own, and what was refused first. One that refuses keeps none of the others from

@@ -119,8 +119,8 @@ def look(connection: Any, uuids: Iterable[str]) -> dict[str, Has]:
 # ---- acts: True where it is done, or there is nothing to do; all raise libvirtError, or OSError
 
 def balloon(connection: Any, uuid: str, bytes_: int) -> bool:
-    """Take of a domain, or give back. When it has what it had, that is forgotten; so it is where somebody else has given it more
-    than that, or made it smaller than we ever did: nothing of ours is left then."""
+    """Take of a domain, or give back. When it has what it had, that is forgotten; so it is where somebody else has given it
+    more than that, or made it smaller than we ever did: nothing of ours is left then."""
     domain = connection.lookupByUUIDString(uuid)
     record, now = record_of(domain), domain.info()[2] * 1024
     if record is not None and (now > record.bytes_ or now < record.least - SLACK_BYTES):
