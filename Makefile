@@ -89,7 +89,7 @@ observer: ## Build the observer, which sees the foreground in the kernel: build/
 .PHONY: observer-check
 observer-check: venv observer ## Run the observer's tests on this machine's kernel (as root).
 	@$(heading) 'Observer'
-	$(python) -m pytest tests/observer --ignore=tests/observer/test_kernels.py --ignore=tests/observer/test_systemd.py --numprocesses='$(JOBS)' --dist=loadfile $(again) $(PYTEST_ARGS)
+	$(python) -m pytest tests/observer --ignore=tests/observer/test_kernels.py --ignore=tests/observer/test_systemd.py $(again) $(PYTEST_ARGS)
 
 .PHONY: observer-kernels
 observer-kernels: deps qemu ## Run the observer on Debian's kernel, in a guest that plays the host (5 minutes under TCG).
