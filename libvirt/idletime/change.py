@@ -118,12 +118,12 @@ def look(domain: Any) -> Domain:
 
 def plan(domain: Domain, edited: Edit, judge: Callable[[str], Verdict]) -> Change:
     """What a change comes to. judge: what this host makes of a domain's XML. Raises PolicyError if the policy is wrong or
-    names what the domain does not have."""
+    names what the domain does not have; one can be taken away whatever the host's rules say then."""
     after = edited(domain.policy)
     if after is not None:
         parse(after)
     verdict = judge(edit.in_domain(domain.xml, after))
-    if errors := [finding for finding in verdict.findings if finding.severity is Severity.ERROR]:
+    if after is not None and (errors := [finding for finding in verdict.findings if finding.severity is Severity.ERROR]):
         raise PolicyError(errors)
     return Change(domain, after, verdict)
 

@@ -60,7 +60,8 @@ def of(root: Element, policy: Policy | None, tree: Tree,
         try:
             one = marked(root, policy, said)
         except Unfit as error:
-            say(Severity.WARNING if running else Severity.ERROR, f"never dropped: {error.problem}", error.remedy)
+            fits = running or policy.class_ is not Class.BACKGROUND  # it may be background again
+            say(Severity.WARNING if fits else Severity.ERROR, f"never dropped: {error.problem}", error.remedy)
             continue
         try:
             look(tree, one.file)

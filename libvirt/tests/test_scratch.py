@@ -91,7 +91,7 @@ FINDINGS = {
                 "error: line 1: space target='vdz': never dropped: the domain has no such disk; remedy: use one of its "
                 "targets (vda), or remove the element"),
     "foreground": (xml("{}", "b", class_="foreground"),
-                   f"error: {NEVER}class='foreground': only disks of a background domain are; "
+                   f"warning: {NEVER}class='foreground': only disks of a background domain are; "
                    "remedy: write class='background', or remove the element"),
     "guest": (xml("{}", "b", class_="guest"), f"{NEVER}class='guest': only disks of a background domain are"),
     "read-only": (xml("{}", "b", disk="<readonly/>"), f"{NEVER}it is <readonly/>; remedy: mark a writable disk"),

@@ -168,7 +168,10 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--intensity", type=int, action="append", choices=INTENSITIES, help="only these columns")
     parser.add_argument("--repeats", type=int, default=1, help="of each run: with more than one a table of medians is made, no pictures")
     parser.add_argument("--seconds", type=float, default=3.0, help="of each run (3)")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    if arguments.again and arguments.repeats < 2:
+        parser.error("--again is for medians: give --repeats, such as 5")
+    return arguments
 
 
 def main() -> int:

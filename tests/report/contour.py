@@ -1,4 +1,4 @@
-"""The contour runs as pictures: python3 -m tests.report.contour build/bench/contour/random.jsonl
+"""The contour runs as pictures: python3 -m tests.report.contour build/bench/contour/contour-random.jsonl
 
 Axes as in the dissertation's figures 6.4 and 6.6: intensity of the foreground
 to the right, interval upwards; colour is what is kept or reached. Two pictures,

@@ -104,7 +104,8 @@ func (b *Book) goHome(pid int, home string) {
 // noteMove says what became of a process that systemd was asked to move.
 func (b *Book) noteMove(record *Record, err error) {
 	if err != nil {
-		record.Group, record.Home = "", ""
+		record.Group, record.Home, record.Stays = "", "", b.Root.Cgroup(record.PID)
+		_ = b.store.save(processFile(record.PID), record)
 		b.moveLack = fmt.Sprintf("processes of login sessions are not moved: %v", err)
 		return
 	}

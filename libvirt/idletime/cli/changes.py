@@ -204,7 +204,7 @@ def _check_targets(options: _Arguments, found: Sequence[Domain]) -> None:
                     known = ", ".join(one.target for one in there) or "none"
                     raise HostError(f"'{domain.name}' has no {kind} '{target}'; remedy: use one of its targets ({known}), "
                                     "or 'all'", Exit.FIT)
-                if not options.policy and (other := _other_name(domain, kind, target, there)):
+                if not getattr(options, "policy", None) and (other := _other_name(domain, kind, target, there)):
                     raise HostError(f"the policy of '{domain.name}' names {kind} '{target}' as '{other}'; remedy: use that",
                                     Exit.FIT)
 

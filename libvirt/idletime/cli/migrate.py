@@ -75,9 +75,9 @@ def run(options: argparse.Namespace, connection: Any, domain: Any) -> int:
     if not domain.isActive():
         raise HostError(f"'{name}' does not run; remedy: migrate what runs, and copy the definition of what does not")
     there = domains.connect(options.destination, read_only=False)
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it
-            signal.signal(number, _interrupted)
+    signal.signal(signal.SIGTERM, _interrupted)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup has it
+        signal.signal(signal.SIGHUP, _interrupted)
     starts = bool(domain.isPersistent() and domain.autostart())
     with _idle(options, connection, domain, there) if options.idle else contextlib.nullcontext():
         thread = _Migration(domain, there, _flags(options, domain), _parameters(options))
@@ -99,7 +99,10 @@ def run(options: argparse.Namespace, connection: Any, domain: Any) -> int:
 
 
 def _interrupted(_number: int, _frame: Any) -> None:
-    """SIGTERM and SIGHUP are as Ctrl-C: the migration is ended, and the policy put back."""
+    """SIGTERM and SIGHUP are as Ctrl-C: the migration is ended, and the policy put back. A closed terminal sends more
+    than one; the next would cut that off."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
     raise KeyboardInterrupt
 
 

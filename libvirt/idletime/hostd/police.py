@@ -89,13 +89,12 @@ def settings_of(said: Suspend) -> suspend.Settings:
                             suspend.Thresholds(cpu=said.cpu_percent / 100, device=said.device_percent / 100))
 
 
-def release(connection: Any) -> tuple[list[str], list[str]]:
+def release(connection: Any, limits: rates.Limits | None = None) -> tuple[list[str], list[str]]:
     """Let all VMs of the host go on that idletimed stopped, and lift its limits: names, and what was not possible, in words.
     Those that libvirt has to wait for, half a minute each, come last. Raises libvirtError."""
     done, problems = set(), []
     for some in _free_first(connection.listAllDomains(libvirt.VIR_CONNECT_LIST_DOMAINS_ACTIVE)):
-        for room in (stopped, rates):
-            names, wrong = room.release(some)
+        for names, wrong in (stopped.release(some), rates.release(some, limits)):
             done |= set(names)
             problems += wrong
     return sorted(done), problems
@@ -183,7 +182,7 @@ class Police:
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(asyncio.gather(*self._acts, return_exceptions=True), PATIENCE_SECONDS)
         try:
-            done, problems = await asyncio.wait_for(self._eyes.do(release), PATIENCE_SECONDS)
+            done, problems = await asyncio.wait_for(self._eyes.do(release, self._limits), PATIENCE_SECONDS)
         except Exception as error:  # whatever it is, we end; virsh resume, or the next idletimed, lets them go on
             done, problems = [], [f"what was stopped stays so: {error or type(error).__name__}; remedy: idletimed --release"]
         for name in done:

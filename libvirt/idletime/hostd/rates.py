@@ -87,10 +87,10 @@ def _record(domain: Any, keys: Iterable[str]) -> None:
 
 @dataclass
 class Limits:
-    """What this process has set last, in libvirt's units, by VM and key: what is in force instead is its operator's. Of limits
-    of an earlier process that is not known; they are taken for ours. A VM is in one thread at a time."""
+    """What this process has set last, in libvirt's units, by run of a VM and key: what is in force instead is its operator's.
+    Of limits of an earlier process that is not known; they are taken for ours. A VM is in one thread at a time."""
 
-    _set: dict[tuple[str, str], int] = field(default_factory=dict)
+    _set: dict[tuple[str, int, str], int] = field(default_factory=dict)
 
     def apply(self, connection: Any, uuid: str, limits: Mapping[str, int]) -> None:
         """Give these devices these limits, in bytes a second, and lift those that others have from us. Raises libvirtError and
@@ -133,7 +133,7 @@ class Limits:
 
     def _is_ours(self, domain: Any, one: _Target) -> bool:
         """Whether the limit of a recorded device is still what was set."""
-        known = self._set.get((domain.UUIDString(), one.key))
+        known = self._set.get((domain.UUIDString(), domain.ID(), one.key))
         try:
             return known is None or _in_force(domain, one).get(_OURS[one.is_tap]) == known
         except libvirt.libvirtError as error:
@@ -143,17 +143,15 @@ class Limits:
 
     def _limit(self, domain: Any, one: _Target, bytes_: int) -> None:
         """Of a disk in bytes a second; of a tap, what the guest sends, in KiB a second. 0 lifts."""
-        value = bytes_
+        value, place = bytes_, (domain.UUIDString(), domain.ID(), one.key)
+        self._set.pop(place, None)  # a call that fails may have come through
         if one.is_tap:
             value = max(1, bytes_ // 1024) if bytes_ else 0
             domain.setInterfaceParameters(one.name, {_OURS[True]: value, "outbound.peak": 0, "outbound.burst": 0}, _LIVE)
         else:
             domain.setBlockIoTune(one.name, {_OURS[False]: value}, _LIVE)
-        place = domain.UUIDString(), one.key
         if value:
             self._set[place] = value
-        else:
-            self._set.pop(place, None)
 
 
 _OURS = {True: "outbound.average", False: "total_bytes_sec"}
@@ -169,13 +167,13 @@ def _limited(domain: Any, one: _Target) -> bool:
     return any(value for key, value in _in_force(domain, one).items() if one.is_tap or key.endswith(("_sec", "_sec_max")))
 
 
-def release(there: Iterable[Any]) -> tuple[list[str], list[str]]:
+def release(there: Iterable[Any], limits: Limits | None = None) -> tuple[list[str], list[str]]:
     """Lift all limits of ours on these domains: names, and what was not possible, in words."""
-    done, problems = [], []
+    done, problems, limits = [], [], limits or Limits()
     for domain in there:
         try:
             if _recorded(domain):
-                _, refused = Limits().of_domain(domain, {})
+                _, refused = limits.of_domain(domain, {})
                 if refused is not None:
                     raise refused
                 done.append(domain.name())

@@ -130,7 +130,7 @@ def balloon(connection: Any, uuid: str, bytes_: int) -> bool:
         record = None
     was, least = (record.bytes_, record.least) if record else (now, 0)
     if bytes_ < was and not 0 < least <= bytes_:
-        _keep(domain, Record(was, least=bytes_))
+        _keep(domain, Record(was, least=min(bytes_, now)))
     domain.setMemoryFlags(min(bytes_, was) // 1024, _LIVE)
     if record is not None and bytes_ >= was:
         _keep(domain, None)
