@@ -60,7 +60,7 @@ def of(root: Element, policy: Policy | None, tree: Tree,
         try:
             one = marked(root, policy, said)
         except Unfit as error:
-            fits = running or policy.class_ is not Class.BACKGROUND  # it may be background again
+            fits = running or (policy is not None and policy.class_ is not Class.BACKGROUND)  # it may be background again
             say(Severity.WARNING if fits else Severity.ERROR, f"never dropped: {error.problem}", error.remedy)
             continue
         try:
