@@ -7,8 +7,9 @@ idletimed's, which hears of the change from libvirt and says in its state file w
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -101,6 +102,16 @@ class Outcome:
     problems: tuple[str, ...] = ()
 
 
+@contextlib.contextmanager
+def naming(name: str) -> Iterator[None]:
+    """A domain's name in what is wrong with its policy."""
+    try:
+        yield
+    except PolicyError as error:
+        raise PolicyError([replace(one, element=f"'{name}' {one.element}".rstrip(), line=None)
+                           for one in error.findings]) from error
+
+
 def look(domain: Any) -> Domain:
     """A domain and its policies. Raises HostError, PolicyError."""
     with domains.translated(f"look at '{domain.name()}'"):
@@ -108,11 +119,8 @@ def look(domain: Any) -> Domain:
         run = domain.ID() if running else None
     shown = domains.xml_of(domain)
     stored = domains.xml_of(domain, inactive=True) if persistent else None
-    try:
+    with naming(domain.name()):
         live, config = (edit.element_text(xml) if xml is not None else None for xml in (shown if running else None, stored))
-    except PolicyError as error:
-        raise PolicyError([replace(one, element=f"'{domain.name()}' {one.element}".rstrip(), line=None)
-                           for one in error.findings]) from error
     return Domain(domain, domain.name(), domain.UUIDString(), run, persistent, shown, live, config)
 
 

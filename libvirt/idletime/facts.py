@@ -100,6 +100,10 @@ class DeviceFacts:
     def label(self) -> str:
         return f"{self.kind} target='{self.target}'"
 
+    def called(self, name: str) -> bool:
+        """Whether a policy means it by this name: its target, its alias, or its address in whatever case."""
+        return name in self.names or name.lower() == self.target
+
 
 @dataclass(frozen=True)
 class ResourcePlan:

@@ -73,27 +73,26 @@ def _check_targets(chooser: _Chooser, devices: Sequence[DeviceFacts]) -> None:
     for kind, said in ((DISK, chooser.policy.disks), (INTERFACE, chooser.policy.interfaces)):
         there = [device for device in devices if device.kind == kind]
         for one in said:
-            if one.target is not None and not any(is_named(device, one) for device in there):
+            if one.target is not None and not any(_is(device, one) for device in there):
                 known = ", ".join(device.target for device in there) or "none"
                 chooser.say(chooser.misfit, one, f"{kind} target='{one.target}'", f"the domain has no such {kind}",
                             f"use one of its targets ({known}), or remove the element")
         for device in there:
-            twice = [one for one in said if is_named(device, one)]
+            twice = [one for one in said if _is(device, one)]
             for one in twice[1:]:
                 chooser.say(chooser.misfit, one, f"{kind} target='{one.target}'",
                             f"it is that of target='{twice[0].target}', which counts", "keep one of them")
 
 
-def is_named(device: DeviceFacts, said: DevicePolicy) -> bool:
-    """Whether an element is about this device: by its target, its alias or its address."""
-    return said.target is not None and (said.target in device.names or said.target.lower() == device.target)
+def _is(device: DeviceFacts, said: DevicePolicy) -> bool:
+    return said.target is not None and device.called(said.target)
 
 
 def said_of(policy: Policy, device: DeviceFacts) -> tuple[DevicePolicy, bool]:
     """What the policy says of a device, and whether it names it."""
     said = policy.disks if device.kind == DISK else policy.interfaces
     for one in said:
-        if is_named(device, one):
+        if _is(device, one):
             return one, True
     return next((one for one in said if one.target is None), DevicePolicy()), False
 

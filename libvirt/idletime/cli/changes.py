@@ -16,7 +16,6 @@ from ..devices import devices_of
 from ..domains import HostError
 from ..errors import Exit, PolicyError
 from ..facts import DISK, DeviceFacts
-from ..plan import is_named
 from ..policy import edit, parse
 from ..resolve.tree import Tree
 from ..verdict import Verdict, of_domain
@@ -141,7 +140,8 @@ def _run(options: _Arguments, edited: Edit, refuse: Callable[[Domain], str | Non
     known = _rules()
 
     def planned(one: Domain) -> Change:
-        return _plan(one, edited, judged(one))
+        with change.naming(one.name):
+            return change.plan(one, edited, judged(one))
 
     def judged(one: Domain) -> Callable[[str], Verdict]:
         return lambda xml: of_domain(xml, known, host, options.run_dir, running=one.run is not None)
@@ -159,15 +159,6 @@ def _run(options: _Arguments, edited: Edit, refuse: Callable[[Domain], str | Non
     done = _outcomes(options, written)
     _print(options, done)
     return Exit.FAILED if failed or unwritten else _code(done) or (Exit.SETTINGS if known.findings else Exit.OK)
-
-
-def _plan(domain: Domain, edited: Edit, judge: Callable[[str], Verdict]) -> Change:
-    """change.plan(), with the domain's name in what is wrong."""
-    try:
-        return change.plan(domain, edited, judge)
-    except PolicyError as error:
-        raise PolicyError([replace(one, element=f"'{domain.name}' {one.element}".rstrip(), line=None)
-                           for one in error.findings]) from error
 
 
 def _chosen(options: _Arguments) -> tuple[Any, list[Any]]:
@@ -200,7 +191,7 @@ def _check_targets(options: _Arguments, found: Sequence[Domain]) -> None:
             target = _device(text)[0]
             for domain in found:
                 there = [one for one in devices_of(read(domain.xml)) if one.kind == kind]
-                if target != "all" and not any(target in one.names or target.lower() == one.target for one in there):
+                if target != "all" and not any(one.called(target) for one in there):
                     known = ", ".join(one.target for one in there) or "none"
                     raise HostError(f"'{domain.name}' has no {kind} '{target}'; remedy: use one of its targets ({known}), "
                                     "or 'all'", Exit.FIT)
@@ -218,8 +209,8 @@ def _other_name(domain: Domain, kind: str, target: str, there: Sequence[DeviceFa
     named = [] if own is None else own.disks if kind == DISK else own.interfaces
     if any(one.target == target for one in named):
         return None
-    meant = [one for one in there if target in one.names or target.lower() == one.target]
-    return next((one.target for one in named for device in meant if is_named(device, one)), None)
+    meant = [one for one in there if one.called(target)]
+    return next((one.target for one in named for device in meant if one.target and device.called(one.target)), None)
 
 
 def _each(act: Callable[[_From], _To], subjects: Iterable[_From]) -> tuple[list[_To], int]:
