@@ -12,8 +12,8 @@ through its guest's page cache, so that read-ahead makes its requests: the
 regime of figure 6.6, with runs of the learned interval, too. Resumable; afterwards it draws contour-DISK.png and, where the model of
 prediction.py applies, prediction-DISK.png.
 
-With --again only those places are run that do not fit in their column of the grid in FOLDER, and that column's foreground alone, into
-contour-DISK-again.jsonl; where that lies beside the grid, its medians take the single runs' places in the pictures.
+With --again only those places are run that do not fit in their column of the grid in FOLDER, and that column's foreground alone (buffered:
+and with the learned interval), into contour-DISK-again.jsonl; where that lies beside the grid, its medians take the single runs' places in the pictures.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ def main() -> int:
             columns = contour.Results(arguments.again / f"{name}.jsonl").misfits() if arguments.again else whole
             grid = Grid(arguments.output, f"{name}-again" if arguments.again else name, disk, arguments.seconds)
             todo = grid.results.missing([cell for repeat in range(arguments.repeats)
-                                         for cell in cells(columns, DISKS[disk].buffered and not arguments.again, repeat)])
+                                         for cell in cells(columns, DISKS[disk].buffered, repeat)])
             if todo:
                 grid.measure(todo, arguments.qemu)
             contour.report(grid.results.path)

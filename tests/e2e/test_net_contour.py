@@ -34,7 +34,7 @@ def _ledger(folder: Path, *pairs: str, without: str = "") -> Path:
     """The results of these pairs; the run of that key is missing."""
     results = ResultsFile(folder / "contour-net-delay.jsonl")
     results.write("conditions", **CONDITIONS)
-    for cell in contour.cells(pairs, INTENSITIES, INTERVALS_US):
+    for cell in contour.cells(contour.whole(pairs, INTENSITIES, INTERVALS_US)):
         if cell.key != without:
             results.write("run", **contour.line_of(cell, LINK, _measured(cell)))
     return results.path
@@ -42,7 +42,7 @@ def _ledger(folder: Path, *pairs: str, without: str = "") -> Path:
 
 def test_a_grid_has_each_pair_alone_and_held() -> None:
     """Four pairs: the background alone, then five intensities alone and with each of six intervals."""
-    runs = list(contour.cells(list(contour.PAIRS), contour.INTENSITIES, contour.INTERVALS_US))
+    runs = list(contour.cells(contour.whole(list(contour.PAIRS), contour.INTENSITIES, contour.INTERVALS_US)))
     assert len(runs) == len({run.key for run in runs}) == 4 * (1 + 5 * (1 + 6))
     held = [run.case for run in runs if run.case.foreground and run.case.background]
     assert len(set(held)) == 120
@@ -52,7 +52,7 @@ def test_a_grid_has_each_pair_alone_and_held() -> None:
 def test_the_quick_grid_is_part_of_the_whole_one() -> None:
     """So that a quick run can go on as a whole one."""
     whole, quick = (
-        {run.key for run in contour.cells(list(contour.PAIRS), *axes)}
+        {run.key for run in contour.cells(contour.whole(list(contour.PAIRS), *axes))}
         for axes in ((contour.INTENSITIES, contour.INTERVALS_US), (contour.QUICK_INTENSITIES, contour.QUICK_INTERVALS_US))
     )
     assert quick < whole
@@ -63,7 +63,7 @@ def test_a_run_that_is_there_is_not_run_again(tmp_path: Path) -> None:
     """Only the missing one is left to do, and its line says what it was."""
     key = "tcp-udp tcp-100-udp-5000us"
     path = _ledger(tmp_path, "tcp-udp", without=key)
-    missing = ResultsFile(path).missing(list(contour.cells(["tcp-udp"], INTENSITIES, INTERVALS_US)))
+    missing = ResultsFile(path).missing(list(contour.cells(contour.whole(["tcp-udp"], INTENSITIES, INTERVALS_US))))
     assert [cell.key for cell in missing] == [key]
     line = contour.line_of(missing[0], LINK, {})
     assert json.loads(json.dumps(line)) == line
@@ -115,7 +115,7 @@ def test_too_few_runs_draw_nothing(tmp_path: Path, capsys: pytest.CaptureFixture
     """One column has no area."""
     results = ResultsFile(tmp_path / "contour-net-lan.jsonl")
     results.write("conditions", **CONDITIONS)
-    for cell in contour.cells(["tcp-tcp"], (10,), INTERVALS_US):
+    for cell in contour.cells(contour.whole(["tcp-tcp"], (10,), INTERVALS_US)):
         results.write("run", **contour.line_of(cell, LINK, _measured(cell)))
     netcontour.report(results.path)
     assert "too few runs" in capsys.readouterr().out

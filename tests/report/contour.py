@@ -161,10 +161,14 @@ class Results:
 
     def learned(self) -> list[str]:
         """Lines of the runs with the learned interval: what the foreground keeps, and the background gets, in percent of alone."""
-        base, lines = self.background_alone[RATE], []
-        for intensity, run in sorted(self.auto.items()):
-            kept, got = run["foreground"][RATE] / self.alone[intensity][RATE], run["background"][RATE] / base
-            lines.append(f"auto, intensity {intensity:3} %: foreground {100 * kept:.0f} %, background {100 * got:.0f} %")
+        lines = []
+        for intensity in sorted(self.auto):
+            told = next((each for each in self.again if intensity in each.auto), self)
+            run, alone = told.auto[intensity], told.alone[intensity][RATE]
+            kept, got = run["foreground"][RATE] / alone, run["background"][RATE] / told.background_alone[RATE]
+            seconds = f"{told.conditions['seconds']:g} s"
+            lines.append(f"auto, intensity {intensity:3} %: foreground {100 * kept:.0f} %, background {100 * got:.0f} % "
+                         f"({'a run' if told is self else 'medians of runs'} of {seconds})")
         return lines
 
 
@@ -176,18 +180,23 @@ def load(path: Path) -> Results:
 def text(results: Results) -> str:
     """A grid with repeats: medians, and of the foreground the lowest and the highest."""
     rows = grid.table(("interval", *(f"{intensity} %" for intensity in results.intensities)))
-    for interval_us in results.intervals_us:
+    ways = [(f"{interval_us / 1000:g} ms", {intensity: results.repeats.get((intensity, interval_us, False)) for intensity in results.intensities})
+            for interval_us in results.intervals_us]
+    if results.auto:
+        ways.append(("auto", {intensity: results.repeats.get((intensity, run["interval_us"], True)) for intensity, run in results.auto.items()}))
+    base = results.background_alone[RATE]
+    for name, found in ways:
         row = []
         for intensity in results.intensities:
-            if (intensity, interval_us) not in results.cells:
+            runs = found.get(intensity)
+            if not runs:
                 row.append("")
                 continue
-            runs = results.repeats[intensity, interval_us, False]
-            alone, base = results.alone[intensity][RATE], results.background_alone[RATE]
+            alone = results.alone[intensity][RATE]
             shares = sorted(100 * run["foreground"][RATE] / alone for run in runs)
             other = median(100 * run["background"][RATE] / base for run in runs)
             row.append(f"{median(shares):.0f} ({shares[0]:.0f} to {shares[-1]:.0f}) / {other:.0f}")
-        rows.add_row(f"{interval_us / 1000:g} ms", *row)
+        rows.add_row(name, *row)
     about, number = results.conditions, max(map(len, results.repeats.values()))
     return grid.text(rows, ["foreground kept (lowest to highest) / background, percent of alone; above: the foreground's intensity",
                             f"{_disk(about['disk'])}; medians of {number} runs of {about['seconds']:g} s. {kept.built(about)}"], TABLE_COLUMNS)

@@ -62,7 +62,7 @@ def links(folder: Path) -> Iterator[Surface]:
         path = folder / f"contour-net-{name}.jsonl"
         if path.exists():
             data = netresults.load(path)
-            for each in netcontour.grids(data):
+            for each in netcontour.grids(data, netcontour.repeated(path)):
                 packet_s = PAYLOAD_BITS / (data.conditions["link"]["rate_mbit"] * 1e6 / netresults.WIRE[each.foreground])
                 alone = {case.about["intensity"]: case.foreground_mbit for case in data.cases
                          if case.control == "alone" and case.about["foreground"] == each.foreground}

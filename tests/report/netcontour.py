@@ -7,9 +7,9 @@ of the foreground to the right, interval upwards; colour is what the background 
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Sequence
 
 import numpy as np
 from matplotlib import pyplot
@@ -17,7 +17,7 @@ from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
 from tests.report import netresults
-from tests.report.contour import cells, footer, panel
+from tests.report.contour import cells, dots, footer, misfit, panel
 from tests.report.netresults import Case, Results
 
 ROLES = ("foreground", "background")
@@ -36,6 +36,8 @@ class Grid:
     intervals_us: list[int]
     shares: dict[str, np.ndarray]
     rtt_ms: dict[str, np.ndarray]
+    medians: list[tuple[int, int]] = field(default_factory=list)
+    """Indices (intensity, interval) of the places that were run again."""
 
     @property
     def has_area(self) -> bool:
@@ -50,34 +52,56 @@ def _share(data: Results, case: Case, role: str) -> float:
     return 100 * value / alone if value is not None and alone else np.nan
 
 
-def _grid(data: Results, cases: list[Case]) -> Grid:
+def _grid(data: Results, cases: list[Case], again: Sequence[Results]) -> Grid:
     """From all runs in which the two loads of a pair met."""
     intensities = sorted({case.about["intensity"] for case in cases})
     intervals_us = sorted({case.about["interval_us"] for case in cases})
     shares, rtt_ms = ({role: np.full((len(intervals_us), len(intensities)), np.nan) for role in ROLES} for _ in range(2))
-    for case in cases:
-        place = intervals_us.index(case.about["interval_us"]), intensities.index(case.about["intensity"])
+    medians = []
+    for single in cases:
+        place = intervals_us.index(single.about["interval_us"]), intensities.index(single.about["intensity"])
+        told, case = next(((each, found) for each in again if (found := each.find(single.series, name=single.about["name"]))), (data, single))
+        if told is not data:
+            medians.append((place[1], place[0]))
         for role in ROLES:
-            shares[role][place] = _share(data, case, role)
+            shares[role][place] = _share(told, case, role)
             if case.about[role] == "tcp":
                 rtt_ms[role][place] = (getattr(case, f"{role}_rtt_us") or np.nan) / 1000
-    return Grid(cases[0].about["foreground"], cases[0].about["background"], intensities, intervals_us, shares, rtt_ms)
+    return Grid(cases[0].about["foreground"], cases[0].about["background"], intensities, intervals_us, shares, rtt_ms, medians)
 
 
-def grids(data: Results) -> list[Grid]:
-    """All pairs that were measured, in the order of their runs."""
+def grids(data: Results, again: Sequence[Results] = ()) -> list[Grid]:
+    """All pairs that were measured, in the order of their runs; of places that `again` has its medians are told."""
     pairs: dict[tuple[str, str], list[Case]] = {}
     for case in data.cases:
         if case.control != "alone":
             pairs.setdefault((case.about["foreground"], case.about["background"]), []).append(case)
-    return [_grid(data, cases) for cases in pairs.values()]
+    return [_grid(data, cases, again) for cases in pairs.values()]
 
 
-def _conditions(about: dict[str, Any]) -> str:
+def repeated(path: Path) -> list[Results]:
+    """What lies beside a grid of its places that were run again."""
+    return [netresults.load(each) for each in sorted(path.parent.glob(f"{path.stem}-again*.jsonl"))]
+
+
+def misfits(data: Results) -> dict[str, dict[int, list[int]]]:
+    """Intervals in us, by pair and intensity, of the places that do not fit in their column, or where the foreground keeps less than KEPT."""
+    found: dict[str, dict[int, list[int]]] = {}
+    for each in grids(data):
+        off = misfit(each.shares["foreground"], each.shares["background"]) | (each.shares["foreground"] < KEPT)
+        columns = {intensity: [interval_us for interval_us, is_off in zip(each.intervals_us, column) if is_off]
+                   for intensity, column in zip(each.intensities, off.T) if column.any()}
+        if columns:
+            found[f"{each.foreground}-{each.background}"] = columns
+    return found
+
+
+def _conditions(about: dict[str, Any], again: Sequence[Results]) -> str:
     link = about["link"]
     delay = f"{link['delay_us'] / 1000:g} ms of delay each way" if link["delay_us"] else "no delay"
+    repeats = f"; dots: medians of {again[0].cases[0].runs} runs of {again[0].conditions['seconds']:g} s" if again else ""
     return (f"Uplink of {link['rate_mbit']} Mbit/s, {delay}, queue {link['queue_bytes'] // 1000} KB; quantum 100 ms, "
-            f"single runs of {about['seconds']} s, background greedy.\n")
+            f"single runs of {about['seconds']} s{repeats}; background greedy.\n")
 
 
 KEPT = 97.0
@@ -92,7 +116,7 @@ def _title(grid: Grid) -> str:
             f"of alone, {KEPT:g} % or more in {np.sum(known >= KEPT)} of {len(known)} places")
 
 
-def picture(drawn: list[Grid], about: dict[str, Any]) -> Figure:
+def picture(drawn: list[Grid], about: dict[str, Any], again: Sequence[Results] = ()) -> Figure:
     """A panel for each pair of protocols: what the background gets; above it what the foreground keeps."""
     rows = -(-len(drawn) // COLUMNS)
     height = 3.9 * rows + 0.8
@@ -101,39 +125,41 @@ def picture(drawn: list[Grid], about: dict[str, Any]) -> Figure:
         axes.set_axis_off()
     for grid, axes in zip(drawn, places.flat):
         panel(figure, axes, grid, grid.shares["background"], _title(grid), 100, "viridis")
+        dots(axes, [(grid.intensities[x], y) for x, y in grid.medians])
     delay = about["link"]["delay_us"]
     where = f"behind a delay of {delay / 1000:g} ms" if delay else "in the LAN"
     figure.suptitle(f"Throughput that an interval leaves to the background on an uplink {where}",
                     fontsize=11, fontweight="bold", x=0.01, ha="left")
-    footer(figure, _conditions(about), about)
+    footer(figure, _conditions(about, again), about)
     figure.tight_layout(rect=(0, 0.25 / height, 1, 1 - 0.1 / height))
     return figure
 
 
-def trips(drawn: list[Grid], about: dict[str, Any]) -> Figure:
+def trips(drawn: list[Grid], about: dict[str, Any], again: Sequence[Results] = ()) -> Figure:
     """A panel for each TCP that met somebody: its round trip, at the end of the run."""
     found = [(role, each) for role in ROLES for each in drawn if not np.isnan(each.rtt_ms[role]).all()]
     figure, places = pyplot.subplots(2, -(-len(found) // 2), figsize=(10, 7.6), squeeze=False)
     for (role, each), axes in zip(found, places.flat):
         cells(figure, axes, each, each.rtt_ms[role], f"{role.capitalize()} TCP, {each.foreground.upper()} / {each.background.upper()}",
               "round trip, ms", cmap="magma_r", norm=LogNorm(*RTT_MS))
+        dots(axes, [(x + 0.5, y + 0.5) for x, y in each.medians])
     figure.suptitle("Round trips of TCP: the foreground's do not depend on the interval; the background's grow where it is mostly held",
                     fontsize=11, fontweight="bold", x=0.01, ha="left")
-    footer(figure, _conditions(about), about)
+    footer(figure, _conditions(about, again), about)
     figure.tight_layout(rect=(0, 0.03, 1, 0.98))
     return figure
 
 
 def report(path: Path) -> None:
     """Draw the picture of a results file beside it."""
-    data = netresults.load(path)
-    drawn = [grid for grid in grids(data) if grid.has_area]
+    data, again = netresults.load(path), repeated(path)
+    drawn = [grid for grid in grids(data, again) if grid.has_area]
     if not drawn:
         print(f"  {path}: too few runs for a picture yet")
         return
-    pictures = {"": picture(drawn, data.conditions)}
+    pictures = {"": picture(drawn, data.conditions, again)}
     if any(not np.isnan(each.rtt_ms[role]).all() for each in drawn for role in ROLES):
-        pictures["-rtt"] = trips(drawn, data.conditions)
+        pictures["-rtt"] = trips(drawn, data.conditions, again)
     for name, figure in pictures.items():
         target = path.with_name(f"{path.stem}{name}.png")
         figure.savefig(target, dpi=150)

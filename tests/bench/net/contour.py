@@ -1,12 +1,15 @@
 """The dissertation's network figures on virtual machines: foreground intensity by interval length.
 
     python3 -m tests.bench.net.contour [--link lan|delay]... [--pair tcp-udp]... [--quick] [--output build/bench/contour]
-                                       [--qemu PATH] [--minutes M] [--seconds S]
+                                       [--qemu PATH] [--minutes M] [--seconds S] [--repeats N] [--again FOLDER]
 
 Figures 6.9 to 6.16 show foreground and background over intensity and interval,
 for TCP and UDP beside TCP and UDP, on the LAN and behind a delay of 10 ms.
 Each pair has runs alone of its own. Resumable; afterwards it draws
 contour-net-LINK.png.
+
+With --again only those places are run that do not fit in their column of the grid in FOLDER, or where the foreground keeps less than is asked,
+and their loads alone, into contour-net-LINK-again.jsonl; where that lies beside the grid, its medians take the single runs' places in the pictures.
 """
 
 from __future__ import annotations
@@ -16,14 +19,14 @@ import sys
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Iterator, Sequence
+from typing import Any, Iterator, Mapping, Sequence
 
 from tests.bench.net import plan
 from tests.bench.net.pair import SETTLE_SECONDS, Pair
 from tests.bench.resume import ResultsFile, work_off
 from tests.framework import accel, host, paths
 from tests.framework.interrupt import exit_status
-from tests.report import netcontour
+from tests.report import kept, netcontour, netresults, nettable
 from tests.testbed.link import Link, Model
 from tests.testbed.namespace import NamespaceError
 
@@ -44,11 +47,12 @@ class Cell:
 
     pair: str
     case: plan.Case
+    repeat: int = 0
 
     @property
     def key(self) -> str:
         """Unique among the cells of a link."""
-        return f"{self.pair} {self.case.name}"
+        return f"{self.pair} {self.case.name}" + (f" {self.repeat}" if self.repeat else "")
 
     @property
     def title(self) -> str:
@@ -56,27 +60,36 @@ class Cell:
         return self.case.title
 
 
-def cells(pairs: Sequence[str], intensities: Sequence[int], intervals_us: Sequence[int]) -> Iterator[Cell]:
+Columns = Mapping[str, Mapping[int, Sequence[int]]]
+"""Intervals in us, by pair and intensity."""
+
+
+def cells(columns: Columns, repeat: int = 0) -> Iterator[Cell]:
     """Each intensity's run alone stands beside its others."""
-    for name in pairs:
+    for name, intensities in columns.items():
         pair = PAIRS[name]
-        yield Cell(name, replace(pair, foreground=""))
-        for intensity in intensities:
-            yield Cell(name, replace(pair, background="", intensity=intensity))
-            yield from (Cell(name, replace(pair, intensity=intensity, interval_us=interval_us)) for interval_us in intervals_us)
+        yield Cell(name, replace(pair, foreground=""), repeat)
+        for intensity, intervals_us in intensities.items():
+            yield Cell(name, replace(pair, background="", intensity=intensity), repeat)
+            yield from (Cell(name, replace(pair, intensity=intensity, interval_us=interval_us), repeat) for interval_us in intervals_us)
+
+
+def whole(pairs: Sequence[str], intensities: Sequence[int], intervals_us: Sequence[int]) -> Columns:
+    """All of a grid."""
+    return {pair: dict.fromkeys(intensities, intervals_us) for pair in pairs}
 
 
 def line_of(cell: Cell, link: Model, measured: dict[str, Any]) -> dict[str, Any]:
     """What a run leaves in the data, in the form that tests/report/netresults.py reads."""
-    return {"key": cell.key, "series": "contour", "repeat": 0, "case": cell.case.parameters(), "link": link.parameters(), **measured}
+    return {"key": cell.key, "series": "contour", "repeat": cell.repeat, "case": cell.case.parameters(), "link": link.parameters(), **measured}
 
 
 class Grid:
     """The runs on one link."""
 
-    def __init__(self, folder: Path, link: str, seconds: float) -> None:
+    def __init__(self, folder: Path, name: str, link: str, seconds: float) -> None:
         self.link, self.seconds = LINKS[link], seconds
-        self.results = ResultsFile(folder / f"contour-net-{link}.jsonl")
+        self.results = ResultsFile(folder / f"{name}.jsonl")
 
     def measure(self, todo: list[Cell], qemu: str | None, deadline: float) -> None:
         """Boot the pair of guests and run what is left until the deadline (CLOCK_MONOTONIC)."""
@@ -105,23 +118,35 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--qemu", metavar="PATH", help="the QEMU to run (the one that `make qemu` staged)")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="end after these; the same command goes on (no limit)")
     parser.add_argument("--seconds", type=float, default=1.5, help="measured in each run (1.5)")
-    return parser.parse_args()
+    parser.add_argument("--again", type=Path, metavar="FOLDER", help="only the places of the grid there that do not fit in their column, or keep too little")
+    parser.add_argument("--repeats", type=int, default=1, help="of each run: with more than one a table of medians is made, no pictures")
+    arguments = parser.parse_args()
+    if arguments.again and arguments.repeats < 2:
+        parser.error("--again is for medians: give --repeats, such as 5")
+    return arguments
 
 
 def main() -> int:
     """Exit status: see `tests.framework.interrupt`; UNAVAILABLE where this machine has no network for us."""
     arguments = _arguments()
     axes = (QUICK_INTENSITIES, QUICK_INTERVALS_US) if arguments.quick else (INTENSITIES, INTERVALS_US)
-    plan_of_link = list(cells(arguments.pair or list(PAIRS), *axes))
+    pairs = arguments.pair or list(PAIRS)
     deadline = time.monotonic() + 60 * arguments.minutes
 
     def work() -> None:
         for link in arguments.link or LINKS:
-            grid = Grid(arguments.output, link, arguments.seconds)
-            todo = grid.results.missing(plan_of_link)
+            name, columns = f"contour-net-{link}", whole(pairs, *axes)
+            if arguments.again:
+                columns = netcontour.misfits(netresults.load(arguments.again / f"{name}.jsonl"))
+            grid = Grid(arguments.output, f"{name}-again" if arguments.again else name, link, arguments.seconds)
+            todo = grid.results.missing([cell for repeat in range(arguments.repeats) for cell in cells(columns, repeat) if cell.pair in pairs])
             if todo and time.monotonic() < deadline:
                 grid.measure(todo, arguments.qemu, deadline)
-            if grid.results.path.exists():
+            if not grid.results.path.exists():
+                continue
+            if arguments.repeats > 1:
+                kept.publish(grid.results.path, nettable.text(grid.results.path))
+            else:
                 netcontour.report(grid.results.path)
 
     return exit_status(work, lambda: "the same command goes on where this one ended", (NamespaceError,))
