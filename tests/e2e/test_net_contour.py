@@ -120,3 +120,33 @@ def test_too_few_runs_draw_nothing(tmp_path: Path, capsys: pytest.CaptureFixture
     netcontour.report(results.path)
     assert "too few runs" in capsys.readouterr().out
     assert not results.path.with_suffix(".png").exists()
+
+
+def test_places_that_chance_moved_are_run_again(tmp_path: Path) -> None:
+    """A hole in a column, and where the foreground keeps less than is asked; the medians take their place in the picture."""
+    path = _ledger(tmp_path, "udp-udp", "tcp-tcp")
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for line in lines:
+        if line.get("key", "").startswith("udp-udp udp-") and "us" in line["key"]:
+            line["foreground"]["mbit_s"] = line["case"]["intensity"]
+            if line["case"]["interval_us"] == 20000 and line["case"]["intensity"] == 100:
+                line["foreground"]["mbit_s"], line["background"]["mbit_s"] = 90.0, 40.0
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    columns = netcontour.misfits(netresults.load(path))
+    # The foreground's 100, 100, 90 fit as 100, 95, 95; the background's 50, 37.5, 40 as 50, 38.75, 38.75, which is within 5 % of 50 Mbit/s.
+    assert columns == {"udp-udp": {100: [20000]}, "tcp-tcp": dict.fromkeys(INTENSITIES, [0, 5000])}
+
+    again = ResultsFile(tmp_path / "contour-net-delay-again.jsonl")
+    again.write("conditions", **CONDITIONS | {"seconds": 10.0})
+    for repeat, share in enumerate((0.99, 0.2, 1.0)):
+        for cell in contour.cells({"udp-udp": {100: [20000]}}, repeat):
+            result = _measured(cell)
+            if cell.case.foreground and cell.case.background:
+                result["foreground"]["mbit_s"] = 100 * share
+            again.write("run", **contour.line_of(cell, LINK, result))
+    data, found = netresults.load(path), netcontour.repeated(path)
+    grid, other = netcontour.grids(data, found)
+    assert (grid.medians, other.medians) == ([(1, 2)], [])
+    assert grid.shares["foreground"][2, 1] == pytest.approx(99)
+    assert grid.shares["background"][2, 1] == 0
+    assert "dots: medians of 3 runs of 10 s" in netcontour.picture([grid, other], data.conditions, found).texts[-1].get_text()
