@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// idletimed's API, as idletime-api(7) describes it. Reading needs no rights; changes go through Cockpit's superuser bridge.
+// idletimed's API, as idletime-api(7) describes it. Reading needs root or the group of [api]; changes go through Cockpit's superuser bridge.
 
 const SOCKET = "/run/idletime/.api.sock";
 
@@ -112,7 +112,7 @@ export class ApiError extends Error {
     }
 }
 
-const reader = cockpit.http(SOCKET);
+const reader = cockpit.http(SOCKET, { superuser: "try" });
 const writer = cockpit.http(SOCKET, { superuser: "require" });
 
 function ask<T>(http: CockpitHttp, method: string, path: string, body = ""): Promise<T> {

@@ -71,10 +71,15 @@ export const App = () => {
     async function setClass(vm: Vm, class_: Class | "") {
         setRefused(null);
         setPending(before => ({ ...before, [vm.uuid]: class_ }));
+        const giveUp = () => setPending(before => Object.fromEntries(Object.entries(before).filter(([uuid]) => uuid !== vm.uuid)));
         try {
-            await (class_ ? api.setClass(vm.uuid, class_) : api.removePolicy(vm.uuid));
+            const done = await (class_ ? api.setClass(vm.uuid, class_) : api.removePolicy(vm.uuid));
+            if (class_ && done.class && done.class !== class_) {
+                giveUp();
+                setRefused({ title: cockpit.format(_("$0 stays $1"), vm.name, done.class), says: done.why });
+            }
         } catch (error) {
-            setPending(before => Object.fromEntries(Object.entries(before).filter(([uuid]) => uuid !== vm.uuid)));
+            giveUp();
             setRefused(refusal(cockpit.format(_("The class of $0 was not changed"), vm.name), error as api.ApiError));
         }
         again();

@@ -148,7 +148,7 @@ class SocketMonitor:
         self._rest = bytearray(rest)
         try:
             answer = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ConnectionError(f"it does not speak QMP: {error}") from error
         if not isinstance(answer, dict):
             raise ConnectionError("it does not speak QMP")

@@ -216,6 +216,7 @@ def greets_only(client: socket.socket) -> None:
     (lambda client: None, "it closed the line"),
     (lambda client: client.sendall(b"SSH-2.0\r\n"), "it does not speak QMP"),
     (lambda client: client.sendall(b"[]\n"), "it does not speak QMP"),
+    (lambda client: client.sendall(b"[" * 100_000 + b"\n"), "it does not speak QMP"),
 ])
 def test_who_does_not_answer(serve: Serve, talk: Callable[[socket.socket], None], words: str) -> None:
     """Within the time that was given, and with the socket's name."""

@@ -33,6 +33,9 @@ match.host = "*"
 STEPS_MS = [0, 0.5, 1, 2, 5, 10, 20, 50, 100]
 """Of the slider."""
 
+BY = "12:00"
+"""A deadline."""
+
 BOOT_SECONDS, LOAD_SECONDS = 600, 3600
 LOG_LEVELS = ("SEVERE",)
 CHANGE = """
@@ -209,6 +212,22 @@ def test_in_the_menu(page: Page) -> None:
     page.says("database", "Foreground")
     page.browser.switch_to.default_content()
     page.shot("shell")
+
+
+def test_past_its_deadline(page: Page, pair: tuple[Domain, Domain]) -> None:
+    """A VM that was background until a time that has passed stays foreground: the page says so, and its switch is free again."""
+    _, bg = pair
+    for text, key, namespace in ((f"<due at='1' by='{BY}'/>", "idletimed", "urn:idletime:due:1"),
+                                 (f"<policy class='background' by='{BY}'/>", "idletime", "urn:idletime:policy:1")):
+        bg.dom.setMetadata(libvirt.VIR_DOMAIN_METADATA_ELEMENT, text, key, namespace, libvirt.VIR_DOMAIN_AFFECT_LIVE)
+    page.says("backup", "Foreground")
+    page.choose("backup", "Background")
+    page.wait(lambda: "backup stays foreground" in page.text("body") and f"until {BY}" in page.text("body"), "it says why")
+    page.wait(lambda: page.class_of("backup")._el.is_enabled(), "it can be chosen again")
+    page.choose("backup", "None of its own")
+    page.wait(lambda: "by=" in page.text("#remove-body"), "what would be lost is shown")
+    page.find("#remove-policy").click()
+    expect(bg)
 
 
 def test_who_only_looks(browser: Any, host: Libvirtd, pair: tuple[Domain, Domain], idletimed: Idletimed) -> None:
