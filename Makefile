@@ -304,7 +304,7 @@ SUITES ?=
 export KEY
 
 .PHONY: packages
-packages: deps ## Make the apt repository build/packages: QEMU as Debian builds it, with our patches, and idletime (as root; hours): SUITES=trixie.
+packages: deps ## Make the apt repository build/packages: QEMU as Debian builds it, with our patches, and idletime (as root; half an hour a release): SUITES=trixie.
 	@$(heading) 'Debian packages'
 	packages/build $(SUITES)
 
@@ -430,7 +430,7 @@ install: ## Install the built QEMU in PREFIX/lib/idletime, its programs as PREFI
 	install -m 644 $(build)/stage/share/qemu/*.* '$(libdir)/share/qemu/'
 	install -m 644 $(build)/stage/share/qemu/keymaps/* '$(libdir)/share/qemu/keymaps/'
 	ln -sf ../lib/idletime/bin/idletime-observer '$(DESTDIR)$(PREFIX)/bin/idletime-observer'
-	for program in qemu-system-x86_64 qemu-img qemu-io; do
+	for program in qemu-system-x86_64 qemu-img qemu-io qemu-storage-daemon; do
 	    ln -sf "../lib/idletime/bin/$$program" '$(DESTDIR)$(PREFIX)'"/bin/idletime-$$program"
 	done
 	for page in docs/*.[1-8]; do

@@ -26,6 +26,10 @@ _PLACES = {**{property_: place for place, property_ in SETTINGS.items()},
            "jobs": ("job", "class"), "jobs-by": ("job", "by"), "jobs-diverging": ("job", "diverging"),
            "memory-low": ("memory", "low"), "memory-high": ("memory", "high")}
 
+# Property -> (element, attributes that say it, what is added where none does).
+_NEEDS = {"budget-percent": ("interval", ("auto", "us"), ("auto", "yes")),
+          **dict.fromkeys(("jobs-by", "jobs-diverging"), ("job", ("class",), ("class", "background")))}
+
 SETTABLE = tuple(_PLACES)
 DEVICE_SETTABLE = ("resource", "class", "queues", "dscp")
 
@@ -48,7 +52,8 @@ def with_class(policy: str | None, class_: str) -> str:
 
 def with_settings(policy: str, settings: Mapping[str, str], resource: str | None = None) -> str:
     """The policy with values set for one resource or, None, for all that it does not name, by QEMU's names ("interval-us":
-    "5000"); for all also those of guest, cpu, memory.
+    "5000"); for all also those of guest, cpu, memory. A budget alone is one of the learned interval, and only background jobs have
+    a deadline: what these need is said with them.
 
     Raises PolicyError for a name that is not known. Values are checked by parse().
     """
@@ -62,6 +67,11 @@ def with_settings(policy: str, settings: Mapping[str, str], resource: str | None
         _put(child, attribute, looks)
         if (name, looks) == ("auto", "no"):
             child.attrib.pop("budget", None)  # it means nothing without auto
+    for name in settings.keys() & _NEEDS.keys():
+        element, rather_than, needed = _NEEDS[name]
+        child = _child(root, element, "resource", resource)
+        if not any(child.get(each) for each in rather_than):
+            _put(child, *needed)
     return _text(root)
 
 
