@@ -200,9 +200,14 @@ int main(int argc, char **argv)
     }
     if (!(options.disk ? disk_open(&options, &source) :
                          uplink_open(&options, &source)) ||
-        !serve_open(options.arena, &source) || !rights_drop(source.net_admin)) {
+        !serve_open(options.arena, &source) ||
+        (source.start && !source.start(&options, &source)) ||
+        !rights_drop(source.net_admin)) {
         warn("%s", what());
         serve_close();
+        if (source.close) {
+            source.close();
+        }
         return 1;
     }
     puts("ready");

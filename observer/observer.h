@@ -105,13 +105,16 @@ bool cgroup_check(const char *path);
 
 /* ---- disk.c, uplink.c */
 
-typedef struct Source {
+typedef struct Source Source;
+struct Source {
     int page_fd;
     const IdletimeObserved *page;
+    /* NULL, or: what must not happen while another one is at the arena. */
+    bool (*start)(const Options *options, Source *source);
     bool (*tick)(void);         /* false: there is nothing to observe any more */
     void (*close)(void);
     bool net_admin;             /* close() needs CAP_NET_ADMIN */
-} Source;
+};
 
 bool disk_open(const Options *options, Source *source);
 bool uplink_open(const Options *options, Source *source);

@@ -22,6 +22,7 @@ static void set_rights(int socket, const struct stat *want)
 {
     char path[64];
     struct stat have;
+    mode_t mode;
 
     if (fstat(socket, &have) < 0) {
         return;
@@ -30,15 +31,17 @@ static void set_rights(int socket, const struct stat *want)
         fchownat(socket, "", want->st_uid, want->st_gid, AT_EMPTY_PATH) < 0) {
         warn("the socket's owner cannot be set: %s", strerror(errno));
     }
-    if ((want->st_mode & 0666) != (have.st_mode & 0777)) {
+    /* Connecting is writing.  What is handed out cannot be written. */
+    mode = (want->st_mode & 0444) | (want->st_mode & 0444) >> 1;
+    if (mode != (have.st_mode & 0777)) {
         snprintf(path, sizeof(path), "/proc/self/fd/%d", socket);
-        chmod(path, want->st_mode & 0666);
+        chmod(path, mode);
     }
 }
 
 /*
  * Rights as those of the foreground board, or of the directory where there is
- * no board yet: who may not read foreground, may not connect.
+ * no board yet: who may read foreground may connect, and nobody else.
  */
 static bool rights_of(int arena, struct stat *want)
 {

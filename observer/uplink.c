@@ -16,8 +16,11 @@
 /* Of Linux 6.6; the headers of Debian 12 do not have them. */
 #define TCX_EGRESS  47
 #define TCX_BEFORE  (1U << 3)
-/* Of our filter where there is no tcx, so that the next observer replaces it. */
-#define HANDLE      0x1d1e
+/*
+ * Of our filter where there is no tcx, below it a number of the arena: the next
+ * observer of that replaces it, and those of others go beside.
+ */
+#define HANDLE      0x1d1e0000
 /* The first: one before us that accepts packets would end the chain. */
 #define PRIORITY    1
 
@@ -26,6 +29,8 @@ static struct {
     const char *name;
     unsigned index;
     int link;                   /* -1: a filter, which does not end with us */
+    uint32_t handle;            /* of the filter */
+    uint32_t program;           /* its number; 0: not attached */
     Groups groups;
     Member member[OBSERVER_INTERFACES];
 } uplink = { .link = -1 };
@@ -56,22 +61,42 @@ static bool put(void *opaque, uint64_t id, uint64_t from_ns, uint64_t until_ns)
                                &index, &one, BPF_ANY) == 0;
 }
 
+/* Is the filter there, and ours?  What cannot be found out, is. */
+static bool is_mine(void)
+{
+    LIBBPF_OPTS(bpf_tc_hook, hook, .ifindex = uplink.index,
+                .attach_point = BPF_TC_EGRESS);
+    LIBBPF_OPTS(bpf_tc_opts, filter, .handle = uplink.handle,
+                .priority = PRIORITY);
+    int error = bpf_tc_query(&hook, &filter);
+
+    /* Without the qdisc: EINVAL. */
+    return error ? error != -ENOENT && error != -EINVAL :
+                   filter.prog_id == uplink.program;
+}
+
 static bool tick(void)
 {
     unsigned index;
 
     groups_update(&uplink.groups);
     index = if_nametoindex(uplink.name);
-    return index == uplink.index || (!index && is_short()) ||
-           fail("the interface %s is gone", uplink.name);
+    if (index != uplink.index) {
+        return (!index && is_short()) ||
+               fail("the interface %s is gone", uplink.name);
+    }
+    return uplink.link >= 0 || is_mine() ||
+           fail("%s: somebody has removed the filter, or put another in its "
+                "place", uplink.name);
 }
 
 static bool attach_filter(int program)
 {
     LIBBPF_OPTS(bpf_tc_hook, hook, .ifindex = uplink.index,
                 .attach_point = BPF_TC_EGRESS);
-    LIBBPF_OPTS(bpf_tc_opts, filter, .handle = HANDLE, .priority = PRIORITY,
-                .prog_fd = program, .flags = BPF_TC_F_REPLACE);
+    LIBBPF_OPTS(bpf_tc_opts, filter, .handle = uplink.handle,
+                .priority = PRIORITY, .prog_fd = program,
+                .flags = BPF_TC_F_REPLACE);
     int error = bpf_tc_hook_create(&hook);
 
     if (error && error != -EEXIST) {
@@ -79,6 +104,7 @@ static bool attach_filter(int program)
                     "qdisc: %s", uplink.name, strerror(-error));
     }
     error = bpf_tc_attach(&hook, &filter);
+    uplink.program = error ? 0 : filter.prog_id;
     return !error || fail("%s: the filter cannot be attached as the first of "
                           "its egress: %s: 'tc filter show dev %s egress' shows "
                           "which has priority %d; give it another", uplink.name,
@@ -89,9 +115,10 @@ static void close_uplink(void)
 {
     LIBBPF_OPTS(bpf_tc_hook, hook, .ifindex = uplink.index,
                 .attach_point = BPF_TC_EGRESS);
-    LIBBPF_OPTS(bpf_tc_opts, filter, .handle = HANDLE, .priority = PRIORITY);
+    LIBBPF_OPTS(bpf_tc_opts, filter, .handle = uplink.handle,
+                .priority = PRIORITY);
 
-    if (uplink.link < 0) {
+    if (uplink.program && is_mine()) {
         bpf_tc_detach(&hook, &filter);
     }
     uplink_bpf__destroy(uplink.bpf);
@@ -105,9 +132,30 @@ static int attach_first(int program)
     return bpf_link_create(program, uplink.index, TCX_EGRESS, &first);
 }
 
+/* djb2, by D. J. Bernstein. */
+static uint16_t number_of(const char *arena)
+{
+    uint32_t hash = 5381;
+
+    for (; *arena; arena++) {
+        hash = hash * 33 + (uint8_t)*arena;
+    }
+    return hash ^ hash >> 16;
+}
+
+static bool start(const Options *options, Source *source)
+{
+    int program = bpf_program__fd(uplink.bpf->progs.egress);
+
+    uplink.handle = HANDLE | number_of(options->arena);
+    uplink.link = options->raw ? -1 : attach_first(program);
+    source->net_admin = uplink.link < 0;
+    return uplink.link >= 0 || attach_filter(program);
+}
+
 bool uplink_open(const Options *options, Source *source)
 {
-    int error, program;
+    int error;
 
     uplink.name = options->uplink;
     uplink.index = if_nametoindex(options->uplink);
@@ -122,6 +170,7 @@ bool uplink_open(const Options *options, Source *source)
                     "or CAP_BPF and CAP_NET_ADMIN, and Linux 6.1 or later",
                     strerror(-error));
     }
+    source->close = close_uplink;
     if (!page_open(source, bpf_map__fd(uplink.bpf->maps.page),
                    IDLETIME_OBSERVED_UPLINK, options->uplink)) {
         return false;
@@ -131,13 +180,7 @@ bool uplink_open(const Options *options, Source *source)
         .member = uplink.member, .most = OBSERVER_INTERFACES,
     };
     groups_update(&uplink.groups);
-    program = bpf_program__fd(uplink.bpf->progs.egress);
-    uplink.link = options->raw ? -1 : attach_first(program);
-    if (uplink.link < 0 && !attach_filter(program)) {
-        return false;
-    }
+    source->start = start;
     source->tick = tick;
-    source->close = close_uplink;
-    source->net_admin = uplink.link < 0;
     return true;
 }

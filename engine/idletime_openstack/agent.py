@@ -26,6 +26,8 @@ log = logging.getLogger("idletime-openstack")
 ROUNDS = 3
 """Make a provider, give it traits, give it its inventory."""
 
+RETIRED = Gauge(problem="this host offers nothing any more, as --retire asks")
+
 LASTING = 3
 """Looks in a row that end in a conflict: that is no chance any more, and is said."""
 
@@ -112,16 +114,16 @@ def unknown(host: str, there: Sequence[Present], found: Gauge) -> tuple[Resource
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit status: 0 ended by a signal or --once done, 1 --once failed, 2 wrong settings."""
+    """Exit status: 0 ended by a signal, --once or --retire done, 1 these failed, 2 wrong settings."""
     logging.basicConfig(format="%(name)s: %(message)s", level=logging.INFO)
     try:
         conf = settings.load(sys.argv[1:] if arguments is None else arguments)
         agent = Agent(Placement(settings.keystone(conf)), settings.provider(conf),
-                      lambda: gauge.read(Path(conf.idletime.gauge)))
+                      (lambda: RETIRED) if conf.retire else lambda: gauge.read(Path(conf.idletime.gauge)))
     except settings.SettingsError as error:
         print(f"idletime-openstack: error: {error}", file=sys.stderr)
         return 2
-    if conf.once:
+    if conf.once or conf.retire:
         return 0 if agent.try_look() else 1
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -34,6 +34,8 @@ def load(arguments: Sequence[str], files: Sequence[str] | None = None) -> cfg.Co
     """Of the agent. Raises SettingsError; --help and a wrong command line end the program."""
     conf = cfg.ConfigOpts()
     register(conf, GROUP, OPTIONS, "placement")
+    conf.register_cli_opt(cfg.BoolOpt("retire", default=False, help="Look once as if nothing were idle here any more, and end: "
+                                      "before the agent goes."))
     return read(conf, "idletime-openstack", arguments, files, GROUP, OPTIONS)
 
 

@@ -37,7 +37,7 @@ def test_no_gauge_is_no_attribute(tmp_path, text):
     assert (done.stdout, done.returncode) == ("-\n", 0) and "g.json" in done.stderr
 
 
-@pytest.mark.parametrize("said, class_", [('IdletimeClass = "guest"\n', "guest"), ("", "background"),
+@pytest.mark.parametrize("said, class_", [('IdletimeClass = "guest"\n', "background"), ("", "background"),
                                           ('IdletimeClass = "x\'/><evil/>"\n', "background")])
 def test_the_jobs_domain(said, class_):
     ad = f'{said}JobVMMemory = 512\nVMPARAM_vm_Disk = "/a&b.qcow2:vda:w:qcow2,c.iso:vdb:r:raw"\nVMPARAM_vm_name = "j 1"\n'

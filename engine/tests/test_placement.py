@@ -240,6 +240,16 @@ def test_the_program(host, tmp_path):
     assert [one.inventories[DISK]["total"] for one in host.children().values()] == [33]
 
 
+def test_a_host_that_is_taken_back_offers_nothing(host, tmp_path):
+    """What its servers hold stays theirs."""
+    host.say(disk(0.4, host.name))
+    host.agent.look()
+    assert boot(host, 5) == host.root
+    assert main(["--config-file", conf(tmp_path, host.server.url, provider=host.name), "--retire"]) == 0
+    assert boot(host, 1) is None
+    assert [set(one.inventories) for one in host.children().values()] == [{DISK}]
+
+
 def test_without_placement_the_program_says_so(tmp_path, caplog):
     with socket.socket() as nobody:  # bound, and nobody listens
         nobody.bind(("127.0.0.1", 0))

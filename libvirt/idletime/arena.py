@@ -269,16 +269,24 @@ def _read_transitions(path: str, heads: Mapping[int, int]) -> Iterator[Transitio
         if first == head:
             yield Transitions(slot, in_service, head, head, ())
             continue
-        ring = struct.unpack(f"={_RING}Q", os.pread(descriptor, 8 * _RING, _PAGE + _SLOTS * _LINE + slot * _PAGE + _LABEL))
+        ring = _unpacked(struct.Struct(f"={_RING}Q"), descriptor, _PAGE + _SLOTS * _LINE + slot * _PAGE + _LABEL)
         # What was written while we read took the place of the oldest.
-        now = _FOREGROUND.unpack(os.pread(descriptor, _FOREGROUND.size, _PAGE + slot * _LINE))[5]
+        now = _unpacked(_FOREGROUND, descriptor, _PAGE + slot * _LINE)[5]
         first = min(max(first, now - _RING + 1), head) if now != head else first
         entries = (ring[number % _RING] for number in range(first, head))
         yield Transitions(slot, in_service, head, first, tuple((entry >> 1, bool(entry & 1)) for entry in entries))
 
 
+def _unpacked(form: struct.Struct, descriptor: int, offset: int) -> tuple[int, ...]:
+    """Of a board, which its QEMU's user may truncate at any time. Raises ArenaError."""
+    data = os.pread(descriptor, form.size, offset)
+    if len(data) < form.size:
+        raise ArenaError("a board of the arena is too short")
+    return form.unpack(data)
+
+
 def _tokens(path: str, living: set[int]) -> int:
     """Background requests in service whose owner lives."""
     with _board(path, "background") as (descriptor, _):
-        tokens = struct.unpack(f"={_TOKENS}Q", os.pread(descriptor, 8 * _TOKENS, _PAGE))
+        tokens = _unpacked(struct.Struct(f"={_TOKENS}Q"), descriptor, _PAGE)
     return sum(token != 0 and (token >> _TOKEN_SHIFT) - 1 in living for token in tokens)

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
 from dataclasses import dataclass
 
+from . import whole
 from .conf.rules import FOLDER, NOT_ATTACHED, Rules
 from .errors import Exit, IdletimeError
 
@@ -68,8 +68,4 @@ def act(step: Step, root: str = "") -> None:
             os.unlink(file)
         return
     os.makedirs(os.path.dirname(file), 0o755, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(prefix=".90-", dir=os.path.dirname(file))
-    with os.fdopen(descriptor, "w", encoding="utf-8") as handle:
-        os.fchmod(descriptor, 0o644)
-        handle.write(step.text)
-    os.replace(temporary, file)
+    whole.write(file, step.text)

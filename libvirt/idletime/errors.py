@@ -70,12 +70,18 @@ class PolicyError(IdletimeError):
         return next(f.kind for f in self.findings if f.severity is Severity.ERROR)
 
 
+def printable(text: str) -> str:
+    """A text of somebody else's, without what a terminal obeys."""
+    return "".join(one if one.isprintable() else "?" for one in text)
+
+
 class MonitorError(IdletimeError):
-    """QEMU or libvirt refused a monitor command. reason is the QMP error class, or "libvirt"."""
+    """QEMU or libvirt refused a monitor command. reason is the QMP error class, or "libvirt". What QEMU says of it may hold
+    what a terminal obeys, and is made plain."""
 
     def __init__(self, message: str, reason: str = "libvirt"):
         self.reason = reason
-        super().__init__(message)
+        super().__init__(printable(message))
 
 
 class Exit(enum.IntEnum):

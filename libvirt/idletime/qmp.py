@@ -32,9 +32,29 @@ def query(monitor: Monitor) -> list[dict[str, Any]]:
     return found
 
 
+_TRAFFIC = {"requests": int, "bytes": int}
+_HELD = {"held": int, "in-service": int, "background": _TRAFFIC, "promotions": {}}
+_DEVICE = {**_HELD, "device": str, "class": str, "foreground": _TRAFFIC}
+_WORK = {**_HELD, "id": str}
+_RESOURCE = {"id": str, "path": str, "devices": [_DEVICE]}
+_MAY = {"jobs": [_WORK], "exports": [_WORK], "migrations": [_WORK], "other-generations": [int], "observer": {}}
+"""What those who ask take for granted, and what need not be there but is of this form if it is."""
+
+
 def _is_resource(one: Any) -> bool:
-    return isinstance(one, dict) and isinstance(one.get("id"), str) and isinstance(one.get("devices"), list) and \
-        all(isinstance(device, dict) and isinstance(device.get("device"), str) for device in one["devices"])
+    if not _has(one, _RESOURCE) or not all(name not in one or _has(one[name], form) for name, form in _MAY.items()):
+        return False
+    held = (*one["devices"], *(each for work in ("jobs", "exports", "migrations") for each in one.get(work, ())))
+    return all(type(number) is int for each in held for number in each["promotions"].values())
+
+
+def _has(value: Any, form: Any) -> bool:
+    """Whether a value is of a form: a type, a list of one form, or members of theirs; others are not looked at."""
+    if isinstance(form, dict):
+        return isinstance(value, dict) and all(name in value and _has(value[name], each) for name, each in form.items())
+    if isinstance(form, list):
+        return isinstance(value, list) and all(_has(each, form[0]) for each in value)
+    return type(value) is form
 
 
 def _request(name: str, arguments: dict[str, Any] | None) -> dict[str, Any]:

@@ -17,13 +17,13 @@ import contextlib
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, TypeVar
 
 from lxml import etree
 
+from . import whole
 from .conf.rules import Decision
 from .facts import DevicePlan, DiskJobs, Migration, Plan, ResourcePlan, Unresolved
 from .policy.model import Class
@@ -208,11 +208,7 @@ def _write(folder: str, name: str, state: DaemonState | DomainState) -> None:
 
 def replace_file(folder: str, name: str, values: Mapping[str, Any]) -> None:
     """Write folder/name.json as a whole. Raises OSError."""
-    descriptor, temporary = tempfile.mkstemp(prefix=".", dir=folder)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        os.fchmod(descriptor, 0o644)
-        json.dump({"state-version": VERSION, **values}, file)
-    os.replace(temporary, os.path.join(folder, f"{name}.json"))
+    whole.write(os.path.join(folder, f"{name}.json"), json.dumps({"state-version": VERSION, **values}))
 
 
 # ---- reading: the command

@@ -35,6 +35,31 @@ def load(tmp_path: Path) -> rules.Rules:
     return rules.load(Tree(str(tmp_path)))
 
 
+def test_a_file_that_becomes_wrong_counts_as_it_was(etc: Path, tmp_path: Path) -> None:
+    """Who looks again and again goes on by what it said before; a file that is gone says nothing, nor one that was never right."""
+    tree, kept = Tree(str(tmp_path)), rules.Kept()
+    file = etc / "40.toml"
+    right = '[[rule]]\nname = "ci-*"\nclass = "background"\n'
+
+    def class_(text: str | None, default: str = "") -> tuple[str | None, int]:
+        file.unlink(missing_ok=True) if text is None else file.write_text(text)
+        (etc / "50.toml").write_text(default)
+        found = rules.load(tree, kept)
+        decision = rules.decide_xml(DOMAIN.format(name="ci-7", metadata=""), found)
+        return decision.policy.class_.value if decision.policy else None, len(found.findings)
+
+    foreground = 'default = "foreground"\n'
+    assert class_("[[rule", foreground) == ("foreground", 1)
+    assert class_(right, foreground) == ("background", 0)
+    assert class_(right + "nmae = 'x'", foreground) == ("background", 1)
+    assert class_("", foreground) == ("background", 1)
+    assert class_("# " + right.replace("\n", "\n# "), foreground) == ("foreground", 0), "somebody has taken it out"
+    assert class_("", foreground) == ("foreground", 0)
+    assert class_(right, "") == ("background", 1), "the other one is empty now: its default holds"
+    assert class_(None, foreground) == ("foreground", 0)
+    assert rules.load(tree).findings == ()
+
+
 def decided(tmp_path: Path, name: str = "ci-7", metadata: str = NOVA) -> rules.Decision:
     found = load(tmp_path)
     assert found.findings == ()

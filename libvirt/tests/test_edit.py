@@ -68,7 +68,8 @@ def test_set_auto_off_drops_the_budget():
 
 def test_what_a_setting_needs_comes_with_it():
     """A budget is one of the learned interval, and only jobs that are background have a deadline; what is said stays."""
-    assert policy.parse(edit.with_settings(BACKGROUND, {"budget-percent": "1"})).settings == {None: {"auto": True, "budget-percent": 1}}
+    small = edit.with_settings(BACKGROUND, {"budget-percent": "1"})
+    assert policy.parse(small).settings == {None: {"auto": True, "budget-percent": 1}}
     found = policy.parse(edit.with_settings(BACKGROUND, {"jobs-by": "06:00"}))
     assert found.jobs and found.jobs_by == "06:00"
     fixed = edit.with_settings(BACKGROUND, {"interval-us": "5000"})

@@ -302,7 +302,7 @@ def test_wrong_files_are_logged_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     folder.mkdir(parents=True)
     monkeypatch.setattr(daemon, "Tree", lambda _root: Tree(str(tmp_path)))
     one = daemon.Daemon.__new__(daemon.Daemon)
-    one.wrong, one.settings = (), Settings(run_dir=str(tmp_path / "run"))
+    one.wrong, one.kept, one.settings = (), {}, Settings(run_dir=str(tmp_path / "run"))
     for text, said in (("x = 1", 1), ("x = 1", 0), ("", 0), ("x = 1", 1)):
         (folder / "a.toml").write_text(text)
         caplog.clear()

@@ -424,3 +424,11 @@ def test_the_table_keeps_prometheus_conventions() -> None:
         assert len(one.help) > 30 and "\\" not in one.help and set(one.labels) <= {
             "vm", "resource", "device", "class", "by", "state", "event", "cause", "reason", "span", "type", "version", "policy",
             "act", "direction"}, one.name
+
+
+def test_a_vm_with_more_devices_than_are_shown_has_metrics() -> None:
+    """Of those that are shown."""
+    many = [device(), *({**device(), "device": f"virtio-disk{number}"} for number in range(100, 200))]
+    found = metrics_facts.vm_of("0-1", said(query=[{**resource(), "devices": many}]))
+    assert found.misfit == "" and found.resources is not None
+    assert [one["device"] for one in found.resources[0]["devices"]] == [device()["device"]]

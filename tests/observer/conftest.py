@@ -54,8 +54,8 @@ def observe(arena: Path) -> Iterator[Callable[..., Observer]]:
     """Start observers: observe("--disk", disk)."""
     observers: list[Observer] = []
 
-    def start(*options: str, **more: object) -> Observer:
-        observer = Observer(arena, *options, **more)  # type: ignore[arg-type]
+    def start(*options: str, at: Path | None = None, **more: object) -> Observer:
+        observer = Observer(at or arena, *options, **more)  # type: ignore[arg-type]
         observers.append(observer)
         return observer
 

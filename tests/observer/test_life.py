@@ -115,7 +115,7 @@ def test_wrong_options_are_named(arena: Path, observe: Observe, options: list[st
 
 
 def test_the_socket_has_the_rights_of_the_board(arena: Path, disk: str, observe: Observe) -> None:
-    """Also of a board that comes later."""
+    """Who may read that may connect, which is writing; also of a board that comes later."""
     observe("--disk", disk)
     board = arena / "foreground"
     board.touch()
@@ -126,7 +126,7 @@ def test_the_socket_has_the_rights_of_the_board(arena: Path, disk: str, observe:
         have = (arena / "observer").stat()
         return have.st_uid, have.st_gid, stat.S_IMODE(have.st_mode)
 
-    wait_until(lambda: rights() == (NOBODY, NOBODY, 0o640))
+    wait_until(lambda: rights() == (NOBODY, NOBODY, 0o660))
 
 
 def test_a_reader_without_rights_reads_and_cannot_write(arena: Path, disk: str, observe: Observe) -> None:

@@ -166,6 +166,33 @@ def test_it_sees_what_others_accept(arena: Path, observe: Callable[..., Observer
             first.communicate()
 
 
+@pytest.mark.parametrize("kernel", [[], ["--old-kernel"]], ids=["tcx", "clsact"])
+def test_two_observers_of_an_uplink(arena: Path, observe: Callable[..., Observer], bridge: Bridge, kernel: list[str], tmp_path: Path) -> None:
+    """A second one at the same arena is refused, and the first one goes on seeing; one at another arena is beside it, and its end, too."""
+    prefix = ("ip", "netns", "exec", bridge.name)
+    observe("--uplink", "up0", *kernel, prefix=prefix)
+    with Page(arena) as page:
+        second = observe("--uplink", "up0", *kernel, prefix=prefix, ready=False)
+        assert second.process.wait(10) == 1
+        assert _counted(page, bridge.send)[0] >= PACKETS
+        other = tmp_path / "other"
+        other.mkdir()
+        beside = observe("--uplink", "up0", *kernel, prefix=prefix, at=other)
+        with Page(other) as its:
+            assert _counted(its, bridge.send)[0] >= PACKETS
+            assert _counted(page, bridge.send)[0] >= PACKETS
+        assert beside.end() == 0
+        assert _counted(page, bridge.send)[0] >= PACKETS
+
+
+def test_a_filter_that_somebody_removes(arena: Path, observe: Callable[..., Observer], bridge: Bridge) -> None:
+    """Its observer sees nothing any more: it ends, with words."""
+    observer = observe("--uplink", "up0", "--old-kernel", prefix=("ip", "netns", "exec", bridge.name))
+    subprocess.run(["tc", "-n", bridge.name, "qdisc", "del", "dev", "up0", "clsact"], check=True)
+    assert observer.process.wait(10) == 1
+    assert "somebody has removed the filter" in observer.said()
+
+
 def test_an_uplink_that_goes(arena: Path, observe: Callable[..., Observer], bridge: Bridge) -> None:
     """Its observer ends, with words; one that is not there is refused."""
     prefix = ("ip", "netns", "exec", bridge.name)

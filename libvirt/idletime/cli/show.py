@@ -17,7 +17,7 @@ from ..change import Outcome
 from ..conf.rules import NOT_ATTACHED
 from ..doctor import Report
 from ..domains import HostError
-from ..errors import Exit, Finding
+from ..errors import Exit, Finding, printable
 from ..facts import Plan
 from ..hostview import HostResource
 from ..jobview import JobStatus
@@ -124,7 +124,7 @@ def _cell(value: Any) -> str:
         return UNKNOWN
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return str(value)
+    return printable(str(value))
 
 
 def status(found: Sequence[DomainStatus]) -> None:

@@ -27,10 +27,11 @@ _AT_LINE = re.compile(r"\s*\(at (?:line (\d+), column \d+|end of document)\)")
 
 @dataclass
 class File:
-    """One file: its tables, and the findings about it."""
+    """One file: its tables, and the findings about it. empty: it has no byte."""
 
     name: str
     data: dict[str, Any] = field(default_factory=dict)
+    empty: bool = False
     lines: Mapping[Path, int] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
 
@@ -72,6 +73,7 @@ def read_one(tree: Tree, name: str) -> File:
     if text is None:
         file.say((), "the file cannot be read", "make it readable, or remove it")
         return file
+    file.empty = not text
     try:
         file.data = tomllib.loads(text)
         file.lines = _lines(text)

@@ -201,24 +201,45 @@ def decide_xml(domain_xml: str, rules: Rules) -> Decision:
 
 # ---- files
 
-def load(tree: Tree) -> Rules:
-    """What the host's files say. Never raises."""
-    return of_files(read(tree, FOLDER))
+Kept = dict[str, File]
+"""Files as they were when last nothing was wrong in them, by name."""
 
 
-def of_files(files: Iterable[File]) -> Rules:
-    """The same of these, in their order."""
+def load(tree: Tree, kept: Kept | None = None) -> Rules:
+    """What the host's files say. Never raises. kept: of_files()."""
+    return of_files(read(tree, FOLDER), kept)
+
+
+def of_files(files: Iterable[File], kept: Kept | None = None) -> Rules:
+    """The same of these, in their order. kept: what somebody who looks again and again had last time, brought up to date: a
+    file that has become wrong, or empty (truncated: who means that removes it), counts as it was."""
     rules: list[Rule] = []
     findings: list[Finding] = []
     default: tuple[Policy | None, str] = (None, "")
+    right: Kept = {}
     for file in files:
-        reader = _Reader(file)
-        mine, said = reader.rules(), reader.default(default[1])
+        before = kept.get(file.name) if kept is not None else None
+        if file.empty and before is not None and before.data:
+            file.say((), "the file has become empty", "write it anew, or remove it: until then what it said before holds")
+        mine, said = _said(file, default[1])
         findings += file.findings
+        if file.findings and before is not None:
+            file = replace(before, findings=[])
+            mine, said = _said(file, default[1])
         if not file.findings:
+            right[file.name] = file
             rules += mine
             default = said or default
+    if kept is not None:
+        kept.clear()
+        kept.update(right)
     return Rules(tuple(rules), *default, tuple(findings))
+
+
+def _said(file: File, default: str) -> tuple[list[Rule], tuple[Policy | None, str] | None]:
+    """Its rules and its default, and findings in it. default: the place of another one."""
+    reader = _Reader(file)
+    return reader.rules(), reader.default(default)
 
 
 def _class(value: Any) -> Policy | None:

@@ -80,6 +80,7 @@ class Daemon:
         self.session = f"host-{secrets.token_hex(4)}"
         self.loop = asyncio.get_running_loop()
         self.queue, self.rules = Queue(), rules.Rules()
+        self.kept: rules.Kept = {}
         self.agents: dict[str, Agent] = {}
         self.channels: dict[str, Channel] = {}
         self.said: dict[str, tuple[str, ...]] = {}
@@ -355,10 +356,11 @@ class Daemon:
             self.touch_all()
 
     def _read_files(self) -> None:
-        """What is wrong below /etc/idletime is logged once; such files are left out until they are mended."""
+        """What is wrong below /etc/idletime is logged once. Until it is mended a file of rules counts as it was before, so that
+        no VM changes its class by a slip of the pen; one that was never right, or of resources, is left out."""
         tree = Tree("/")
         self.read = files.stamps(tree, _FOLDERS)
-        self.rules = rules.load(tree)
+        self.rules = rules.load(tree, self.kept)
         self.said_of = resources.load(tree)
         found = tuple(map(str, (*self.said_of.findings, *self.rules.findings)))
         for problem in found:

@@ -151,13 +151,21 @@ def resources_of(said: DomainState, query: Any) -> tuple[Mapping[str, Any], ...]
     names = {str(one["id"]): str(one["name"]) for one in said.resources[:MOST_RESOURCES]}
     targets = {str(one["alias"]): str(one["target"]) for one in said.devices[:MOST_DEVICES]}
     found = {}
-    for one in fit(SHAPE, query):
+    for one in fit(SHAPE, [_of_plan(one, targets) for one in query]):
         if one.get("id") in names:
             devices = {name: {**each, "target": _cut(targets[name])} for each in one.get("devices", ())
                        if (name := each.get("device")) in targets}
             found[one["id"]] = {**one, "name": _cut(names[one["id"]]), "devices": tuple(devices.values()),
                                 "jobs": tuple(_jobs(one, said.exports, set(targets.values())))}
     return tuple(found.values())
+
+
+def _of_plan(resource: Any, targets: Mapping[str, str]) -> Any:
+    """Without devices that are not among these: a VM may have more than are shown."""
+    devices = resource.get("devices") if isinstance(resource, Mapping) else None
+    if not isinstance(devices, list | tuple):
+        return resource
+    return {**resource, "devices": [each for each in devices if not isinstance(each, Mapping) or each.get("device") in targets]}
 
 
 def _jobs(resource: Mapping[str, Any], exports: Mapping[str, str], targets: Set[str]) -> Iterator[Mapping[str, Any]]:

@@ -23,11 +23,10 @@ import shutil
 import signal
 import socket
 import subprocess
-import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from .. import observed
+from .. import observed, whole
 from ..observed import ObserverState
 from ..qmp import peer_of
 from ..resolve.tree import Tree
@@ -373,11 +372,7 @@ def _replace(path: str, lines: Sequence[str]) -> None:
     with contextlib.suppress(OSError):
         if Path(path).read_text() == text:
             return
-    descriptor, temporary = tempfile.mkstemp(prefix=".", dir=os.path.dirname(path))
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        os.fchmod(descriptor, 0o644)
-        file.write(text)
-    os.replace(temporary, path)
+    whole.write(path, text)
 
 
 async def _ended(loop: asyncio.AbstractEventLoop, line: socket.socket) -> None:

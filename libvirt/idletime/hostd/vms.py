@@ -21,11 +21,11 @@ from typing import Any
 from .. import resolve, state, verdict
 from ..conf import rules
 from ..conf.rules import NOT_ATTACHED
-from ..errors import Severity
+from ..errors import Severity, printable
 from ..facts import DISK, INTERFACE, DeviceFacts, Source
 from ..police import deadline
 from ..policy import Enforce
-from ..qmp import Monitor, SocketMonitor
+from ..qmp import Monitor, Peer, SocketMonitor
 from . import act, arena, watched
 from .settings import Qmp, Settings
 
@@ -78,7 +78,7 @@ def settle(path: str, settings: Settings, known: rules.Rules) -> Vm:
             problems.append(_NOT_STOPPED.format(found.policy.enforce.value))
         if found.policy is not None and found.policy.by is not None:
             problems.append(_NO_DEADLINE.format(found.policy.by))
-        who = arena.owner_of(settings.owner) if settings.owner else arena.Owner(monitor.peer.uid, monitor.peer.gid)
+        who = arena.owner_of(settings.owner) if settings.owner else _runs_as(monitor.peer)
         for resource in found.plan.resources:
             arena.make(resource.path, who, arena.selinux_label)
         before, now = state.vm(settings.run_dir, path), time.time()
@@ -95,6 +95,14 @@ def settle(path: str, settings: Settings, known: rules.Rules) -> Vm:
         return Vm(name, tuple(problems), brought.failed or brought.pending or brought.more_to_come, part)
 
 
+def _runs_as(peer: Peer) -> arena.Owner:
+    """Who QEMU is now: it listens before it becomes another user (-runas), and its socket tells who it was then."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        lines = dict(line.split(":", 1) for line in Path(f"/proc/{peer.pid}/status").read_text().splitlines() if ":" in line)
+        return arena.Owner(*(int(lines[name].split()[1]) for name in ("Uid", "Gid")))
+    return arena.Owner(peer.uid, peer.gid)
+
+
 def not_asked(path: str, settings: Settings, problem: str) -> None:
     """Say that this look came to nothing; the rest is that of the last one. Raises OSError."""
     before = state.vm(settings.run_dir, path) or state.DomainState(
@@ -106,7 +114,7 @@ def name_of(monitor: Monitor, path: str, pattern: str) -> str:
     """The name of a VM: from its socket's path, or as QEMU was told it; else the socket's."""
     if pattern and (match := re.search(pattern, path)):
         return str(match.group(1))
-    return str((monitor.execute("query-name") or {}).get("name") or Path(path).stem)
+    return printable(str((monitor.execute("query-name") or {}).get("name") or Path(path).stem))
 
 
 # ---- devices

@@ -52,8 +52,8 @@ def with_class(policy: str | None, class_: str) -> str:
 
 def with_settings(policy: str, settings: Mapping[str, str], resource: str | None = None) -> str:
     """The policy with values set for one resource or, None, for all that it does not name, by QEMU's names ("interval-us":
-    "5000"); for all also those of guest, cpu, memory. A budget alone is one of the learned interval, and only background jobs have
-    a deadline: what these need is said with them.
+    "5000"); for all also those of guest, cpu, memory. A budget alone is one of the learned interval, and only background jobs
+    have a deadline: what these need is said with them.
 
     Raises PolicyError for a name that is not known. Values are checked by parse().
     """

@@ -17,6 +17,7 @@ from typing import Any
 
 import urwid
 
+from ..errors import printable
 from ..policy.model import Class
 from . import model, table
 from .model import DeviceRow, Model
@@ -55,11 +56,6 @@ def command(row: DeviceRow, class_: str, interval_us: str = "") -> list[str]:
 
 def _raise(error: Exception) -> None:
     raise error
-
-
-def _plain(text: str) -> str:
-    """A name may hold what a terminal obeys."""
-    return "".join(one if one.isprintable() else "?" for one in text)
 
 
 @dataclass
@@ -230,7 +226,7 @@ class View:
         text += [("head", lines[0]), "\n"]
         for line, one in zip(lines[1:], shown, strict=True):
             cells = one.strip[model.SECONDS - room:]
-            text += [f"{_plain(line)}\n  ", *((letter, "".join(same)) for letter, same in groupby(cells)), "\n"]
+            text += [f"{printable(line)}\n  ", *((letter, "".join(same)) for letter, same in groupby(cells)), "\n"]
         if len(now.resources) > most:
             text.append(f"and {len(now.resources) - most} more, which --batch shows\n")
         return [*text, table.LEGEND, "\n"]
@@ -243,7 +239,7 @@ class View:
         self._head.set_text(lines[0])
         widgets = []
         for line, one in zip(lines[1:], rows, strict=True):
-            text = urwid.SelectableIcon(_plain(line), len(line) + 1)  # without a cursor
+            text = urwid.SelectableIcon(printable(line), len(line) + 1)  # without a cursor
             text.set_layout("left", "clip")
             widget = urwid.AttrMap(text, one.class_, "selected")
             widget.row = one

@@ -69,6 +69,10 @@ void idletime_net_received_slow(NetClientState *nc, const uint8_t *buf,
     IdletimePacket packet;
 
     assert(bql_locked());
+    if (size <= n->host_hdr_len || (buf[n->host_hdr_len] & 1)) {
+        /* To all or to many: whoever sends it, it is nobody's foreground. */
+        return;
+    }
     if (class == IDLETIME_CLASS_GUEST) {
         idletime_packet_parse(&iov, 1, n->host_hdr_len, &packet);
         if (idletime_net_is_marked(it, &packet)) {

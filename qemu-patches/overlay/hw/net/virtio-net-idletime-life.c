@@ -181,7 +181,7 @@ static bool net_detach(Object *obj, Error **errp)
 /* A packet may sit in the backend's queue; it calls us back. */
 static void queue_purge(IdletimeNetQueue *nq)
 {
-    NetClientState *nc = qemu_get_subqueue(nq->q->n->nic, nq->index);
+    NetClientState *nc = qemu_get_subqueue(nq->owner->n->nic, nq->index);
 
     idletime_net_move(nq, IDLETIME_NET_PAUSE);
     if (nc->peer) {

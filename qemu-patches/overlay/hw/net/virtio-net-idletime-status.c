@@ -34,7 +34,9 @@ static QueueState state_of(const VirtIONet *n, uint8_t status, unsigned i)
  */
 static void queue_pause(IdletimeNetQueue *nq)
 {
-    NetClientState *peer = qemu_get_subqueue(nq->q->n->nic, nq->index)->peer;
+    /* A queue pair that the guest never had knows no device: nq->q->n. */
+    NetClientState *peer = qemu_get_subqueue(nq->owner->n->nic,
+                                             nq->index)->peer;
 
     if (!nq->num_held) {
         return;
@@ -147,13 +149,33 @@ void idletime_net_set_status(VirtIONet *n, uint8_t status)
     }
 }
 
+void idletime_net_del_queue(VirtIONet *n, unsigned pair)
+{
+    assert(bql_locked());
+    if (n->idletime) {
+        queue_follow(&n->idletime->queue[pair], QUEUE_RESET);
+        idletime_net_note_released(n->idletime);
+    }
+}
+
+bool idletime_net_purged_slow(VirtIONetQueue *q)
+{
+    assert(bql_locked());
+    if (!VIRTIO_DEVICE(q->n)->vm_running) {
+        return false;
+    }
+    idletime_net_kick(idletime_net_queue(q));
+    return true;
+}
+
 void idletime_net_queue_reset(VirtIONet *n, unsigned index)
 {
     /* Receive and transmit queues alternate. */
     IdletimeNetQueue *nq;
 
     assert(bql_locked());
-    if (n->idletime && index % 2) {
+    if (n->idletime && index % 2 &&
+        virtio_queue_get_num(VIRTIO_DEVICE(n), index)) {
         nq = &n->idletime->queue[index / 2];
         if (idletime_net_in_ring(nq)) {
             /* The flag that it is waited for goes with a bottom half. */

@@ -59,12 +59,13 @@ static bool is_large(const IdletimeNetQueue *nq, const VirtQueueElement *elem,
 {
     const VirtIONet *n = nq->q->n;
 
-    return packet->bytes > idletime_net_piece_limit(nq->owner) &&
-           n->has_vnet_hdr &&
+    return n->has_vnet_hdr &&
            idletime_cut_begin(cut, elem->out_sg, elem->out_num,
                               n->guest_hdr_len,
                               virtio_access_is_big_endian(VIRTIO_DEVICE(n)),
-                              packet);
+                              packet) &&
+           (packet->bytes > idletime_net_piece_limit(nq->owner) ||
+            cut->kind == IDLETIME_CUT_WHOLE);
 }
 
 /*
@@ -240,6 +241,10 @@ static VirtQueueElement *sort(IdletimeNetQueue *nq, VirtQueueElement *elem)
     if (packet.kind == IDLETIME_PACKET_BARE_ACK &&
         !idletime_net_holds_flow(nq, packet.flow) &&
         idletime_net_may_pass(nq->owner, &packet)) {
+        /* Foreground behind it must not wait for the tap to take it. */
+        if (idletime_tap_is_bound(&nq->owner->tap)) {
+            idletime_tap_free(&nq->owner->tap);
+        }
         return elem;
     }
     idletime_net_hold(nq, elem, &packet);
@@ -389,7 +394,7 @@ void idletime_net_kick(IdletimeNetQueue *nq)
 {
     VirtIONetQueue *q = nq->q;
 
-    if (!VIRTIO_DEVICE(q->n)->vm_running) {
+    if (!VIRTIO_DEVICE(nq->owner->n)->vm_running) {
         return;
     }
     q->tx_waiting = 1;

@@ -35,6 +35,8 @@
 #define GSO_TCPV6               4
 #define GSO_UDP_L4              5
 #define GSO_ECN                 0x80
+/* With less payload a segment would be mostly headers on the wire. */
+#define SEGMENT_LEAST           64
 
 #define IPV4_LENGTH             2
 #define IPV4_ID                 4
@@ -194,7 +196,8 @@ bool idletime_cut_begin(IdletimeCut *cut, const struct iovec *iov,
     }
     if (!take_headers(cut, iov, count, packet)) {
         leave_whole(cut, packet);
-    } else if (can_segment(cut, packet)) {
+    } else if (cut->segment_bytes >= SEGMENT_LEAST &&
+               can_segment(cut, packet)) {
         return cut->payload_bytes > cut->segment_bytes;
     } else {
         leave_whole(cut, packet);

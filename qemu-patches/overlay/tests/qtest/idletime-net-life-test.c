@@ -285,8 +285,6 @@ static void test_driver_gone(const void *opaque)
 
 /* ---- one queue */
 
-/* struct virtio_pci_common_cfg: le16 queue_notify_data, le16 queue_reset */
-#define QUEUE_RESET     58
 #define TX              1
 
 /* The transmit queue alone; the flag that it waits goes with it. */
@@ -298,10 +296,7 @@ static void test_queue_reset(const void *class)
 
     hold_some(fg, bg);
     pci = bg->pci;
-    pci->vdev.bus->queue_select(&pci->vdev, TX);
-    qpci_io_writew(pci->pdev, pci->bar,
-                   pci->common_cfg_offset + QUEUE_RESET, 1);
-    nic_settle(m);
+    nic_reset_queue(bg, TX);
     g_assert_cmpint(nic_number(bg, "held"), ==, 0);
     qvirtqueue_cleanup(pci->vdev.bus, bg->tx.vq, &m->alloc);
     ring_setup(&bg->tx, m->qts, &pci->vdev, &m->alloc, TX);

@@ -64,23 +64,32 @@ static int left(TestPairs *p)
            lduw_be_p(buffer + ETHERNET + IP4) : -1;
 }
 
-static TestMachine *pairs_start(TestPairs *p, const char *options)
+/* @features: that its driver takes */
+static TestMachine *nic_of_two(TestPairs *p, const char *options,
+                               uint64_t features)
 {
     TestMachine *m = machine_new();
     int tap[2] = { tap_open("tap-idle", IFF_MULTI_QUEUE),
                    tap_open("tap-idle", IFF_MULTI_QUEUE) };
     g_autofree char *netdev = g_strdup_printf("tap,fds=%d:%d", tap[0], tap[1]);
     g_autofree char *all = g_strconcat("mq=on,vectors=0", options, NULL);
-    QVirtioPCIDevice *pci;
 
     p->watched = tap_watch("tap-idle");
     nic_resource(m, "max-hold-ms=0");
-    p->nic = tap_nic(m, netdev, all, 1ull << VIRTIO_NET_F_CTRL_VQ);
+    p->nic = tap_nic(m, netdev, all, features);
     for (int i = 0; i < 2; i++) {
         p->tap[i] = fcntl(tap[i], F_DUPFD_CLOEXEC, 0);
         close(tap[i]);
     }
-    pci = p->nic->pci;
+    return m;
+}
+
+static TestMachine *pairs_start(TestPairs *p, const char *options)
+{
+    TestMachine *m = nic_of_two(p, options, (1ull << VIRTIO_NET_F_CTRL_VQ) |
+                                            (1ull << VIRTIO_NET_F_MQ));
+    QVirtioPCIDevice *pci = p->nic->pci;
+
     ring_setup(&p->tx1, m->qts, &pci->vdev, &m->alloc, 3);
     ring_setup(&p->ctrl, m->qts, &pci->vdev, &m->alloc, CTRL_VQ);
     set_pairs(p, 2);
@@ -239,6 +248,43 @@ static void test_shared(void)
     pairs_done(m, &p);
 }
 
+/*
+ * A driver that knows no queue pairs, as of firmware or by malice: the second
+ * one is never made.
+ */
+static void test_one_of_two(const void *options)
+{
+    TestPairs p;
+    TestMachine *m = nic_of_two(&p, options, 0);
+
+    if (!*(const char *)options) {
+        machine_ok(m, "idletime-attach",
+                   "{'device': 'vm', 'resource': '" RESOURCE "'}");
+    }
+    send_on(&p, &p.nic->tx, 0, 1);
+    g_assert_cmpint(left(&p), ==, 1);
+    nic_reset_queue(p.nic, 3);
+    machine_ok(m, "idletime-set", "{'device': 'vm', 'class': 'background'}");
+    nic_reset_queue(p.nic, 3);
+    send_on(&p, &p.nic->tx, 0, 2);
+    machine_step_us(m, INTERVAL_US);
+    nic_settle(m);
+    g_assert_cmpint(left(&p), ==, 2);
+    machine_stop(m);
+    machine_cont(m);
+    if (*(const char *)options) {
+        qtest_qmp_device_del_send(m->qts, "vm");
+        qtest_outl(m->qts, PC_EJECT_PORT, 1 << p.nic->slot);
+        qtest_qmp_eventwait(m->qts, "DEVICE_DELETED");
+    } else {
+        nic_detach(p.nic);
+        nic_await_detached(p.nic);
+    }
+    close(p.tap[0]);
+    close(p.tap[1]);
+    tap_done(m, p.nic, p.watched);
+}
+
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
@@ -249,6 +295,9 @@ int main(int argc, char **argv)
                  ON ",idletime-background-queues=1", test_pairs);
     nic_add_data("idletime/net-pairs/attached/background",
                  ATTACH("'background-queues': '1'"), test_attached);
+    nic_add_data("idletime/net-pairs/one-of-two", ON, test_one_of_two);
+    nic_add_data("idletime/net-pairs/one-of-two/attached", "",
+                 test_one_of_two);
     /* In order, what is held leaves with the foreground behind it. */
     nic_add_of("idletime/net-pairs/guest", false, test_pairs_guest);
     nic_add_of("idletime/net-pairs/attached/guest", false,

@@ -43,17 +43,11 @@ static void by_system(VhostBench *b)
     nic_init(b->fg);
 }
 
-/* struct virtio_pci_common_cfg: le16 queue_notify_data, le16 queue_reset */
-#define QUEUE_RESET     58
-
 static void by_queue_reset(VhostBench *b)
 {
     QVirtioPCIDevice *pci = b->vm->pci;
 
-    pci->vdev.bus->queue_select(&pci->vdev, TX);
-    qpci_io_writew(pci->pdev, pci->bar,
-                   pci->common_cfg_offset + QUEUE_RESET, 1);
-    nic_settle(b->m);
+    nic_reset_queue(b->vm, TX);
     qvirtqueue_cleanup(pci->vdev.bus, b->vm->tx.vq, &b->m->alloc);
     ring_setup(&b->vm->tx, b->m->qts, &pci->vdev, &b->m->alloc, TX);
 }

@@ -91,6 +91,19 @@ void nic_move(TestNic *from, TestNic *to)
 
 /* ---- a stock device beside an attached one */
 
+/* struct virtio_pci_common_cfg: le16 queue_notify_data, le16 queue_reset */
+#define QUEUE_RESET     58
+
+void nic_reset_queue(TestNic *nic, uint16_t index)
+{
+    QVirtioPCIDevice *pci = nic->pci;
+
+    pci->vdev.bus->queue_select(&pci->vdev, index);
+    qpci_io_writew(pci->pdev, pci->bar,
+                   pci->common_cfg_offset + QUEUE_RESET, 1);
+    nic_settle(nic->m);
+}
+
 void nic_step(TestMachine *m, int64_t us)
 {
     machine_step_us(m, us);

@@ -24,6 +24,9 @@ void nic_await_detached(TestNic *nic);
 /** nic_move: migrate the machine of @from to that of @to, by a file. */
 void nic_move(TestNic *from, TestNic *to);
 
+/** nic_reset_queue: the guest resets one virtqueue (VIRTIO_F_RING_RESET) */
+void nic_reset_queue(TestNic *nic, uint16_t index);
+
 /** nic_step: time, and what it makes happen */
 void nic_step(TestMachine *m, int64_t us);
 

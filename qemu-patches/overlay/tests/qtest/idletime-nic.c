@@ -201,7 +201,8 @@ void nic_init(TestNic *nic)
     uint64_t unwanted = QVIRTIO_F_BAD_FEATURE |
                         (1ull << VIRTIO_RING_F_INDIRECT_DESC) |
                         (1ull << VIRTIO_RING_F_EVENT_IDX) |
-                        (1ull << VIRTIO_NET_F_CTRL_VQ);
+                        (1ull << VIRTIO_NET_F_CTRL_VQ) |
+                        (1ull << VIRTIO_NET_F_MQ);
 
     if (nic->kind->indirect) {
         unwanted &= ~(1ull << VIRTIO_RING_F_INDIRECT_DESC);

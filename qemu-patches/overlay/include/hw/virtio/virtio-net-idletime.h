@@ -25,6 +25,7 @@ void idletime_net_push_slow(struct VirtIONetQueue *q, VirtQueueElement *elem);
 void idletime_net_received_slow(struct NetClientState *nc, const uint8_t *buf,
                                 size_t size);
 bool idletime_net_by_qemu_slow(const struct VirtIONet *n);
+bool idletime_net_purged_slow(struct VirtIONetQueue *q);
 
 /**
  * idletime_net_class_init: the device can be attached, at realize (as soon as
@@ -42,6 +43,9 @@ void idletime_net_set_status(struct VirtIONet *n, uint8_t status);
 
 /** idletime_net_queue_reset: the guest resets virtqueue @index. */
 void idletime_net_queue_reset(struct VirtIONet *n, unsigned index);
+
+/** idletime_net_del_queue: the virtqueues of a pair are about to go. */
+void idletime_net_del_queue(struct VirtIONet *n, unsigned pair);
 
 /*
  * Macros, because they are used below the definition of struct VirtIONet
@@ -67,6 +71,13 @@ void idletime_net_queue_reset(struct VirtIONet *n, unsigned index);
             virtio_notify(VIRTIO_DEVICE((_q)->n), (_q)->tx_vq);             \
         }                                                                   \
     } while (0)
+
+/*
+ * The backend has dropped what it had (@_len 0), and is still at it: true: the
+ * next packet is not for now, and will be asked for.
+ */
+#define idletime_net_purged(_q, _len)                                       \
+    (unlikely(!(_len)) && (_q)->n->idletime && idletime_net_purged_slow(_q))
 
 /* A packet came in for the guest. */
 #define idletime_net_received(_n, _nc, _buf, _size)                         \
