@@ -199,6 +199,27 @@ static void test_datagram(void)
     g_free(f);
 }
 
+/* Of tiny segments the wire would carry mostly headers, however little. */
+static void test_tiny_segments(void)
+{
+    static const Case tiny[] = {
+        { .gso_type = GSO_TCPV4, .segment = 63, .payload = 1400,
+          .flags = TCP_ACK },
+        { .gso_type = GSO_TCPV4, .segment = 1, .payload = 60000,
+          .flags = TCP_ACK },
+        { .udp = true, .gso_type = GSO_UDP, .segment = 8, .payload = 1400 },
+    };
+    IdletimeCut cut;
+
+    for (unsigned i = 0; i < G_N_ELEMENTS(tiny); i++) {
+        Frame *f = make(&tiny[i]);
+
+        g_assert_true(begin(&cut, f, false));
+        assert_whole(&cut, f);
+        g_free(f);
+    }
+}
+
 static void test_segment_size(void)
 {
     Case c = cases[0];
@@ -231,5 +252,6 @@ int main(int argc, char **argv)
     g_test_add_func("/cut/datagram", test_datagram);
     g_test_add_func("/cut/refused", test_refused);
     g_test_add_func("/cut/segment-size", test_segment_size);
+    g_test_add_func("/cut/tiny-segments", test_tiny_segments);
     return g_test_run();
 }

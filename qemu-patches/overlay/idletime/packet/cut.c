@@ -167,7 +167,7 @@ static bool take_headers(IdletimeCut *cut, const struct iovec *iov,
     copy_out(cut->header, header_bytes, iov, count);
     cut->segment_bytes = get_vnet(cut->header + VNET_GSO_SIZE,
                                   cut->big_endian);
-    return cut->segment_bytes != 0;
+    return cut->segment_bytes >= SEGMENT_LEAST;
 }
 
 /* All behind the virtio-net header is payload. */
@@ -190,14 +190,19 @@ bool idletime_cut_begin(IdletimeCut *cut, const struct iovec *iov,
         .big_endian = big_endian,
     };
     copy_out(cut->header, vnet_bytes, iov, count);
-    if (cut->header[VNET_GSO_TYPE] == GSO_NONE || !packet->bytes ||
-        (cut->header[VNET_GSO_TYPE] & ~GSO_ECN) == GSO_UDP) {
+    if (cut->header[VNET_GSO_TYPE] == GSO_NONE || !packet->bytes) {
+        return false;
+    }
+    if (get_vnet(cut->header + VNET_GSO_SIZE, big_endian) < SEGMENT_LEAST) {
+        leave_whole(cut, packet);
+        return true;
+    }
+    if ((cut->header[VNET_GSO_TYPE] & ~GSO_ECN) == GSO_UDP) {
         return false;
     }
     if (!take_headers(cut, iov, count, packet)) {
         leave_whole(cut, packet);
-    } else if (cut->segment_bytes >= SEGMENT_LEAST &&
-               can_segment(cut, packet)) {
+    } else if (can_segment(cut, packet)) {
         return cut->payload_bytes > cut->segment_bytes;
     } else {
         leave_whole(cut, packet);

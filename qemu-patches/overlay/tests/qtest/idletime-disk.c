@@ -14,8 +14,6 @@
 /* Real time; on a loaded machine a thread pool may take seconds. */
 #define WAIT_US             (15 * G_USEC_PER_SEC)
 #define POLL_US             500
-/* ACPI PCI hotplug of the machine "pc": eject the slots of a bit mask */
-#define PC_EJECT_PORT       0xae08
 /* Control and events. */
 #define SCSI_FIXED_QUEUES   2
 

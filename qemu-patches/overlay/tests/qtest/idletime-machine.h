@@ -172,6 +172,9 @@ TestDisk *machine_background(const TestMachine *other, const char *options);
 /** machine_queues: one disk of three queues, 1 and 2 background, started. */
 TestMachine *machine_queues(TestDisk **d);
 void machine_free(TestMachine *m);
+/* ACPI PCI hotplug of the machine "pc": eject the slots of a bit mask */
+#define PC_EJECT_PORT       0xae08
+
 /** machine_stop, machine_cont: and wait for the event */
 void machine_stop(TestMachine *m);
 void machine_cont(TestMachine *m);

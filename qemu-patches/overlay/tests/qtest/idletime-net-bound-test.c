@@ -188,6 +188,36 @@ static void test_foreground(void)
     done(&b);
 }
 
+static void ask_who_has(Bench *b)
+{
+    uint8_t frame[NIC_HEADER + 60] = { 0 };
+
+    memset(frame + NIC_HEADER, 0xff, 6);
+    stw_be_p(frame + NIC_HEADER + 12, 0x0806);
+    nic_send_on(b->nic, &b->nic->tx, frame, sizeof(frame), 0);
+}
+
+/*
+ * Packets that pass wait for a bounded tap; the guest resets a queue, either.
+ * What waited is purged, and nothing may begin to wait meanwhile.
+ */
+static void test_reset(const void *index)
+{
+    Bench b = bench("", ON "background");
+
+    one_in_service(&b);
+    for (int i = 0; i < 4; i++) {
+        ask_who_has(&b);
+    }
+    nic_reset_queue(b.nic, GPOINTER_TO_UINT(index));
+    machine_ok(b.m, "idletime-set",
+               "{'device': 'vm', 'class': 'foreground'}");
+    uplink_drain();
+    nic_settle(b.m);
+    g_assert_cmpint(nic_number(b.nic, "held"), ==, 0);
+    done(&b);
+}
+
 /*
  * A second without progress: perhaps the kernel needs more, so it gets more.
  * It was the link: with the first packet that leaves the bound is back.
@@ -316,6 +346,10 @@ int main(int argc, char **argv)
     nic_add("idletime/net-bound/three", test_three);
     /* In order, what is held leaves with the foreground behind it. */
     nic_add_of("idletime/net-bound/foreground", false, test_foreground);
+    nic_add_data("idletime/net-bound/reset/receive", GUINT_TO_POINTER(0),
+                 test_reset);
+    nic_add_data("idletime/net-bound/reset/transmit", GUINT_TO_POINTER(1),
+                 test_reset);
     nic_add("idletime/net-bound/stall", test_stall);
     nic_add("idletime/net-bound/unplug", test_unplug);
     nic_add("idletime/net-bound/detach", test_detach);

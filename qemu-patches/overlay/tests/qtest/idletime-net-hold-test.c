@@ -151,6 +151,10 @@ static void test_received(void)
     nic_receive(bg, (TestPacket) { .number = 3 });
     number(bg, 4);
     assert_left(bg, 4);
+    /* Nor what is sent to all: anybody could hold all others by it. */
+    nic_receive(fg, (TestPacket) { .number = 5, .to_all = true });
+    number(bg, 6);
+    assert_left(bg, 6);
     done(m, fg, bg);
 }
 

@@ -285,6 +285,31 @@ static void test_one_of_two(const void *options)
     tap_done(m, p.nic, p.watched);
 }
 
+/* A guest takes the second pair away while packets of it are held. */
+static void test_features_again(void)
+{
+    TestPairs p;
+    TestMachine *m = pairs_start(&p, ON ",idletime-class=guest");
+    QVirtioDevice *d = &p.nic->pci->vdev;
+    uint64_t features = qvirtio_get_features(d);
+
+    send_on(&p, &p.nic->tx, 0, 1);
+    send_on(&p, &p.tx1, DSCP_LE, 2);
+    send_on(&p, &p.tx1, DSCP_LE, 3);
+    g_assert_cmpint(nic_number(p.nic, "held"), ==, 2);
+    /* Not FEATURES_OK: only then may it. */
+    d->bus->set_status(d, VIRTIO_CONFIG_S_ACKNOWLEDGE |
+                          VIRTIO_CONFIG_S_DRIVER | VIRTIO_CONFIG_S_DRIVER_OK);
+    d->bus->set_features(d, features & ~(1ull << VIRTIO_NET_F_MQ));
+    nic_settle(m);
+    g_assert_cmpint(nic_number(p.nic, "held"), ==, 0);
+    machine_stop(m);
+    machine_cont(m);
+    machine_step_us(m, INTERVAL_US);
+    nic_settle(m);
+    pairs_done(m, &p);
+}
+
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
@@ -304,6 +329,8 @@ int main(int argc, char **argv)
                test_attached_guest);
     nic_add_of("idletime/net-pairs/two-queues", false, test_two_queues);
     nic_add_of("idletime/net-pairs/to-guest", false, test_to_guest);
+    nic_add_of("idletime/net-pairs/features-again", false,
+               test_features_again);
     if (tap_bridge_possible()) {
         nic_add_of("idletime/net-pairs/shared", false, test_shared);
     }

@@ -286,6 +286,9 @@ size_t packet_make(const TestPacket *packet, uint8_t *buffer)
 
     memset(buffer, 0, ETHERNET + IP4 + UDP + payload);
     memcpy(buffer, "\x52\x54\x00\x00\x00\x01\x52\x54\x00\x00\x00\x02", 12);
+    if (packet->to_all) {
+        memset(buffer, 0xff, 6);
+    }
     stw_be_p(buffer + 12, 0x0800);
     ip[0] = 0x45;
     ip[1] = packet->dscp << 2;

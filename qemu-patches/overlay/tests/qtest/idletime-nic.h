@@ -42,6 +42,7 @@ typedef struct TestPacket {
     uint16_t dest_port;         /* 0: 9 */
     uint16_t payload;           /* bytes; at least 4, 0: 4 */
     uint32_t number;
+    bool to_all;                /* broadcast */
 } TestPacket;
 
 /** machine_nic: a socket netdev; @options of virtio-net-pci */
