@@ -146,8 +146,10 @@ static uint16_t number_of(const char *arena)
 static bool start(const Options *options, Source *source)
 {
     int program = bpf_program__fd(uplink.bpf->progs.egress);
+    char *arena = realpath(options->arena, NULL);
 
-    uplink.handle = HANDLE | number_of(options->arena);
+    uplink.handle = HANDLE | number_of(arena ?: options->arena);
+    free(arena);
     uplink.link = options->raw ? -1 : attach_first(program);
     source->net_admin = uplink.link < 0;
     return uplink.link >= 0 || attach_filter(program);

@@ -35,7 +35,7 @@ def query(monitor: Monitor) -> list[dict[str, Any]]:
 _TRAFFIC = {"requests": int, "bytes": int}
 _HELD = {"held": int, "in-service": int, "background": _TRAFFIC, "promotions": {}}
 _DEVICE = {**_HELD, "device": str, "class": str, "foreground": _TRAFFIC}
-_WORK = {**_HELD, "id": str}
+_WORK = {**_HELD, "id": str, "detaching": bool, "hold": {"bins": [int], "boundaries-us": [int]}}
 _RESOURCE = {"id": str, "path": str, "devices": [_DEVICE]}
 _MAY = {"jobs": [_WORK], "exports": [_WORK], "migrations": [_WORK], "other-generations": [int], "observer": {}}
 """What those who ask take for granted, and what need not be there but is of this form if it is."""
@@ -44,8 +44,9 @@ _MAY = {"jobs": [_WORK], "exports": [_WORK], "migrations": [_WORK], "other-gener
 def _is_resource(one: Any) -> bool:
     if not _has(one, _RESOURCE) or not all(name not in one or _has(one[name], form) for name, form in _MAY.items()):
         return False
-    held = (*one["devices"], *(each for work in ("jobs", "exports", "migrations") for each in one.get(work, ())))
-    return all(type(number) is int for each in held for number in each["promotions"].values())
+    works = [each for work in ("jobs", "exports", "migrations") for each in one.get(work, ())]
+    return all(type(number) is int for each in (*one["devices"], *works) for number in each["promotions"].values()) and \
+        all(len(each["hold"]["bins"]) == len(each["hold"]["boundaries-us"]) + 1 for each in works)
 
 
 def _has(value: Any, form: Any) -> bool:
@@ -63,8 +64,9 @@ def _request(name: str, arguments: dict[str, Any] | None) -> dict[str, Any]:
 
 def _result(name: str, answer: dict[str, Any]) -> Any:
     if "error" in answer:
-        raise MonitorError(f"QEMU refused {name}: {answer['error'].get('desc', 'no reason given')}",
-                           answer["error"].get("class", "GenericError"))
+        error = answer["error"] if isinstance(answer["error"], dict) else {}
+        raise MonitorError(f"QEMU refused {name}: {error.get('desc', 'no reason given')}",
+                           str(error.get("class", "GenericError")))
     return answer.get("return")
 
 

@@ -57,7 +57,7 @@ def sample(said: state.DomainState, known: Rules, numbers: bool, run_dir: str = 
         facts.said = replace(said, in_force=False)
     if numbers:
         with contextlib.suppress(MonitorError), SocketMonitor(said.socket, SECONDS) as monitor:
-            runs = str(monitor.execute("query-status")["status"])
+            runs = str((monitor.execute("query-status") or {}).get("status", "running"))
             facts.query = query(monitor) if said.query is not None else None
             facts.old = False
     facts.observers = observed.read(run_dir)

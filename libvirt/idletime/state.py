@@ -5,6 +5,7 @@
     UUID.json     one running domain as it was looked at last: who it is and why, what it should have, what it has
     observers.json what observes this host's resources (observed.py)
     linger.json   of each VM that gets too little of the processors, whether it stays or moves, and why
+    rules.json    what rules.d said when last nothing was wrong in each file (conf/rules.py)
     qmp-*.json    the same of a VM that no libvirt has started, by the path of its QMP socket
 
 idletimed writes, the command reads. A file is replaced as a whole, so a reader waits for nobody. The folder begins with
@@ -31,7 +32,7 @@ from .steps import Have, steps
 
 FOLDER = ".state"
 VERSION = 1
-_QMP, _LINGER = "qmp-", "linger"
+_QMP, _LINGER, _RULES = "qmp-", "linger", "rules"
 
 _T = TypeVar("_T", "DaemonState", "DomainState")
 
@@ -171,7 +172,7 @@ def remove_domain(run_dir: str, uuid: str) -> None:
 
 def keep_domains(run_dir: str, uuids: Iterable[str]) -> None:
     """Of libvirt's, only these run."""
-    kept = {f"{uuid}.json" for uuid in uuids} | {"daemon.json", "observers.json", "gauge.json", f"{_LINGER}.json"}
+    kept = {f"{name}.json" for name in (*uuids, "daemon", "observers", "gauge", _LINGER, _RULES)}
     with contextlib.suppress(OSError):
         for name in os.listdir(os.path.join(run_dir, FOLDER)):
             if name not in kept and not name.startswith(_QMP):
@@ -194,6 +195,11 @@ def _key(socket: str) -> str:
 def write_linger(run_dir: str, says: Mapping[str, str]) -> None:
     """Replace what is said of VMs that get too little of the processors, by UUID. Raises OSError."""
     replace_file(os.path.join(run_dir, FOLDER), _LINGER, {"domains": dict(says)})
+
+
+def write_rules(run_dir: str, files: Mapping[str, str]) -> None:
+    """Replace what the files of rules said, by name, when last nothing was wrong in them. Raises OSError."""
+    replace_file(os.path.join(run_dir, FOLDER), _RULES, {"files": dict(files)})
 
 
 def remove_daemon(run_dir: str) -> None:

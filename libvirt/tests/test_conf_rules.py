@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from conftest import DATA
+from idletime import state
 from idletime.cli.main import main
 from idletime.conf import __main__ as conf
 from idletime.conf import rules
@@ -58,6 +59,30 @@ def test_a_file_that_becomes_wrong_counts_as_it_was(etc: Path, tmp_path: Path) -
     assert class_(right, "") == ("background", 1), "the other one is empty now: its default holds"
     assert class_(None, foreground) == ("foreground", 0)
     assert rules.load(tree).findings == ()
+    # One that says another default, before it in order: its rules hold, its default does not.
+    file.write_text(foreground + right)
+    (etc / "50.toml").unlink()
+    assert rules.load(tree, kept).findings == ()
+    (etc / "30.toml").write_text('default = "background"\n')
+    found = rules.load(tree, kept)
+    assert len(found.findings) == 1 and len(found.rules) == 1 and found.default and found.default.class_ is Class.BACKGROUND
+    assert len(rules.load(tree, kept).rules) == 1, "it is kept on"
+
+
+def test_commands_know_what_idletimed_goes_by(etc: Path, tmp_path: Path) -> None:
+    """Also an idletimed that begins; what it left may be anything."""
+    tree, kept = Tree(str(tmp_path)), rules.Kept()
+    (etc / "40.toml").write_text('[[rule]]\nname = "ci-*"\nclass = "background"\n')
+    rules.load(tree, kept)
+    folder = tmp_path / "run/idletime/.state"
+    folder.mkdir(parents=True)
+    state.write_rules(str(folder.parent), {name: file.text for name, file in kept.items()})
+    (etc / "40.toml").write_text("[[rule")
+    found = rules.load(tree)
+    assert len(found.rules) == 1 and "it is not TOML" in str(found.findings[0])
+    for text in ("", "[]", "{", '{"files": [1]}', '{"files": {"a": 1}}', "[" * 100_000):
+        (folder / "rules.json").write_text(text)
+        assert rules.load(tree).rules == ()
 
 
 def decided(tmp_path: Path, name: str = "ci-7", metadata: str = NOVA) -> rules.Decision:

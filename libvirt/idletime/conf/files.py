@@ -27,11 +27,11 @@ _AT_LINE = re.compile(r"\s*\(at (?:line (\d+), column \d+|end of document)\)")
 
 @dataclass
 class File:
-    """One file: its tables, and the findings about it. empty: it has no byte."""
+    """One file: its text and its tables, and the findings about it."""
 
     name: str
     data: dict[str, Any] = field(default_factory=dict)
-    empty: bool = False
+    text: str = ""
     lines: Mapping[Path, int] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
 
@@ -69,11 +69,17 @@ def read(tree: Tree, folder: str) -> list[File]:
 
 def read_one(tree: Tree, name: str) -> File:
     """One file, likewise."""
-    text, file = tree.whole_text(name), File(name)
+    text = tree.whole_text(name)
     if text is None:
+        file = File(name)
         file.say((), "the file cannot be read", "make it readable, or remove it")
         return file
-    file.empty = not text
+    return of_text(name, text)
+
+
+def of_text(name: str, text: str) -> File:
+    """A file that says this."""
+    file = File(name, text=text)
     try:
         file.data = tomllib.loads(text)
         file.lines = _lines(text)

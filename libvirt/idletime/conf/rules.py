@@ -16,6 +16,8 @@ decide() is pure: facts of a domain and rules in, a policy out, with which rule 
 
 from __future__ import annotations
 
+import contextlib
+import json
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,7 +34,7 @@ from ..policy.parse import parse, parse_tree
 from ..policy.units import BadValue, Form
 from ..xmltree import Element
 from ..xmltree import read as read_xml
-from .files import NAMES, File, read
+from .files import NAMES, File, of_text, read
 
 if TYPE_CHECKING:
     from ..resolve.tree import Tree
@@ -201,13 +203,22 @@ def decide_xml(domain_xml: str, rules: Rules) -> Decision:
 
 # ---- files
 
+REMEMBERED = "/run/idletime/.state"
 Kept = dict[str, File]
 """Files as they were when last nothing was wrong in them, by name."""
 
 
 def load(tree: Tree, kept: Kept | None = None) -> Rules:
-    """What the host's files say. Never raises. kept: of_files()."""
-    return of_files(read(tree, FOLDER), kept)
+    """What the host's files say. Never raises. kept: of_files(); None: as idletimed has them."""
+    return of_files(read(tree, FOLDER), remembered(tree) if kept is None else kept)
+
+
+def remembered(tree: Tree, folder: str = REMEMBERED) -> Kept:
+    """What idletimed goes by where a file is wrong. folder: RUN_DIR/.state"""
+    with contextlib.suppress(ValueError, RecursionError, AttributeError):
+        said = json.loads(tree.whole_text(f"{folder}/rules.json") or "{}").get("files", {})
+        return {name: of_text(name, text) for name, text in said.items() if isinstance(text, str)}
+    return {}
 
 
 def of_files(files: Iterable[File], kept: Kept | None = None) -> Rules:
@@ -219,13 +230,14 @@ def of_files(files: Iterable[File], kept: Kept | None = None) -> Rules:
     right: Kept = {}
     for file in files:
         before = kept.get(file.name) if kept is not None else None
-        if file.empty and before is not None and before.data:
+        if not file.text and before is not None and before.data:
             file.say((), "the file has become empty", "write it anew, or remove it: until then what it said before holds")
         mine, said = _said(file, default[1])
         findings += file.findings
         if file.findings and before is not None:
             file = replace(before, findings=[])
-            mine, said = _said(file, default[1])
+            mine, said = _said(file, "")
+            said = None if default[1] else said
         if not file.findings:
             right[file.name] = file
             rules += mine

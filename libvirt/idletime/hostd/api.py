@@ -49,6 +49,8 @@ from .timeline import BIN_MS, Timeline
 
 OFF_SECONDS = 10.0
 """How old the list of VMs that do not run may be; it costs libvirtd their XML."""
+OFF_WAIT_SECONDS = 1.0
+"""How long a look at the host waits for that list."""
 
 HOST_SECONDS, HOST_REST = 0.25, 4.0
 """Between two looks at the host: at least, and of what the last one took."""
@@ -109,6 +111,8 @@ class Api:
         self._host_at, self._host_rest = -math.inf, 0.0
         self._host_said: dict[str, Any] = {}
         self._host_task: asyncio.Task[None] | None = None
+        self._off_task: asyncio.Task[None] | None = None
+        self._changes = 0
         self._jobs_look: jobview.Look | None = None
         self._jobs_said: list[dict[str, Any]] = []
         self._jobs_task: asyncio.Task[None] | None = None
@@ -165,15 +169,21 @@ class Api:
 
     async def _look_at_host(self, looks: Looks) -> None:
         """One at a time, however many ask and go; then a rest, so that who asks in a loop takes no processor from idletimed."""
-        now = time.monotonic()
-        if self._hands is not None and now - self._off[0] > OFF_SECONDS:
+        changes, now = self._changes, time.monotonic()
+        if self._hands is not None and now - self._off[0] > OFF_SECONDS and (self._off_task is None or self._off_task.done()):
             self._off = now, self._off[1]
-            with contextlib.suppress(libvirt.libvirtError, IdletimeError):  # those that run are shown all the same
-                self._off = now, await self._work(_off, self._known()[0])
+            self._off_task = asyncio.create_task(self._look_for_off(now))
+        if self._off_task is not None and not self._off_task.done():
+            await asyncio.wait([self._off_task], timeout=OFF_WAIT_SECONDS)  # libvirtd may hang: those that run are shown then
         began = time.monotonic()
         self._host_said = await asyncio.to_thread(self._built, looks)
-        self._host_at = time.monotonic()
-        self._host_rest = max(HOST_SECONDS, HOST_REST * (self._host_at - began))
+        now = time.monotonic()
+        self._host_rest = max(HOST_SECONDS, HOST_REST * (now - began))
+        self._host_at = now if changes == self._changes else -math.inf
+
+    async def _look_for_off(self, now: float) -> None:
+        with contextlib.suppress(libvirt.libvirtError, IdletimeError, Wrong):
+            self._off = now, await self._work(_off, self._known()[0])
 
     def _built(self, looks: Looks) -> dict[str, Any]:
         """Thread."""
@@ -273,10 +283,13 @@ class Api:
 
     async def _change(self, uuid: str, edited: change.Edit, only_check: bool) -> Any:
         rules, _ = self._known()
-        self._off, self._host_at = (-OFF_SECONDS, self._off[1]), -math.inf
         if self.looks is not None:
             self.looks.hurry()
-        return await self._work(partial(_changed, run_dir=self._run_dir, rules=rules, only_check=only_check), uuid, edited)
+        try:
+            return await self._work(partial(_changed, run_dir=self._run_dir, rules=rules, only_check=only_check), uuid, edited)
+        finally:  # whoever looked meanwhile may have seen what was
+            self._changes += 1
+            self._off, self._host_at = (-OFF_SECONDS, self._off[1]), -math.inf
 
 
 class _Followed:

@@ -80,7 +80,7 @@ class Daemon:
         self.session = f"host-{secrets.token_hex(4)}"
         self.loop = asyncio.get_running_loop()
         self.queue, self.rules = Queue(), rules.Rules()
-        self.kept: rules.Kept = {}
+        self.kept = rules.remembered(Tree("/"), os.path.join(settings.run_dir, state.FOLDER))
         self.agents: dict[str, Agent] = {}
         self.channels: dict[str, Channel] = {}
         self.said: dict[str, tuple[str, ...]] = {}
@@ -369,6 +369,7 @@ class Daemon:
         self.wrong = found
         with contextlib.suppress(OSError):
             state.write_daemon(self.settings.run_dir, found, self.settings.uri, VERSION)
+            state.write_rules(self.settings.run_dir, {name: file.text for name, file in self.kept.items()})
 
     def _look_around(self, now: float, last: float) -> None:
         """What time alone brings: silent agents, threads that hang."""

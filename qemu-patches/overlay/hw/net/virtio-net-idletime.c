@@ -25,6 +25,7 @@
  * On such a queue what is held leaves as soon as foreground comes behind it.
  */
 #include "qemu/osdep.h"
+#include "qemu/iov.h"
 #include "hw/virtio/virtio-access.h"
 #include "system/replay.h"
 #include "virtio-net-idletime-impl.h"
@@ -54,6 +55,18 @@ static void leave_in_ring(IdletimeNetQueue *nq)
     nq->q->tx_waiting = 1;
 }
 
+/* What passes is one frame on the wire: no acknowledgement asks for more. */
+static bool asks_for_segments(const IdletimeNetQueue *nq,
+                              const VirtQueueElement *elem)
+{
+    struct virtio_net_hdr header;
+
+    return nq->q->n->has_vnet_hdr &&
+           iov_to_buf(elem->out_sg, elem->out_num, 0, &header,
+                      sizeof(header)) == sizeof(header) &&
+           header.gso_type != VIRTIO_NET_HDR_GSO_NONE;
+}
+
 static bool is_large(const IdletimeNetQueue *nq, const VirtQueueElement *elem,
                      const IdletimePacket *packet, IdletimeCut *cut)
 {
@@ -65,7 +78,7 @@ static bool is_large(const IdletimeNetQueue *nq, const VirtQueueElement *elem,
                               virtio_access_is_big_endian(VIRTIO_DEVICE(n)),
                               packet) &&
            (packet->bytes > idletime_net_piece_limit(nq->owner) ||
-            cut->kind == IDLETIME_CUT_WHOLE);
+            idletime_cut_is_tiny(cut));
 }
 
 /*
@@ -161,7 +174,8 @@ static VirtQueueElement *ask_for(IdletimeNetQueue *nq, VirtQueueElement *elem)
 
     idletime_net_parse(nq, elem, &packet);
     if (idletime_net_is_malformed(nq, elem) ||
-        idletime_net_may_pass(nq->owner, &packet)) {
+        (!asks_for_segments(nq, elem) &&
+         idletime_net_may_pass(nq->owner, &packet))) {
         return elem;
     }
     large = is_large(nq, elem, &packet, &cut);
@@ -239,6 +253,7 @@ static VirtQueueElement *sort(IdletimeNetQueue *nq, VirtQueueElement *elem)
         return sort_foreground(nq, elem, &packet);
     }
     if (packet.kind == IDLETIME_PACKET_BARE_ACK &&
+        !asks_for_segments(nq, elem) &&
         !idletime_net_holds_flow(nq, packet.flow) &&
         idletime_net_may_pass(nq->owner, &packet)) {
         /* Foreground behind it must not wait for the tap to take it. */

@@ -167,7 +167,7 @@ static bool take_headers(IdletimeCut *cut, const struct iovec *iov,
     copy_out(cut->header, header_bytes, iov, count);
     cut->segment_bytes = get_vnet(cut->header + VNET_GSO_SIZE,
                                   cut->big_endian);
-    return cut->segment_bytes >= SEGMENT_LEAST;
+    return cut->segment_bytes != 0;
 }
 
 /* All behind the virtio-net header is payload. */
@@ -193,12 +193,13 @@ bool idletime_cut_begin(IdletimeCut *cut, const struct iovec *iov,
     if (cut->header[VNET_GSO_TYPE] == GSO_NONE || !packet->bytes) {
         return false;
     }
-    if (get_vnet(cut->header + VNET_GSO_SIZE, big_endian) < SEGMENT_LEAST) {
+    if ((cut->header[VNET_GSO_TYPE] & ~GSO_ECN) == GSO_UDP) {
+        if (get_vnet(cut->header + VNET_GSO_SIZE, big_endian) >=
+            SEGMENT_LEAST) {
+            return false;
+        }
         leave_whole(cut, packet);
         return true;
-    }
-    if ((cut->header[VNET_GSO_TYPE] & ~GSO_ECN) == GSO_UDP) {
-        return false;
     }
     if (!take_headers(cut, iov, count, packet)) {
         leave_whole(cut, packet);
@@ -210,7 +211,13 @@ bool idletime_cut_begin(IdletimeCut *cut, const struct iovec *iov,
     return true;
 }
 
-/* Payload of the next piece: whole segments, one at least. */
+bool idletime_cut_is_tiny(const IdletimeCut *cut)
+{
+    return cut->kind == IDLETIME_CUT_WHOLE ||
+           cut->segment_bytes < SEGMENT_LEAST;
+}
+
+/* Payload of the next piece: whole segments, one at least; of tiny ones, one. */
 static uint32_t piece_payload(const IdletimeCut *cut, size_t limit)
 {
     size_t header = cut->header_bytes - cut->vnet_bytes;
@@ -219,6 +226,9 @@ static uint32_t piece_payload(const IdletimeCut *cut, size_t limit)
 
     if (cut->kind == IDLETIME_CUT_WHOLE) {
         return cut->payload_bytes;
+    }
+    if (idletime_cut_is_tiny(cut)) {
+        room = 0;
     }
     whole = room - room % cut->segment_bytes;
     return MIN(MAX(whole, cut->segment_bytes), idletime_cut_left(cut));

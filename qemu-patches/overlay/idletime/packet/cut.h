@@ -68,6 +68,12 @@ bool idletime_cut_begin(IdletimeCut *cut, const struct iovec *iov,
  */
 void idletime_cut_next(IdletimeCut *cut, size_t limit, IdletimePiece *piece);
 
+/**
+ * idletime_cut_is_tiny: it is to go through the cut however few bytes it has,
+ * as it would be many times as long on the wire, or asks for what cannot be.
+ */
+bool idletime_cut_is_tiny(const IdletimeCut *cut);
+
 /** idletime_cut_size: bytes that this piece would have. */
 size_t idletime_cut_size(const IdletimeCut *cut, size_t limit);
 
