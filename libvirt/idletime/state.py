@@ -33,6 +33,8 @@ from .steps import Have, steps
 FOLDER = ".state"
 VERSION = 1
 _QMP, _LINGER, _RULES = "qmp-", "linger", "rules"
+NO_VMS = frozenset(f"{name}.json" for name in ("daemon", "observers", "gauge", _LINGER, _RULES))
+"""Files of the folder that are about none."""
 
 _T = TypeVar("_T", "DaemonState", "DomainState")
 
@@ -172,7 +174,7 @@ def remove_domain(run_dir: str, uuid: str) -> None:
 
 def keep_domains(run_dir: str, uuids: Iterable[str]) -> None:
     """Of libvirt's, only these run."""
-    kept = {f"{name}.json" for name in (*uuids, "daemon", "observers", "gauge", _LINGER, _RULES)}
+    kept = {f"{uuid}.json" for uuid in uuids} | NO_VMS
     with contextlib.suppress(OSError):
         for name in os.listdir(os.path.join(run_dir, FOLDER)):
             if name not in kept and not name.startswith(_QMP):

@@ -258,5 +258,4 @@ class Reader:
 
 
 def _is_vm(name: str) -> bool:
-    return name.endswith(".json") and not name.startswith(".") and name not in (
-        "daemon.json", f"{observed.NAME}.json", f"{said_gauge.NAME}.json")
+    return name.endswith(".json") and not name.startswith(".") and name not in state.NO_VMS
