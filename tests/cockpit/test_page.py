@@ -35,6 +35,7 @@ STEPS_MS = [0, 0.5, 1, 2, 5, 10, 20, 50, 100]
 
 BY = "12:00"
 """A deadline."""
+DUE = "urn:idletime:due:1"
 
 BOOT_SECONDS, LOAD_SECONDS = 600, 3600
 LOG_LEVELS = ("SEVERE",)
@@ -83,7 +84,7 @@ class Page:
         return Select(self.find(f"[data-vm='{name}'] select"))
 
     def choose(self, name: str, label: str) -> None:
-        self.wait(lambda: self.class_of(name).first_selected_option is not None, f"{name} is in the table")
+        self.wait(lambda: self.class_of(name)._el.is_enabled(), f"{name} can be chosen for")
         self.class_of(name).select_by_visible_text(label)
 
     def held(self, name: str) -> int:
@@ -214,12 +215,19 @@ def test_in_the_menu(page: Page) -> None:
     page.shot("shell")
 
 
-def test_past_its_deadline(page: Page, pair: tuple[Domain, Domain]) -> None:
+def test_past_its_deadline(page: Page, pair: tuple[Domain, Domain], idletimed: Idletimed) -> None:
     """A VM that was background until a time that has passed stays foreground: the page says so, and its switch is free again."""
     _, bg = pair
-    for text, key, namespace in ((f"<due at='1' by='{BY}'/>", "idletimed", "urn:idletime:due:1"),
-                                 (f"<policy class='background' by='{BY}'/>", "idletime", "urn:idletime:policy:1")):
-        bg.dom.setMetadata(libvirt.VIR_DOMAIN_METADATA_ELEMENT, text, key, namespace, libvirt.VIR_DOMAIN_AFFECT_LIVE)
+    page.wait(lambda: page.find("[data-vm='backup'] button").is_displayed(), "it is in the table")
+    page.find("[data-vm='backup'] button").click()
+    page.wait(lambda: page.find("#policy-text").is_displayed(), "the editor is there")
+    write_policy(page, f"<policy xmlns='urn:idletime:policy:1' class='background' by='{BY}'/>")
+    page.wait(lambda: save_button(page).is_enabled(), "it is right")
+    save_button(page).click()
+    wait_until(lambda: DUE in bg.dom.XMLDesc(), "its deadline is written down")
+    idletimed.stop()
+    bg.dom.setMetadata(libvirt.VIR_DOMAIN_METADATA_ELEMENT, f"<due at='1' by='{BY}'/>", "d", DUE, libvirt.VIR_DOMAIN_AFFECT_LIVE)
+    idletimed.start()
     page.says("backup", "Foreground")
     page.choose("backup", "Background")
     page.wait(lambda: "backup stays foreground" in page.text("body") and f"until {BY}" in page.text("body"), "it says why")
