@@ -217,7 +217,7 @@ bool idletime_cut_is_tiny(const IdletimeCut *cut)
            cut->segment_bytes < SEGMENT_LEAST;
 }
 
-/* Payload of the next piece: whole segments, one at least; of tiny ones, one. */
+/* Payload of the next piece: whole segments, one at least; a tiny one alone. */
 static uint32_t piece_payload(const IdletimeCut *cut, size_t limit)
 {
     size_t header = cut->header_bytes - cut->vnet_bytes;
