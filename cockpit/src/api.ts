@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// idletimed's API, as idletime-api(7) describes it. Reading needs root or the group of [api]; changes go through Cockpit's superuser bridge.
+// idletimed's API, as idletime-api(7) describes it. Reading needs no rights, or where [api] has a group that or root's; changes go through Cockpit's superuser bridge.
 
 const SOCKET = "/run/idletime/.api.sock";
 

@@ -37,14 +37,15 @@ _HELD = {"held": int, "in-service": int, "background": _TRAFFIC, "promotions": {
 _DEVICE = {**_HELD, "device": str, "class": str, "foreground": _TRAFFIC}
 _WORK = {**_HELD, "id": str, "detaching": bool, "hold": {"bins": [int], "boundaries-us": [int]}}
 _RESOURCE = {"id": str, "path": str, "devices": [_DEVICE]}
-_MAY = {"jobs": [_WORK], "exports": [_WORK], "migrations": [_WORK], "other-generations": [int], "observer": {}}
+_WORKS = {name: [_WORK] for name in ("jobs", "exports", "migrations")}
+_MAY = {**_WORKS, "other-generations": [int], "observer": {}}
 """What those who ask take for granted, and what need not be there but is of this form if it is."""
 
 
 def _is_resource(one: Any) -> bool:
     if not _has(one, _RESOURCE) or not all(name not in one or _has(one[name], form) for name, form in _MAY.items()):
         return False
-    works = [each for work in ("jobs", "exports", "migrations") for each in one.get(work, ())]
+    works = [each for name in _WORKS for each in one.get(name, ())]
     return all(type(number) is int for each in (*one["devices"], *works) for number in each["promotions"].values()) and \
         all(len(each["hold"]["bins"]) == len(each["hold"]["boundaries-us"]) + 1 for each in works)
 

@@ -76,7 +76,7 @@ def test_commands_know_what_idletimed_goes_by(etc: Path, tmp_path: Path) -> None
     rules.load(tree, kept)
     folder = tmp_path / "run/idletime/.state"
     folder.mkdir(parents=True)
-    state.write_rules(str(folder.parent), {name: file.text for name, file in kept.items()})
+    state.write_rules(str(folder.parent), kept)
     (etc / "40.toml").write_text("[[rule")
     found = rules.load(tree)
     assert len(found.rules) == 1 and "it is not TOML" in str(found.findings[0])

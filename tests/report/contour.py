@@ -81,6 +81,12 @@ def misfit(foreground: np.ndarray, background: np.ndarray) -> np.ndarray:
     return (np.maximum(off, foreground - 100) > MISFIT) | alone_was_slow
 
 
+def columns_of(places: np.ndarray, intensities: Sequence[int], intervals_us: Sequence[int]) -> dict[int, list[int]]:
+    """Of places [interval, intensity] that are true, the intervals in us by intensity."""
+    return {intensity: [interval_us for interval_us, is_so in zip(intervals_us, column) if is_so]
+            for intensity, column in zip(intensities, places.T) if column.any()}
+
+
 class Results:
     """One disk's grid; `alone` by intensity, `cells` by (intensity, interval in us). Of places that `again` has its medians are told."""
 
@@ -125,9 +131,7 @@ class Results:
 
     def misfits(self) -> dict[int, list[int]]:
         """Intervals in us, by intensity, of the places that do not fit in their column."""
-        places = misfit(self.surface("foreground", RATE), self.surface("background", RATE))
-        return {intensity: [interval_us for interval_us, is_off in zip(self.intervals_us, column) if is_off]
-                for intensity, column in zip(self.intensities, places.T) if column.any()}
+        return columns_of(misfit(self.surface("foreground", RATE), self.surface("background", RATE)), self.intensities, self.intervals_us)
 
     def milliseconds(self, role: str, figure: str) -> np.ndarray:
         """A latency, [interval, intensity]; NaN where too few requests were done."""

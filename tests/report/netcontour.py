@@ -17,7 +17,7 @@ from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
 from tests.report import netresults
-from tests.report.contour import cells, dots, footer, misfit, panel
+from tests.report.contour import cells, columns_of, dots, footer, misfit, panel
 from tests.report.netresults import Case, Results
 
 ROLES = ("foreground", "background")
@@ -89,9 +89,7 @@ def misfits(data: Results) -> dict[str, dict[int, list[int]]]:
     found: dict[str, dict[int, list[int]]] = {}
     for each in grids(data):
         off = misfit(each.shares["foreground"], each.shares["background"]) | (each.shares["foreground"] < KEPT)
-        columns = {intensity: [interval_us for interval_us, is_off in zip(each.intervals_us, column) if is_off]
-                   for intensity, column in zip(each.intensities, off.T) if column.any()}
-        if columns:
+        if columns := columns_of(off, each.intensities, each.intervals_us):
             found[f"{each.foreground}-{each.background}"] = columns
     return found
 

@@ -29,6 +29,7 @@ from lxml import etree
 
 from .. import due
 from ..errors import Finding, Kind, PolicyError, Severity
+from ..facts import RUN_DIR
 from ..policy.model import Class, Policy
 from ..policy.parse import parse, parse_tree
 from ..policy.units import BadValue, Form
@@ -203,9 +204,9 @@ def decide_xml(domain_xml: str, rules: Rules) -> Decision:
 
 # ---- files
 
-REMEMBERED = "/run/idletime/.state"
-Kept = dict[str, File]
-"""Files as they were when last nothing was wrong in them, by name."""
+REMEMBERED = f"{RUN_DIR}/.state"
+Kept = dict[str, str]
+"""What files said when last nothing was wrong in them, by name."""
 
 
 def load(tree: Tree, kept: Kept | None = None) -> Rules:
@@ -217,7 +218,7 @@ def remembered(tree: Tree, folder: str = REMEMBERED) -> Kept:
     """What idletimed goes by where a file is wrong. folder: RUN_DIR/.state"""
     with contextlib.suppress(ValueError, RecursionError, AttributeError):
         said = json.loads(tree.whole_text(f"{folder}/rules.json") or "{}").get("files", {})
-        return {name: of_text(name, text) for name, text in said.items() if isinstance(text, str)}
+        return {name: text for name, text in said.items() if isinstance(text, str)}
     return {}
 
 
@@ -229,17 +230,17 @@ def of_files(files: Iterable[File], kept: Kept | None = None) -> Rules:
     default: tuple[Policy | None, str] = (None, "")
     right: Kept = {}
     for file in files:
-        before = kept.get(file.name) if kept is not None else None
-        if not file.text and before is not None and before.data:
+        before = kept.get(file.name, "") if kept is not None else ""
+        if not file.text and not file.findings and of_text(file.name, before).data:
             file.say((), "the file has become empty", "write it anew, or remove it: until then what it said before holds")
         mine, said = _said(file, default[1])
         findings += file.findings
-        if file.findings and before is not None:
-            file = replace(before, findings=[])
+        if file.findings and before:
+            file = of_text(file.name, before)
             mine, said = _said(file, "")
             said = None if default[1] else said
         if not file.findings:
-            right[file.name] = file
+            right[file.name] = file.text
             rules += mine
             default = said or default
     if kept is not None:

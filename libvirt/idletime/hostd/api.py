@@ -24,7 +24,7 @@ import logging
 import math
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
@@ -100,6 +100,19 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} is not for JSON")
 
 
+class _Single:
+    """Work that is done once at a time, however many ask for it and go."""
+
+    def __init__(self) -> None:
+        self._task: asyncio.Task[None] | None = None
+
+    def begin(self, work: Callable[[], Coroutine[Any, Any, None]]) -> asyncio.Task[None]:
+        """What is under way, or begins now."""
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(work())
+        return self._task
+
+
 class Api:
     """Made in idletimed's loop; respond() is called in the server's. known: rules and resources as idletimed has them now."""
 
@@ -110,12 +123,10 @@ class Api:
         self._off: tuple[float, list[dict[str, Any]]] = (-OFF_SECONDS, [])
         self._host_at, self._host_rest = -math.inf, 0.0
         self._host_said: dict[str, Any] = {}
-        self._host_task: asyncio.Task[None] | None = None
-        self._off_task: asyncio.Task[None] | None = None
+        self._host_task, self._off_task, self._jobs_task = _Single(), _Single(), _Single()
         self._changes = 0
         self._jobs_look: jobview.Look | None = None
         self._jobs_said: list[dict[str, Any]] = []
-        self._jobs_task: asyncio.Task[None] | None = None
         self._patience = Patience(hands.connect if hands else lambda: None)
         self._timelines: dict[str, _Followed] = {}
 
@@ -162,26 +173,24 @@ class Api:
             raise Wrong("503 Service Unavailable", "idletimed has not looked yet", "ask again")
         self.looks.hurry()
         if time.monotonic() - self._host_at >= self._host_rest:
-            if self._host_task is None or self._host_task.done():
-                self._host_task = asyncio.create_task(self._look_at_host(self.looks))
-            await asyncio.shield(self._host_task)
+            await asyncio.shield(self._host_task.begin(partial(self._look_at_host, self.looks)))
         return {**self._host_said, "may_change": request.uid == 0}
 
     async def _look_at_host(self, looks: Looks) -> None:
-        """One at a time, however many ask and go; then a rest, so that who asks in a loop takes no processor from idletimed."""
-        changes, now = self._changes, time.monotonic()
-        if self._hands is not None and now - self._off[0] > OFF_SECONDS and (self._off_task is None or self._off_task.done()):
-            self._off = now, self._off[1]
-            self._off_task = asyncio.create_task(self._look_for_off(now))
-        if self._off_task is not None and not self._off_task.done():
-            await asyncio.wait([self._off_task], timeout=OFF_WAIT_SECONDS)  # libvirtd may hang: those that run are shown then
+        """Then a rest, so that who asks in a loop takes no processor from idletimed."""
+        changes = self._changes
+        if self._hands is not None and time.monotonic() - self._off[0] > OFF_SECONDS:
+            # libvirtd may hang: those that run are shown then.
+            await asyncio.wait([self._off_task.begin(self._look_for_off)], timeout=OFF_WAIT_SECONDS)
         began = time.monotonic()
         self._host_said = await asyncio.to_thread(self._built, looks)
         now = time.monotonic()
         self._host_rest = max(HOST_SECONDS, HOST_REST * (now - began))
         self._host_at = now if changes == self._changes else -math.inf
 
-    async def _look_for_off(self, now: float) -> None:
+    async def _look_for_off(self) -> None:
+        now = time.monotonic()
+        self._off = now, self._off[1]
         with contextlib.suppress(libvirt.libvirtError, IdletimeError, Wrong):
             self._off = now, await self._work(_off, self._known()[0])
 
@@ -194,12 +203,10 @@ class Api:
         return api_host.host(found, off, self._run_dir, self._known()[1], observers, looks.book.snapshot.facts.left_out)
 
     async def _jobs(self, _request: Request) -> dict[str, Any]:
-        """Rates are those since the last look, whoever asked for it; without one they are not known. One look at a time,
-        however many ask and go. Of a VM that hangs none are shown; it is named."""
+        """Rates are those since the last look, whoever asked for it; without one they are not known. Of a VM that hangs none
+        are shown; it is named."""
         if self._jobs_look is None or time.monotonic() - self._jobs_look.seconds >= JOBS_SECONDS:
-            if self._jobs_task is None or self._jobs_task.done():
-                self._jobs_task = asyncio.create_task(self._look_for_jobs())
-            await asyncio.shield(self._jobs_task)
+            await asyncio.shield(self._jobs_task.begin(self._look_for_jobs))
         return {"jobs": self._jobs_said, "silent": self._jobs_look.silent if self._jobs_look else ()}
 
     async def _look_for_jobs(self) -> None:

@@ -369,7 +369,7 @@ class Daemon:
         self.wrong = found
         with contextlib.suppress(OSError):
             state.write_daemon(self.settings.run_dir, found, self.settings.uri, VERSION)
-            state.write_rules(self.settings.run_dir, {name: file.text for name, file in self.kept.items()})
+            state.write_rules(self.settings.run_dir, self.kept)
 
     def _look_around(self, now: float, last: float) -> None:
         """What time alone brings: silent agents, threads that hang."""
