@@ -50,10 +50,12 @@ static void check_pieces(IdletimeCut *cut, size_t limit, size_t size)
         CHECK(piece.payload_bytes > 0);
         CHECK(piece.header_bytes == cut->header_bytes);
         CHECK(piece.payload_bytes <= cut->segment_bytes ||
-              cut->kind == IDLETIME_CUT_WHOLE ||
+              cut->kind != IDLETIME_CUT_SEGMENTS ||
               piece.header_bytes - cut->vnet_bytes + piece.payload_bytes <=
                   limit);
-        CHECK(cut->kind == IDLETIME_CUT_SEGMENTS || !piece.header[1]);
+        CHECK(cut->kind != IDLETIME_CUT_WHOLE || !piece.header[1]);
+        CHECK(cut->kind != IDLETIME_CUT_AS_ASKED ||
+              !memcmp(piece.header, cut->header, cut->vnet_bytes));
         next += piece.payload_bytes;
     }
     CHECK(next == size);

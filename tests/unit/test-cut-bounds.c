@@ -23,11 +23,13 @@ static void test_no_payload(void)
     g_assert_cmpuint(piece.payload_bytes, ==, f->size - VNET);
     g_assert_cmpint(piece.header[1], ==, 0);
     g_assert_cmpuint(idletime_cut_left(&cut), ==, 0);
-    /* One byte is a payload; it needs no cut. */
+    /* One byte is a payload: a segment. */
     g_free(f);
     c.payload = 1;
     f = make(&c);
-    g_assert_false(begin(&cut, f, false));
+    g_assert_true(begin(&cut, f, false));
+    g_assert_cmpint(cut.kind, ==, IDLETIME_CUT_SEGMENTS);
+    g_assert_cmpuint(idletime_cut_left(&cut), ==, 1);
     g_free(f);
 }
 

@@ -52,9 +52,7 @@ static uint64_t bytes_of(const IdletimeNetQueue *nq,
 VirtQueueElement *idletime_net_send_foreground(IdletimeNetQueue *nq,
                                                VirtQueueElement *elem)
 {
-    if (unlikely(idletime_tap_is_bound(&nq->owner->tap))) {
-        idletime_tap_free(&nq->owner->tap);
-    }
+    idletime_net_free_tap(nq->owner);
     post_foreground(nq->owner, bytes_of(nq, elem));
     return elem;
 }

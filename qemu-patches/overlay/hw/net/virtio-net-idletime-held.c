@@ -4,8 +4,8 @@
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
  * A list for each queue, in the order of the ring.  A background queue has at
- * most one packet on it, the one that is on its way in pieces; a queue whose
- * guest marks its packets has those that foreground passed.
+ * most one packet on it, the one that is on its way; a queue whose guest marks
+ * its packets has those that foreground passed.
  */
 #include "qemu/osdep.h"
 #include "qemu/iov.h"
@@ -58,7 +58,7 @@ void idletime_net_hold_cut(IdletimeNetQueue *nq, VirtQueueElement *elem,
     IdletimeNetPacket *held = held_new(nq, elem, packet);
 
     held->cut = *cut;
-    held->in_pieces = true;
+    held->is_cut = true;
     QSIMPLEQ_INSERT_HEAD(&nq->held, held, next);
     note_added(nq, held);
 }
@@ -102,7 +102,8 @@ static VirtQueueElement *take_piece(IdletimeNetQueue *nq,
     IdletimePiece piece;
 
     idletime_cut_next(&held->cut, limit, &piece);
-    idletime_stat_add(&nq->owner->gate->stats.pieces, 1);
+    idletime_stat_add(&nq->owner->gate->stats.pieces,
+                      piece.payload_bytes != held->cut.payload_bytes);
     if (!idletime_cut_left(&held->cut)) {
         held_remove(nq, held);
         held->finished = true;
@@ -116,7 +117,7 @@ VirtQueueElement *idletime_net_take(IdletimeNetQueue *nq,
 {
     VirtQueueElement *elem = held->elem;
 
-    if (held->in_pieces) {
+    if (held->is_cut) {
         return take_piece(nq, held, limit);
     }
     held_remove(nq, held);
@@ -202,7 +203,7 @@ IdletimeNetPacket *idletime_net_first_urged(const IdletimeNetQueue *nq)
 
 static bool has_begun(const IdletimeNetPacket *held)
 {
-    return held->in_pieces && held->cut.done_bytes;
+    return held->is_cut && held->cut.done_bytes;
 }
 
 /* Only what was popped last can be unpopped, the last one first. */

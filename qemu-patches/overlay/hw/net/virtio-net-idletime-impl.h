@@ -48,7 +48,7 @@ typedef enum IdletimeNetEvent {
     IDLETIME_NET_EVENT__MAX,
 } IdletimeNetEvent;
 
-/* A packet that was popped and waits, or is on its way in pieces. */
+/* A packet that was popped and waits, or is on its way. */
 typedef struct IdletimeNetPacket {
     VirtQueueElement *elem;
     IdletimePacket packet;
@@ -57,7 +57,7 @@ typedef struct IdletimeNetPacket {
     bool urged;                 /* leaves as foreground, is not asked for */
     bool promoted;              /* because of this: */
     IdletimePromotion cause;
-    bool in_pieces;
+    bool is_cut;                /* it leaves by @cut */
     bool finished;              /* the last piece is on its way */
     IdletimeCut cut;
     QSIMPLEQ_ENTRY(IdletimeNetPacket) next;
@@ -162,7 +162,7 @@ bool idletime_net_is_first(const IdletimeNetQueue *nq);
 void idletime_net_hold(IdletimeNetQueue *nq, VirtQueueElement *elem,
                        const IdletimePacket *packet);
 
-/** idletime_net_hold_cut: it goes in pieces, before all that waits. */
+/** idletime_net_hold_cut: it goes by @cut, before all that waits. */
 void idletime_net_hold_cut(IdletimeNetQueue *nq, VirtQueueElement *elem,
                            const IdletimePacket *packet,
                            const IdletimeCut *cut);
@@ -278,6 +278,14 @@ bool idletime_net_may_pass(VirtIONetIdletime *it,
                            const IdletimePacket *packet);
 
 /* ---- foreground (-foreground.c) */
+
+/** idletime_net_free_tap: what leaves now need not wait for the tap's room. */
+static inline void idletime_net_free_tap(VirtIONetIdletime *it)
+{
+    if (unlikely(idletime_tap_is_bound(&it->tap))) {
+        idletime_tap_free(&it->tap);
+    }
+}
 
 /** idletime_net_calibrate: how long a tick is; takes 50 us. */
 void idletime_net_calibrate(VirtIONetIdletime *it);

@@ -55,20 +55,12 @@ static void leave_in_ring(IdletimeNetQueue *nq)
     nq->q->tx_waiting = 1;
 }
 
-/* What passes is one frame on the wire: no acknowledgement asks for more. */
-static bool asks_for_segments(const IdletimeNetQueue *nq,
-                              const VirtQueueElement *elem)
-{
-    struct virtio_net_hdr header;
-
-    return nq->q->n->has_vnet_hdr &&
-           iov_to_buf(elem->out_sg, elem->out_num, 0, &header,
-                      sizeof(header)) == sizeof(header) &&
-           header.gso_type != VIRTIO_NET_HDR_GSO_NONE;
-}
-
-static bool is_large(const IdletimeNetQueue *nq, const VirtQueueElement *elem,
-                     const IdletimePacket *packet, IdletimeCut *cut)
+/*
+ * What is asked for leaves, whatever the guest makes of the header meanwhile:
+ * false only where the host does not look at that.
+ */
+static bool cut_begin(const IdletimeNetQueue *nq, const VirtQueueElement *elem,
+                      const IdletimePacket *packet, IdletimeCut *cut)
 {
     const VirtIONet *n = nq->q->n;
 
@@ -76,23 +68,16 @@ static bool is_large(const IdletimeNetQueue *nq, const VirtQueueElement *elem,
            idletime_cut_begin(cut, elem->out_sg, elem->out_num,
                               n->guest_hdr_len,
                               virtio_access_is_big_endian(VIRTIO_DEVICE(n)),
-                              packet) &&
-           (packet->bytes > idletime_net_piece_limit(nq->owner) ||
-            idletime_cut_is_tiny(cut));
+                              packet);
 }
 
-/*
- * How much of this packet would leave next?  Large ones turn into pieces
- * before they are asked for: what is asked for leaves, whatever the guest
- * makes of the header meanwhile.
- */
+/* How much of this packet would leave next? */
 static uint64_t next_bytes(IdletimeNetQueue *nq, IdletimeNetPacket *held)
 {
-    if (!held->in_pieces &&
-        is_large(nq, held->elem, &held->packet, &held->cut)) {
-        held->in_pieces = true;
+    if (!held->is_cut) {
+        held->is_cut = cut_begin(nq, held->elem, &held->packet, &held->cut);
     }
-    return held->in_pieces ?
+    return held->is_cut ?
            idletime_cut_size(&held->cut, idletime_net_piece_limit(nq->owner)) :
            held->packet.bytes;
 }
@@ -147,19 +132,25 @@ static VirtQueueElement *release_first(IdletimeNetQueue *nq)
 
 /* ---- a queue that is all background */
 
-/* @cut: NULL: it leaves whole */
-static VirtQueueElement *start_background(IdletimeNetQueue *nq,
-                                          VirtQueueElement *elem,
-                                          const IdletimePacket *packet,
-                                          const IdletimeCut *cut)
+/* What leaves of it now.  @cut: NULL: it leaves as it is */
+static VirtQueueElement *start(IdletimeNetQueue *nq, VirtQueueElement *elem,
+                               const IdletimePacket *packet,
+                               const IdletimeCut *cut)
 {
-    idletime_net_move(nq, IDLETIME_NET_NONE);
     if (cut) {
         idletime_net_hold_cut(nq, elem, packet, cut);
         return idletime_net_take(nq, QSIMPLEQ_FIRST(&nq->held),
                                  idletime_net_piece_limit(nq->owner));
     }
     return elem;
+}
+
+/* What passes is one frame on the wire: no acknowledgement asks for more. */
+static bool may_pass(IdletimeNetQueue *nq, const IdletimePacket *packet,
+                     const IdletimeCut *cut)
+{
+    return !(cut && idletime_cut_asks_for_segments(cut)) &&
+           idletime_net_may_pass(nq->owner, packet);
 }
 
 /* The first of the ring, if it may leave. */
@@ -169,20 +160,21 @@ static VirtQueueElement *ask_for(IdletimeNetQueue *nq, VirtQueueElement *elem)
                                                 idletime_now_ns();
     size_t limit = idletime_net_piece_limit(nq->owner);
     IdletimePacket packet;
-    IdletimeCut cut;
-    bool large;
+    IdletimeCut copy, *cut;
 
     idletime_net_parse(nq, elem, &packet);
-    if (idletime_net_is_malformed(nq, elem) ||
-        (!asks_for_segments(nq, elem) &&
-         idletime_net_may_pass(nq->owner, &packet))) {
+    if (idletime_net_is_malformed(nq, elem)) {
         return elem;
     }
-    large = is_large(nq, elem, &packet, &cut);
+    cut = cut_begin(nq, elem, &packet, &copy) ? &copy : NULL;
+    if (may_pass(nq, &packet, cut)) {
+        return start(nq, elem, &packet, cut);
+    }
     if (idletime_net_may_start(nq, since_ns,
-                               large ? idletime_cut_size(&cut, limit) :
-                                       packet.bytes)) {
-        return start_background(nq, elem, &packet, large ? &cut : NULL);
+                               cut ? idletime_cut_size(cut, limit) :
+                                     packet.bytes)) {
+        idletime_net_move(nq, IDLETIME_NET_NONE);
+        return start(nq, elem, &packet, cut);
     }
     unpop(nq, elem);
     leave_in_ring(nq);
@@ -240,10 +232,30 @@ static VirtQueueElement *sort_foreground(IdletimeNetQueue *nq,
     return elem ? idletime_net_send_foreground(nq, elem) : NULL;
 }
 
+/* An acknowledgement that waits for no other, and may pass. */
+static VirtQueueElement *pass(IdletimeNetQueue *nq, VirtQueueElement *elem,
+                              const IdletimePacket *packet)
+{
+    IdletimeCut copy, *cut;
+
+    if (packet->kind != IDLETIME_PACKET_BARE_ACK ||
+        idletime_net_holds_flow(nq, packet->flow)) {
+        return NULL;
+    }
+    cut = cut_begin(nq, elem, packet, &copy) ? &copy : NULL;
+    if (!may_pass(nq, packet, cut)) {
+        return NULL;
+    }
+    /* Foreground behind it must not wait for the tap to take it. */
+    idletime_net_free_tap(nq->owner);
+    return start(nq, elem, packet, cut);
+}
+
 /* The same. */
 static VirtQueueElement *sort(IdletimeNetQueue *nq, VirtQueueElement *elem)
 {
     IdletimePacket packet;
+    VirtQueueElement *passes;
 
     idletime_net_parse(nq, elem, &packet);
     if (idletime_net_is_malformed(nq, elem)) {
@@ -252,18 +264,11 @@ static VirtQueueElement *sort(IdletimeNetQueue *nq, VirtQueueElement *elem)
     if (!idletime_net_is_marked(nq->owner, &packet)) {
         return sort_foreground(nq, elem, &packet);
     }
-    if (packet.kind == IDLETIME_PACKET_BARE_ACK &&
-        !asks_for_segments(nq, elem) &&
-        !idletime_net_holds_flow(nq, packet.flow) &&
-        idletime_net_may_pass(nq->owner, &packet)) {
-        /* Foreground behind it must not wait for the tap to take it. */
-        if (idletime_tap_is_bound(&nq->owner->tap)) {
-            idletime_tap_free(&nq->owner->tap);
-        }
-        return elem;
+    passes = pass(nq, elem, &packet);
+    if (!passes) {
+        idletime_net_hold(nq, elem, &packet);
     }
-    idletime_net_hold(nq, elem, &packet);
-    return NULL;
+    return passes;
 }
 
 static VirtQueueElement *pop_mixed(IdletimeNetQueue *nq)

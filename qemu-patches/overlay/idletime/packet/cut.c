@@ -1,5 +1,6 @@
 /*
- * Idletime cut: a large packet in pieces that are packets of their own.
+ * Idletime cut: a packet under headers of our own, a large one in pieces that
+ * are packets of their own.
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
@@ -171,18 +172,33 @@ static bool take_headers(IdletimeCut *cut, const struct iovec *iov,
 }
 
 /* All behind the virtio-net header is payload. */
-static void leave_whole(IdletimeCut *cut, const IdletimePacket *packet)
+static void leave_whole(IdletimeCut *cut, const IdletimePacket *packet,
+                        IdletimeCutKind kind)
 {
-    cut->kind = IDLETIME_CUT_WHOLE;
+    cut->kind = kind;
     cut->header_bytes = cut->vnet_bytes;
     cut->payload_bytes = packet->bytes;
+}
+
+bool idletime_cut_asks_for_segments(const IdletimeCut *cut)
+{
+    return cut->header[VNET_GSO_TYPE] != GSO_NONE;
+}
+
+/* One frame, or a datagram of which the host makes fragments. */
+static bool is_as_asked(const IdletimeCut *cut)
+{
+    return !idletime_cut_asks_for_segments(cut) ||
+           ((cut->header[VNET_GSO_TYPE] & ~GSO_ECN) == GSO_UDP &&
+            get_vnet(cut->header + VNET_GSO_SIZE, cut->big_endian) >=
+                SEGMENT_LEAST);
 }
 
 bool idletime_cut_begin(IdletimeCut *cut, const struct iovec *iov,
                         unsigned count, size_t vnet_bytes, bool big_endian,
                         const IdletimePacket *packet)
 {
-    if (vnet_bytes < VNET_BYTES || vnet_bytes > 20) {
+    if (vnet_bytes < VNET_BYTES || vnet_bytes > 20 || !packet->bytes) {
         return false;
     }
     *cut = (IdletimeCut) {
@@ -190,31 +206,13 @@ bool idletime_cut_begin(IdletimeCut *cut, const struct iovec *iov,
         .big_endian = big_endian,
     };
     copy_out(cut->header, vnet_bytes, iov, count);
-    if (cut->header[VNET_GSO_TYPE] == GSO_NONE || !packet->bytes) {
-        return false;
-    }
-    if ((cut->header[VNET_GSO_TYPE] & ~GSO_ECN) == GSO_UDP) {
-        if (get_vnet(cut->header + VNET_GSO_SIZE, big_endian) >=
-            SEGMENT_LEAST) {
-            return false;
-        }
-        leave_whole(cut, packet);
-        return true;
-    }
-    if (!take_headers(cut, iov, count, packet)) {
-        leave_whole(cut, packet);
-    } else if (can_segment(cut, packet)) {
-        return cut->payload_bytes > cut->segment_bytes;
-    } else {
-        leave_whole(cut, packet);
+    if (is_as_asked(cut)) {
+        leave_whole(cut, packet, IDLETIME_CUT_AS_ASKED);
+    } else if (!take_headers(cut, iov, count, packet) ||
+               !can_segment(cut, packet)) {
+        leave_whole(cut, packet, IDLETIME_CUT_WHOLE);
     }
     return true;
-}
-
-bool idletime_cut_is_tiny(const IdletimeCut *cut)
-{
-    return cut->kind == IDLETIME_CUT_WHOLE ||
-           cut->segment_bytes < SEGMENT_LEAST;
 }
 
 /* Payload of the next piece: whole segments, one at least; a tiny one alone. */
@@ -224,10 +222,10 @@ static uint32_t piece_payload(const IdletimeCut *cut, size_t limit)
     size_t room = limit > header ? limit - header : 0;
     size_t whole;
 
-    if (cut->kind == IDLETIME_CUT_WHOLE) {
+    if (cut->kind != IDLETIME_CUT_SEGMENTS) {
         return cut->payload_bytes;
     }
-    if (idletime_cut_is_tiny(cut)) {
+    if (cut->segment_bytes < SEGMENT_LEAST) {
         room = 0;
     }
     whole = room - room % cut->segment_bytes;
@@ -322,7 +320,7 @@ void idletime_cut_next(IdletimeCut *cut, size_t limit, IdletimePiece *piece)
     piece->payload_bytes = payload;
     if (cut->kind == IDLETIME_CUT_SEGMENTS) {
         write_segment(cut, piece->header, payload);
-    } else {
+    } else if (cut->kind == IDLETIME_CUT_WHOLE) {
         write_plain(piece->header);
     }
     cut->done_bytes += payload;

@@ -1,5 +1,6 @@
 /*
- * Idletime cut: a large packet in pieces that are packets of their own.
+ * Idletime cut: a packet under headers of our own, a large one in pieces that
+ * are packets of their own.
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
@@ -10,6 +11,10 @@
  * asks for none: links refuse that, as it is longer than they take.  A large
  * datagram that asks for IP fragments (UFO, which no Linux guest does since
  * 4.14) is not cut: the host makes the fragments.
+ *
+ * All of them, those of one piece too, have a copy of the virtio-net header:
+ * another processor of the guest may write segments into its own between our
+ * look and the host's.
  *
  * Pure: no clock, lock, allocation or I/O.
  */
@@ -24,6 +29,7 @@
 typedef enum IdletimeCutKind {
     IDLETIME_CUT_SEGMENTS,      /* of TCP or UDP */
     IDLETIME_CUT_WHOLE,         /* one frame, that asks for no segmentation */
+    IDLETIME_CUT_AS_ASKED,      /* one piece, as its virtio-net header says */
 } IdletimeCutKind;
 
 typedef struct IdletimeCut {
@@ -50,12 +56,11 @@ typedef struct IdletimePiece {
 } IdletimePiece;
 
 /**
- * idletime_cut_begin: prepare to cut a packet.
+ * idletime_cut_begin: prepare to send a packet.
  * @iov, @count, @vnet_bytes: as for idletime_packet_parse()
  * @packet: what that found
  *
- * Returns false for what is not cut: it asks for no segmentation, or for IP
- * fragments, or has one segment.
+ * Returns false where no byte is behind the virtio-net header, or that is none.
  */
 bool idletime_cut_begin(IdletimeCut *cut, const struct iovec *iov,
                         unsigned count, size_t vnet_bytes, bool big_endian,
@@ -68,11 +73,8 @@ bool idletime_cut_begin(IdletimeCut *cut, const struct iovec *iov,
  */
 void idletime_cut_next(IdletimeCut *cut, size_t limit, IdletimePiece *piece);
 
-/**
- * idletime_cut_is_tiny: it is to go through the cut however few bytes it has,
- * as it would be many times as long on the wire, or asks for what cannot be.
- */
-bool idletime_cut_is_tiny(const IdletimeCut *cut);
+/** idletime_cut_asks_for_segments: or for fragments: not one frame as it is. */
+bool idletime_cut_asks_for_segments(const IdletimeCut *cut);
 
 /** idletime_cut_size: bytes that this piece would have. */
 size_t idletime_cut_size(const IdletimeCut *cut, size_t limit);
