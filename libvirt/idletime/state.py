@@ -5,7 +5,7 @@
     UUID.json     one running domain as it was looked at last: who it is and why, what it should have, what it has
     observers.json what observes this host's resources (observed.py)
     linger.json   of each VM that gets too little of the processors, whether it stays or moves, and why
-    rules.json    what rules.d said when last nothing was wrong in each file (conf/rules.py)
+    files.json    what files of rules.d and resources.d said when last nothing was wrong in them (conf/files.py)
     qmp-*.json    the same of a VM that no libvirt has started, by the path of its QMP socket
 
 idletimed writes, the command reads. A file is replaced as a whole, so a reader waits for nobody. The folder begins with
@@ -32,8 +32,8 @@ from .steps import Have, steps
 
 FOLDER = ".state"
 VERSION = 1
-_QMP, _LINGER, _RULES = "qmp-", "linger", "rules"
-NO_VMS = frozenset(f"{name}.json" for name in ("daemon", "observers", "gauge", _LINGER, _RULES))
+_QMP, _LINGER, _FILES = "qmp-", "linger", "files"
+NO_VMS = frozenset(f"{name}.json" for name in ("daemon", "observers", "gauge", _LINGER, _FILES))
 """Files of the folder that are about none."""
 
 _T = TypeVar("_T", "DaemonState", "DomainState")
@@ -199,9 +199,9 @@ def write_linger(run_dir: str, says: Mapping[str, str]) -> None:
     replace_file(os.path.join(run_dir, FOLDER), _LINGER, {"domains": dict(says)})
 
 
-def write_rules(run_dir: str, files: Mapping[str, str]) -> None:
-    """Replace what the files of rules said, by name, when last nothing was wrong in them. Raises OSError."""
-    replace_file(os.path.join(run_dir, FOLDER), _RULES, {"files": dict(files)})
+def write_files(run_dir: str, files: Mapping[str, str]) -> None:
+    """Replace what the files below /etc/idletime said, by name, when last nothing was wrong in them. Raises OSError."""
+    replace_file(os.path.join(run_dir, FOLDER), _FILES, {"files": dict(files)})
 
 
 def remove_daemon(run_dir: str) -> None:

@@ -26,7 +26,7 @@ from idletime.policy.parse import parse_tree
 from idletime.resolve.files import mount_of
 from idletime.resolve.tree import Tree
 from idletime.xmltree import read
-from played import CONFIG, Domain, Host, stage
+from played import CONFIG, Domain, Host, failed, stage
 
 MIB = 1 << 20
 SIZE = 100 * MIB
@@ -68,6 +68,7 @@ class Vm(Domain):
         self.snapshots, self.persistent, self.job = 0, True, 0
         self.block_job: dict[str, int] = {}
         self.hangs: threading.Event | None = None
+        self.paused = self.wrong = False
         self.after_destroy: Callable[[], None] = lambda: None
         self.descriptor = os.open(self.file, os.O_RDWR)
         fcntl.fcntl(self.descriptor, fcntl.F_OFD_SETLK, overlay._flock(fcntl.F_RDLCK))
@@ -94,13 +95,17 @@ class Vm(Domain):
         return self.block_job
 
     def state(self) -> list[int]:
-        return [libvirt.VIR_DOMAIN_RUNNING, 0]
+        return [libvirt.VIR_DOMAIN_PAUSED if self.paused else libvirt.VIR_DOMAIN_RUNNING, 0]
 
     def XMLDesc(self, flags: int) -> str:
         return self.config if flags == INACTIVE or not self.run else self.live
 
     def fSTrim(self, *_rest: Any) -> None:
+        if self.paused:
+            raise failed(libvirt.VIR_ERR_OPERATION_INVALID, "domain is not running")
         self.acts.append("trim")
+        if self.wrong:
+            raise failed(libvirt.VIR_ERR_AGENT_UNRESPONSIVE, "not now")
         if self.hangs is not None:
             self.hangs.wait(20)
         os.truncate(self.file, os.stat(self.file).st_size - self.freed * MIB)

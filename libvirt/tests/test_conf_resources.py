@@ -12,7 +12,7 @@ from conftest import DATA
 from idletime import resolve
 from idletime.cli.main import main
 from idletime.conf import resources
-from idletime.conf.files import _lines
+from idletime.conf.files import Kept, _lines
 from idletime.devices import devices_of
 from idletime.facts import HostFacts, Source
 from idletime.plan import choose
@@ -32,6 +32,26 @@ def etc(tmp_path: Path) -> Path:
 
 def load(tmp_path: Path) -> resources.Resources:
     return resources.load(Tree(str(tmp_path)))
+
+
+def test_a_file_that_becomes_wrong_counts_as_it_was(etc: Path, tmp_path: Path) -> None:
+    """Else an array would lose its name, and what is background on it its interval; another file's settings come first."""
+    tree, kept, file = Tree(str(tmp_path)), Kept(), etc / "20.toml"
+    right = '[array1]\nauto = true\nmatch.path = "/dev/sd*"\n\n[sda]\nmax-inflight = 4\n'
+
+    def settings(text: str) -> tuple[dict[str, object], int]:
+        file.write_text(text)
+        found = resources.load(tree, kept)
+        return dict(found.settings), len(found.findings)
+
+    assert settings("[array1") == ({}, 1), "it was never right"
+    said = {"array1": {"auto": True}, "sda": {"max-inflight": 4}}
+    assert settings(right) == (said, 0)
+    assert settings(right + "auot = true\n") == settings("") == (said, 1)
+    (etc / "10.toml").write_text("[sda]\nmax-inflight = 2\n")
+    assert settings("[array1") == ({**said, "sda": {"max-inflight": 2}}, 1)
+    file.unlink()
+    assert dict(resources.load(tree, kept).settings) == {"sda": {"max-inflight": 2}}
 
 
 def test_settings(etc: Path, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from idletime import state
 from idletime.cli.main import main
 from idletime.conf import __main__ as conf
 from idletime.conf import rules
+from idletime.conf.files import Kept
 from idletime.errors import PolicyError
 from idletime.policy.model import Class
 from idletime.resolve.tree import Tree
@@ -38,7 +39,7 @@ def load(tmp_path: Path) -> rules.Rules:
 
 def test_a_file_that_becomes_wrong_counts_as_it_was(etc: Path, tmp_path: Path) -> None:
     """Who looks again and again goes on by what it said before; a file that is gone says nothing, nor one that was never right."""
-    tree, kept = Tree(str(tmp_path)), rules.Kept()
+    tree, kept = Tree(str(tmp_path)), Kept()
     file = etc / "40.toml"
     right = '[[rule]]\nname = "ci-*"\nclass = "background"\n'
 
@@ -71,17 +72,17 @@ def test_a_file_that_becomes_wrong_counts_as_it_was(etc: Path, tmp_path: Path) -
 
 def test_commands_know_what_idletimed_goes_by(etc: Path, tmp_path: Path) -> None:
     """Also an idletimed that begins; what it left may be anything."""
-    tree, kept = Tree(str(tmp_path)), rules.Kept()
+    tree, kept = Tree(str(tmp_path)), Kept()
     (etc / "40.toml").write_text('[[rule]]\nname = "ci-*"\nclass = "background"\n')
     rules.load(tree, kept)
     folder = tmp_path / "run/idletime/.state"
     folder.mkdir(parents=True)
-    state.write_rules(str(folder.parent), kept)
+    state.write_files(str(folder.parent), kept)
     (etc / "40.toml").write_text("[[rule")
     found = rules.load(tree)
     assert len(found.rules) == 1 and "it is not TOML" in str(found.findings[0])
     for text in ("", "[]", "{", '{"files": [1]}', '{"files": {"a": 1}}', "[" * 100_000):
-        (folder / "rules.json").write_text(text)
+        (folder / "files.json").write_text(text)
         assert rules.load(tree).rules == ()
 
 

@@ -136,7 +136,9 @@ def test_a_newer_wish_is_not_lost_while_the_last_is_settled() -> None:
     asked = one.asked
     one.hear(State("s", 2, Wish()), 0.1)
     one.see(agent(Wish(True)).looked or Looked("d"), asked)
-    assert one.asked == Wish()
+    assert one.asked == Wish() and one.answers is None, "nor is it said to be answered"
+    one.see(agent().looked or Looked("d"), Wish())
+    assert one.asked is None and one.answers == ("s", 2)
 
 
 def test_silence() -> None:
@@ -302,7 +304,7 @@ def test_wrong_files_are_logged_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     folder.mkdir(parents=True)
     monkeypatch.setattr(daemon, "Tree", lambda _root: Tree(str(tmp_path)))
     one = daemon.Daemon.__new__(daemon.Daemon)
-    one.wrong, one.kept, one.settings = (), {}, Settings(run_dir=str(tmp_path / "run"))
+    one.wrong, one.kept_rules, one.kept_resources, one.settings = (), {}, {}, Settings(run_dir=str(tmp_path / "run"))
     for text, said in (("x = 1", 1), ("x = 1", 0), ("", 0), ("x = 1", 1)):
         (folder / "a.toml").write_text(text)
         caplog.clear()

@@ -405,4 +405,5 @@ def test_it_does_not_end(play: Play, monkeypatch: pytest.MonkeyPatch, caplog: py
         assert world.linger._moving is None
 
     play(scene)
-    assert any(f"domain 'b' could not be moved to {FREE}: " in text for text in caplog.messages)
+    (text,) = [text for text in caplog.messages if f"domain 'b' could not be moved to {FREE}: " in text]
+    assert ("--set jobs=foreground" in text) is deaf

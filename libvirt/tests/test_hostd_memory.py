@@ -276,6 +276,45 @@ def test_who_cannot_be_saved_is_told_once_and_stays(play: Play, caplog: pytest.L
     assert "is saved to disk" in problem and "it did not come through: it cannot" in problem
 
 
+def test_who_could_not_be_saved_is_tried_again(play: Play) -> None:
+    """What was in the way, such as a migration, may have ended five minutes later."""
+    async def scene(world: World) -> None:
+        vm = world.vms["b"]
+        vm.hangs, vm.wrong = True, "save"
+        world.looked()
+        world.available = RESERVE - 60
+        await world.step(20)
+        vm.wrong = ""
+        await world.step(280)
+        assert vm.isActive()
+        await world.step(20)
+        assert vm.acts[-1] == "save"
+
+    play(scene)
+
+
+@pytest.mark.parametrize("folder", [None, "/machine.slice/b.scope"])
+def test_what_is_in_swap_is_in_use(play: Play, folder: str | None) -> None:
+    """Of the VM's group, or else of its QEMU."""
+    async def scene(world: World) -> None:
+        vm = world.vms["b"]
+        vm.target = 400
+        (world.root / "proc/7").mkdir()
+        (world.root / "proc/7/status").write_text(f"Name: qemu\nVmRSS: 1 kB\nVmSwap: {150 * 1024} kB\n")
+        if folder:
+            where = world.root / f"sys/fs/cgroup{folder}"
+            where.mkdir(parents=True)
+            (where / "memory.swap.current").write_text(str(160 * MIB))
+            (where.parents[1] / "cgroup.controllers").touch()
+            (world.root / "proc/7/cgroup").write_text(V2.format("b"))
+        world.looked(pid=7)
+        world.available = RESERVE - 16
+        await world.step()
+        assert vm.acts == ["balloon 344" if folder else "balloon 334"]
+
+    play(scene)
+
+
 def test_an_operator_starts_what_was_saved(play: Play) -> None:
     """Then that is forgotten; so it is where the image was removed. One that is being saved is not yet."""
     async def scene(world: World) -> None:
@@ -444,10 +483,12 @@ def test_a_foreground_that_is_about_to_start(play: Play) -> None:
         assert list((run / STARTING).iterdir()) == []
         background = "<metadata><policy xmlns='urn:idletime:policy:1' class='background'/></metadata>"
         assert hook.make_room(xml.replace("<name>", background + "<name>"), here, Rules(), files) == 0
+        huge = "<memoryBacking><hugepages/></memoryBacking>"
+        assert hook._bytes(xml, Rules()) == 100 * MIB and hook._bytes(xml.replace("<name>", huge + "<name>"), Rules()) == 0
         os.close(descriptor)
         (run / STARTING / "999999999").write_text(str(900 * MIB))
         (run / STARTING / "x").write_text("y")
-        assert world.memory._starting() == 0
+        assert world.memory._starting() == 0 and not (run / STARTING / "999999999").exists()
         world.memory.forget("b")
         world.memory._tell()
         assert not (run / GIVES).exists()

@@ -45,11 +45,12 @@ def test_other_types_are_ignored(kind: str) -> None:
 @pytest.mark.parametrize("changed, text", [
     ({"request": {"class": "idle"}}, "request.class is 'idle': it must be foreground or background"),
     ({"request": {"class": 1}}, "class is 1: it must be a string"),
-    ({"request": []}, "request is []: it must be an object"),
+    ({"request": []}, "request is a list: it must be an object"),
     ({"request": {"queues": [1]}}, "an entry of request.queues is 1: it must be an object"),
     ({"request": {"queues": [{}] * 65}}, "request.queues has 65 entries: at most 64 are read"),
     ({"request": {"queues": [{"device": {"mac": "x" * 65}, "queues": "1"}]}}, "at most 64 printable characters"),
     ({"request": {"queues": [{"device": {"mac": "a\n"}, "queues": "1"}]}}, "at most 64 printable characters"),
+    ({"request": {"class": []}, "more": 1}, "class is a list: it must be a string"),
     ({"session": ""}, "session is '': it must be 1 to 64 visible ASCII characters"),
     ({"session": "a b"}, "1 to 64 visible"),
     ({"sequence": -1}, "sequence is -1: it must be 0 to 2^63 - 1"),

@@ -229,6 +229,14 @@ def test_a_guest_that_lowers_its_vm(look: Look) -> None:
     assert not looked.choice.suspend and one.qemu.state  # type: ignore[union-attr]
 
 
+def test_a_guest_whose_qemu_holds_nothing(look: Look) -> None:
+    """It is told so, instead of that it is background."""
+    one = Domain(enforced("interval", "foreground", DEMOTE), stock(), more=CHANNEL)
+    grant = look(one, Wish(True)).grant
+    assert not grant.background and [refusal.code for refusal in grant.refused] == ["failed"]
+    assert "its QEMU is stock" in grant.refused[0].reason
+
+
 def test_who_does_not_answer_has_a_policy_still(look: Look, monkeypatch: pytest.MonkeyPatch) -> None:
     """A look that says nothing of it lets nobody go on. That there is no policy is an answer."""
     record = f"<s:stopped xmlns:s='{stopped.NAMESPACE}' seconds='4' why='sda'/>"

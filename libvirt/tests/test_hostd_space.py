@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import math
 import os
 import threading
 import time
@@ -13,12 +14,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import libvirt
 import pytest
 
-from idletime.hostd import overlay
+from idletime.hostd import overlay, stopped
 from idletime.hostd import space as room
 from idletime.hostd.settings import Settings
 from idletime.hostd.settings import Space as Said
+from idletime.police import space
 from idletime.resolve import qcow2
 from idletime.scratch import Unfit
 from idletime.xmltree import read
@@ -104,13 +107,57 @@ def test_an_agent_that_hangs(play: Play, monkeypatch: pytest.MonkeyPatch, caplog
     assert ["trims its disks" in text and "no answer" in text for text in caplog.messages] == [True]
 
 
+def test_an_agent_that_fails(play: Play) -> None:
+    """It is not waited for then; at a shortage five minutes later it is asked again."""
+    async def scene(world: World) -> None:
+        vm = world.vms["b"]
+        vm.wrong = True
+        vm.job, world.others = 1, 67
+        world.looked()
+        for _ in range(3):
+            await world.step()
+        assert vm.acts == ["trim"]
+        vm.wrong, vm.freed, world.others = False, 20, 0
+        await world.step(space.AGAIN_S)
+        world.others = 67
+        await world.step()
+        assert vm.acts == ["trim", "trim"] and vm.isActive()
+
+    play(scene)
+
+
+@pytest.mark.parametrize("ours, goes_on", [(True, True), (True, False), (False, False)])
+def test_a_vm_that_idletimed_has_stopped(play: Play, monkeypatch: pytest.MonkeyPatch, ours: bool, goes_on: bool) -> None:
+    """Its guest trims when it goes on; one that its operator has paused is not waited for."""
+    monkeypatch.setattr(overlay.stopped, "record_of", lambda _domain: stopped.Record(16, "sda") if ours else None)
+    naps: list[float] = []
+
+    async def scene(world: World) -> None:
+        vm = world.vms["b"]
+        vm.paused = True
+
+        def nap(seconds: float) -> None:
+            naps.append(seconds)
+            vm.paused = not (goes_on and len(naps) == 3)
+
+        assert overlay._agent(world, "b") is ours
+        if not goes_on:
+            with pytest.raises(libvirt.libvirtError):
+                overlay.trim(world, "b", nap)
+        else:
+            overlay.trim(world, "b", nap)
+        assert (vm.acts, round(sum(naps), 1)) == ((["trim"], 0.3) if goes_on else ([], overlay.STOPPED_SECONDS * ours))
+
+    play(scene)
+
+
 def test_what_hinders_may_end(play: Play, caplog: pytest.LogCaptureFixture) -> None:
     """Such as a migration. It is tried again after five minutes; that it was not possible is told once."""
     async def scene(world: World) -> None:
         vm = world.vms["b"]
         vm.job, world.others = 1, 100
         world.looked()
-        world.space.members["b"].deaf = True
+        world.space.members["b"].deaf_until_s = math.inf
         for _ in range(3):
             await world.step(299)
             await world.step(2)
@@ -129,7 +176,7 @@ def test_ended_while_it_drops(play: Play) -> None:
         vm, begun, waits = world.vms["b"], threading.Event(), threading.Event()
         vm.after_destroy = lambda: (begun.set(), waits.wait(20))[0]
         world.looked()
-        world.space.members["b"].deaf = True
+        world.space.members["b"].deaf_until_s = math.inf
         world.others = 67
         await world.space._look()
         await asyncio.to_thread(begun.wait, 20)
@@ -249,7 +296,7 @@ def test_never(play: Play, caplog: pytest.LogCaptureFixture, name: str) -> None:
     async def scene(world: World) -> None:
         vm = world.vms["b"]
         world.looked("b")
-        world.space.members["b"].deaf = True
+        world.space.members["b"].deaf_until_s = math.inf
         AGAINST[name][0](world)
         files = {file: file.read_bytes() for file in world.root.glob("*") if file.is_file()}
         world.others = 100
@@ -259,7 +306,7 @@ def test_never(play: Play, caplog: pytest.LogCaptureFixture, name: str) -> None:
         assert {file: file.read_bytes() for file in files} == files
         second = world.add("second", 5)
         world.looked("second")
-        world.space.members["second"].deaf = True
+        world.space.members["second"].deaf_until_s = math.inf
         await world.step()
         assert second.acts == ["destroy"] and second.empty
 

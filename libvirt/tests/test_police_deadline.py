@@ -125,7 +125,8 @@ def test_when_it_will_be_done() -> None:
 def test_a_clock_that_goes_back() -> None:
     """No pace is learned of it."""
     track = Track(BEGAN + 1000, BEGAN, 50, BEGAN, BEGAN, "06:00", idle=1.0)
-    assert decide(track, BEGAN - 100, 60, 100).idle == 1.0
+    back = decide(track, BEGAN - 100, 60, 100)
+    assert back.idle == 1.0 and back.since == BEGAN - 100, "else its pace would count as unknown for all of the way back"
 
 
 def test_records() -> None:

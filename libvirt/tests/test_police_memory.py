@@ -155,6 +155,15 @@ def test_a_guest_that_has_not_touched_its_memory():
     assert calm.acts == ()
 
 
+def test_what_the_host_has_swapped_out_the_guest_has_in_use():
+    """A balloon of what is resident would take all of that at once, and the guest's kernel would kill for it."""
+    (act,) = memory.decide(State(), Host(0, 16 * MIB), [replace(two()[0], resident=GIB, swapped=GIB // 2)], 0).acts
+    assert act.bytes_ == GIB + GIB // 2 - 16 * MIB
+    (act,) = memory.decide(State(), Host(0, 16 * MIB), [replace(two()[0], resident=GIB, swapped=9 * GIB)], 0).acts
+    assert act.bytes_ == 2 * GIB - 16 * MIB
+    assert replace(two()[0], resident=GIB, swapped=9 * GIB).may_come == GIB
+
+
 def test_who_is_above_high_gives_first():
     vms = [replace(two()[0], high=2 * GIB), replace(two()[1], high=GIB)]
     (act,) = memory.decide(State(), Host(0, 100 * MIB), vms, 0).acts
@@ -164,6 +173,13 @@ def test_who_is_above_high_gives_first():
 def test_pressure_alone_saves_nobody():
     vms = [Vm("a", GIB, GIB, GIB)]
     assert memory.decide(State(0.0), Host(GIB, 0, 0, 50.0), vms, 100).acts == ()
+
+
+def test_pressure_before_does_not_count_for_the_time():
+    """A moment in which bytes are missing is none in which they have been for ten seconds."""
+    found = memory.decide(State(), Host(GIB, 0, 0, 50.0), two(), 0)
+    found = memory.decide(found.state, Host(GIB, GIB + MIB, 0, 50.0), two(), 20)
+    assert [act.how for act in found.acts] == [How.BALLOON] and found.state.short_since_s == 20
 
 
 def test_memory_comes_back_after_a_minute():
@@ -199,7 +215,12 @@ def test_space_is_trimmed_then_dropped():
     late = space.decide(first.state, full, disks, 30)
     assert [(act.name, act.how) for act in late.acts] == [("b", space.How.DROP)]
     assert space.decide(late.state, full, disks, 31).acts == ()  # it is going
-    assert space.decide(late.state, Filesystem(13 * GIB, 100 * GIB), disks[:1], 32) == space.Decision(space.State())
+    over = space.decide(late.state, Filesystem(13 * GIB, 100 * GIB), disks[:1], 32)
+    assert over == space.Decision(space.State())
+    (act,) = space.decide(over.state, full, disks[:1], space.AGAIN_S).acts
+    assert act.how is space.How.TRIM, "another shortage"
+    (act,) = space.decide(over.state, full, disks[:1], space.AGAIN_S - 1).acts
+    assert act.how is space.How.DROP, "it has just shown what its trim is worth"
 
 
 def test_what_was_dropped_may_come_free_later():

@@ -4,14 +4,16 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..errors import Finding, Kind, Severity
+from ..facts import RUN_DIR
 from ..policy.units import BadValue, Form
 
 if TYPE_CHECKING:
@@ -115,6 +117,46 @@ def _lines(text: str) -> dict[Path, int]:
 
 def _parts(text: str) -> Path:
     return tuple(part.strip("\"'") for part in _PART.findall(text))
+
+
+# ---- a file that becomes wrong
+
+Kept = dict[str, str]
+"""What files said when last nothing was wrong in them, by name."""
+
+REMEMBERED = f"{RUN_DIR}/.state"
+
+
+def remembered(tree: Tree, folder: str = REMEMBERED) -> Kept:
+    """What idletimed goes by where a file is wrong. folder: RUN_DIR/.state"""
+    with contextlib.suppress(ValueError, RecursionError, AttributeError):
+        said = json.loads(tree.whole_text(f"{folder}/files.json") or "{}").get("files", {})
+        return {name: text for name, text in said.items() if isinstance(text, str)}
+    return {}
+
+
+def take(files: Iterable[File], kept: Kept | None, taken: Callable[[File, bool], object]) -> tuple[Finding, ...]:
+    """Have files read in their order; what is wrong in them. kept: what somebody who looks again and again had last time,
+    brought up to date: a file that has become wrong, or empty (truncated: who means that removes it), counts as it was. taken:
+    reads a file, says what is wrong in it, and takes what it says where nothing is; True: it counts as it was, so others that
+    say the same things otherwise by now come before it."""
+    findings: list[Finding] = []
+    right: Kept = {}
+    for file in files:
+        before = kept.get(file.name, "") if kept is not None else ""
+        if not file.text and not file.findings and of_text(file.name, before).data:
+            file.say((), "the file has become empty", "write it anew, or remove it: until then what it said before holds")
+        taken(file, False)
+        findings += file.findings
+        if file.findings and before:
+            file = of_text(file.name, before)
+            taken(file, True)
+        if not file.findings:
+            right[file.name] = file.text
+    if kept is not None:
+        kept.clear()
+        kept.update(right)
+    return tuple(findings)
 
 
 Stamps = tuple[tuple[str, int, int], ...]

@@ -21,7 +21,7 @@ from ..errors import Finding
 from ..policy import units
 from ..policy.model import AUTO, NONE
 from ..policy.units import BadValue
-from .files import NAMES, SWITCH, File, read, text_form
+from .files import NAMES, SWITCH, File, Kept, read, remembered, take, text_form
 
 if TYPE_CHECKING:
     from ..resolve.tree import Tree
@@ -97,11 +97,10 @@ class Resources:
 @dataclass
 class _Reader:
     found: dict[str, Resource] = field(default_factory=dict)
-    findings: list[Finding] = field(default_factory=list)
 
-    def file(self, file: File) -> None:
-        mine = [self._resource(file, name, table) for name, table in file.data.items()]
-        self.findings += file.findings
+    def file(self, file: File, before: bool) -> None:
+        """Of files.take()."""
+        mine = [self._resource(file, name, table) for name, table in file.data.items() if not (before and name in self.found)]
         if not file.findings:
             self.found.update({one.name: one for one in mine if one})
 
@@ -139,17 +138,16 @@ class _Reader:
             file.say((name,), f"resource '{name}' is said before, in {self.found[name].place}", "keep one of them")
 
 
-def load(tree: Tree) -> Resources:
-    """What the host's files say. Never raises."""
-    return of_files(read(tree, FOLDER))
+def load(tree: Tree, kept: Kept | None = None) -> Resources:
+    """What the host's files say. Never raises. kept: as of files.take(); None: as idletimed has them."""
+    return of_files(read(tree, FOLDER), remembered(tree) if kept is None else kept)
 
 
-def of_files(files: Iterable[File]) -> Resources:
+def of_files(files: Iterable[File], kept: Kept | None = None) -> Resources:
     """The same of these, in their order."""
     reader = _Reader()
-    for file in files:
-        reader.file(file)
-    return Resources(tuple(reader.found.values()), tuple(reader.findings))
+    findings = take(files, kept, reader.file)
+    return Resources(tuple(reader.found.values()), findings)
 
 
 def links_of(tree: Tree, names: Iterable[str]) -> tuple[str, ...]:

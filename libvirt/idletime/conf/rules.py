@@ -16,8 +16,6 @@ decide() is pure: facts of a domain and rules in, a policy out, with which rule 
 
 from __future__ import annotations
 
-import contextlib
-import json
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,13 +27,12 @@ from lxml import etree
 
 from .. import due
 from ..errors import Finding, Kind, PolicyError, Severity
-from ..facts import RUN_DIR
 from ..policy.model import Class, Policy
 from ..policy.parse import parse, parse_tree
 from ..policy.units import BadValue, Form
 from ..xmltree import Element
 from ..xmltree import read as read_xml
-from .files import NAMES, File, of_text, read
+from .files import NAMES, File, Kept, read, remembered, take
 
 if TYPE_CHECKING:
     from ..resolve.tree import Tree
@@ -204,49 +201,25 @@ def decide_xml(domain_xml: str, rules: Rules) -> Decision:
 
 # ---- files
 
-REMEMBERED = f"{RUN_DIR}/.state"
-Kept = dict[str, str]
-"""What files said when last nothing was wrong in them, by name."""
-
-
 def load(tree: Tree, kept: Kept | None = None) -> Rules:
-    """What the host's files say. Never raises. kept: of_files(); None: as idletimed has them."""
+    """What the host's files say. Never raises. kept: as of files.take(); None: as idletimed has them."""
     return of_files(read(tree, FOLDER), remembered(tree) if kept is None else kept)
 
 
-def remembered(tree: Tree, folder: str = REMEMBERED) -> Kept:
-    """What idletimed goes by where a file is wrong. folder: RUN_DIR/.state"""
-    with contextlib.suppress(ValueError, RecursionError, AttributeError):
-        said = json.loads(tree.whole_text(f"{folder}/rules.json") or "{}").get("files", {})
-        return {name: text for name, text in said.items() if isinstance(text, str)}
-    return {}
-
-
 def of_files(files: Iterable[File], kept: Kept | None = None) -> Rules:
-    """The same of these, in their order. kept: what somebody who looks again and again had last time, brought up to date: a
-    file that has become wrong, or empty (truncated: who means that removes it), counts as it was."""
+    """The same of these, in their order."""
     rules: list[Rule] = []
-    findings: list[Finding] = []
     default: tuple[Policy | None, str] = (None, "")
-    right: Kept = {}
-    for file in files:
-        before = kept.get(file.name, "") if kept is not None else ""
-        if not file.text and not file.findings and of_text(file.name, before).data:
-            file.say((), "the file has become empty", "write it anew, or remove it: until then what it said before holds")
-        mine, said = _said(file, default[1])
-        findings += file.findings
-        if file.findings and before:
-            file = of_text(file.name, before)
-            mine, said = _said(file, "")
-            said = None if default[1] else said
+
+    def taken(file: File, before: bool) -> None:
+        nonlocal default
+        mine, said = _said(file, "" if before else default[1])
         if not file.findings:
-            right[file.name] = file.text
-            rules += mine
-            default = said or default
-    if kept is not None:
-        kept.clear()
-        kept.update(right)
-    return Rules(tuple(rules), *default, tuple(findings))
+            rules.extend(mine)
+            default = default if before and default[1] else said or default
+
+    findings = take(files, kept, taken)
+    return Rules(tuple(rules), *default, findings)
 
 
 def _said(file: File, default: str) -> tuple[list[Rule], tuple[Policy | None, str] | None]:

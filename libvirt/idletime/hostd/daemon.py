@@ -80,7 +80,8 @@ class Daemon:
         self.session = f"host-{secrets.token_hex(4)}"
         self.loop = asyncio.get_running_loop()
         self.queue, self.rules = Queue(), rules.Rules()
-        self.kept = rules.remembered(Tree("/"), os.path.join(settings.run_dir, state.FOLDER))
+        before = files.remembered(Tree("/"), os.path.join(settings.run_dir, state.FOLDER))
+        self.kept_rules, self.kept_resources = dict(before), dict(before)
         self.agents: dict[str, Agent] = {}
         self.channels: dict[str, Channel] = {}
         self.said: dict[str, tuple[str, ...]] = {}
@@ -179,6 +180,7 @@ class Daemon:
         agent, channel = self.agents[uuid], self.channels[uuid]
         now = self.loop.time()
         if agent.hear(state, now):
+            agent.told = b""  # each state has its answer, one that is repeated too
             channel.charge_wish(now)
             self.touched(uuid)
         else:
@@ -356,12 +358,12 @@ class Daemon:
             self.touch_all()
 
     def _read_files(self) -> None:
-        """What is wrong below /etc/idletime is logged once. Until it is mended a file of rules counts as it was before, so that
-        no VM changes its class by a slip of the pen; one that was never right, or of resources, is left out."""
+        """What is wrong below /etc/idletime is logged once. Until it is mended a file counts as it was before, so that no VM
+        changes its class, or loses its resource, by a slip of the pen; one that was never right is left out."""
         tree = Tree("/")
         self.read = files.stamps(tree, _FOLDERS)
-        self.rules = rules.load(tree, self.kept)
-        self.said_of = resources.load(tree)
+        self.rules = rules.load(tree, self.kept_rules)
+        self.said_of = resources.load(tree, self.kept_resources)
         found = tuple(map(str, (*self.said_of.findings, *self.rules.findings)))
         for problem in found:
             if problem not in self.wrong:
@@ -369,17 +371,18 @@ class Daemon:
         self.wrong = found
         with contextlib.suppress(OSError):
             state.write_daemon(self.settings.run_dir, found, self.settings.uri, VERSION)
-            state.write_rules(self.settings.run_dir, self.kept)
+            state.write_files(self.settings.run_dir, self.kept_rules | self.kept_resources)
 
     def _look_around(self, now: float, last: float) -> None:
         """What time alone brings: silent agents, threads that hang."""
         for uuid, agent in list(self.agents.items()):
             if agent.tick(now, last):
                 self.touched(uuid)
-        hanging = self.hands.watch(time.monotonic())
+        hanging, before = self.hands.watch(time.monotonic()), self.counts.hanging
         self.counts.tick(hanging)
         if hanging:
-            log.warning("%d domains do not answer for more than 10 s; the others are served", hanging)
+            if hanging != before:
+                log.warning("%d domains do not answer for more than 10 s; the others are served", hanging)
             self.wake.set()
         if self.unseen and now > self.waits_until:
             self.unseen = set()  # whoever hangs is not waited for

@@ -20,11 +20,13 @@ SILENCE_SECONDS = 90.0
 
 @dataclass
 class Agent:
-    """What is known of one guest's agent. looked: of the last look at its domain, None before there was one."""
+    """What is known of one guest's agent. looked: of the last look at its domain, None before there was one. last: the state
+    that came last; answers: the last one that a look has taken into account."""
 
     session: str
     heard: float
     looked: Looked | None = None
+    last: tuple[str, int] | None = None
     answers: tuple[str, int] | None = None
     asked: Wish | None = None  # not yet settled
     told: bytes = field(default=b"", repr=False)
@@ -32,12 +34,13 @@ class Agent:
     def hear(self, state: State, now: float) -> bool:
         """Take a state; tells whether the domain must be settled. If not, it is to be answered at once."""
         self.heard = now
-        self.answers = (state.session, state.sequence)
+        self.last = (state.session, state.sequence)
         in_force = self.asked if self.asked is not None else self.looked.wish if self.looked else None
-        if state.wish == in_force and not self._to_be_tried_again():
-            return self.asked is not None
-        self.asked = state.wish
-        return True
+        if state.wish != in_force or self._to_be_tried_again():
+            self.asked = state.wish
+        if self.asked is None:
+            self.answers = self.last
+        return self.asked is not None
 
     def _to_be_tried_again(self) -> bool:
         refused = self.looked.grant.refused if self.looked else ()
@@ -45,7 +48,7 @@ class Agent:
 
     def forget(self) -> bool:
         """The guest was reset, or has been silent: it asks for nothing. Tells whether the domain must be settled."""
-        self.answers = None
+        self.last = self.answers = None
         if not self.asked and not (self.looked and self.looked.wish):
             return False
         self.asked = Wish()
@@ -62,7 +65,7 @@ class Agent:
         """The domain was settled with this wish."""
         self.looked = looked
         if self.asked == asked:
-            self.asked = None
+            self.asked, self.answers = None, self.last
 
     def message(self) -> bytes:
         """The policy, for the guest."""

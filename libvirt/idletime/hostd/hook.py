@@ -74,7 +74,8 @@ def make_room(xml: str, options: settings.Settings, known: rules.Rules, files: L
 
 
 def _bytes(xml: str, known: rules.Rules) -> int:
-    """Memory of a domain that is not background; 0 of one that is, or of which nothing is known."""
+    """Memory of a domain that is not background; 0 of one that is, or of which nothing is known, and of one that has huge
+    pages: those are set aside, and nothing that others give becomes one."""
     try:
         decision = rules.decide_xml(xml, known)
     except IdletimeError:
@@ -82,6 +83,8 @@ def _bytes(xml: str, known: rules.Rules) -> int:
     if decision.policy is not None and decision.policy.class_ is Class.BACKGROUND:
         return 0
     root = read(xml)
+    if root.find("memoryBacking/hugepages") is not None:
+        return 0
     text = (root.findtext("currentMemory") or root.findtext("memory") or "").strip()
     return int(text) * 1024 if text.isdecimal() else 0
 

@@ -49,6 +49,9 @@ END_SECONDS = 20.0
 _THINKING, _SAYING = "another host", "its file"
 """Of whom a complaint is that is no VM's and no host's; "" is that of looks, which each look that succeeds takes back."""
 
+_KILLED = ("the command hung and was killed, so its live policy may still say jobs='background'; remedy: 'virt-idletime show' "
+           "says, 'virt-idletime enable DOMAIN --set jobs=foreground' puts it back")
+
 log = logging.getLogger("idletimed")
 
 
@@ -294,6 +297,8 @@ class Linger(Follower):
                 _interrupt(process)
                 if not (await asyncio.wait([said], timeout=END_SECONDS))[0]:
                     process.kill()
+                    await said
+                    return _KILLED
             _, text = await said
         finally:
             self._moving = None

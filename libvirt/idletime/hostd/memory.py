@@ -40,15 +40,16 @@ log = logging.getLogger("idletimed")
 @dataclass
 class Member:
     """A background VM with a minimum, or one that was. said: None: it is to have all that it had. recorded: something was
-    taken, or may have been. busy: an act is under way. refused: it cannot be saved."""
+    taken, or may have been. busy: an act is under way. refused_s: when it could not be saved."""
 
     name: str
     said: Said | None
     folder: str | None
     balloon: bool
+    pid: int | None = None
     recorded: bool = False
     busy: bool = False
-    refused: bool = False
+    refused_s: float | None = None
 
 
 class Memory(Follower):
@@ -98,6 +99,7 @@ class Memory(Follower):
             return
         member = self.members.setdefault(uuid, Member(looked.name, said, folder, looked.balloon))
         member.name, member.said, member.folder, member.balloon = looked.name, said, folder, looked.balloon
+        member.pid = looked.pid
         member.recorded = member.recorded or looked.taken is not None
 
     def forget(self, uuid: str) -> None:
@@ -171,16 +173,21 @@ class Memory(Follower):
 
     def _vm(self, uuid: str, member: Member, has: reclaim.Has, said: Said) -> Vm:
         can = member.folder is not None and os.path.exists(f"{self._root}/sys/fs/cgroup{member.folder}/memory.reclaim")
+        may_save = member.refused_s is None or time.monotonic() - member.refused_s >= memory.AGAIN_S
         return Vm(uuid, has.resident, has.target, said.low, said.high, has.was, member.balloon and has.guest, can,
-                  has.persistent and not member.refused)
+                  has.persistent and may_save, self._files.swapped(member.pid, member.folder))
 
     def _starting(self) -> int:
-        """Memory of foreground VMs whose hook waits for it; one that was killed does not wait any more."""
+        """Memory of foreground VMs whose hook waits for it; one that was killed does not wait any more, nor does the next
+        process of its number."""
         total = 0
         with contextlib.suppress(OSError):
             for file in (self._run_dir / STARTING).iterdir():
                 with contextlib.suppress(OSError, ValueError):
-                    total += int(file.read_text()) if Path(f"/proc/{int(file.name)}").exists() else 0
+                    if Path(f"/proc/{int(file.name)}").exists():
+                        total += int(file.read_text())
+                    else:
+                        file.unlink()
         return total
 
     def _pressure(self) -> float | None:
@@ -243,7 +250,7 @@ class Memory(Follower):
 
     async def _carry_out(self, uuid: str, words: str, work: Callable[..., bool], arguments: Sequence[Any],
                          deed: Act | None) -> None:
-        """What did not come through is tried at the next look; who could not be saved is not chosen again."""
+        """What did not come through is tried at the next look; who could not be saved is not chosen again for a while."""
         assert self._hands is not None
         member = self.members.get(uuid)
         try:
@@ -254,7 +261,7 @@ class Memory(Follower):
         except Exception as error:
             self._complain(uuid, f"{words}: it did not come through: {error}")
             if member is not None:
-                member.refused = member.refused or work is reclaim.save
+                member.refused_s = time.monotonic() if work is reclaim.save else member.refused_s
                 member.balloon = member.balloon and work is not reclaim.balloon
             self._state = replace(self._state, leaving=self._state.leaving - {uuid})
         if member is not None:

@@ -23,7 +23,7 @@ import struct
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
@@ -38,7 +38,7 @@ from ..resolve.qcow2 import Image
 from ..resolve.tree import Tree
 from ..scratch import Scratch, Unfit
 from ..xmltree import Element, get, read
-from . import kept
+from . import kept, stopped
 
 NAMESPACE, PREFIX = "urn:idletime:space:1", "idletimex"
 RESERVED = 1 << 20
@@ -49,6 +49,9 @@ ENDS_SECONDS = 120.0
 
 LARGEST = 32 << 20
 """Of an empty overlay: its L1 table. 64 KiB clusters need 16 KiB of it for 1 TiB."""
+
+STOPPED_SECONDS, POLL_SECONDS = 20.0, 0.1
+"""So long a trim waits for a VM that idletimed has stopped: longer than exponential idletime's longest stop of 16 s (004)."""
 
 QEMU_IMG, QEMU_IMG_SECONDS = "qemu-img", 30.0
 _BLOCK = 4096
@@ -149,7 +152,8 @@ class Place:
 
 @dataclass(frozen=True)
 class Has:
-    """A VM's overlays on one file system. allocated: beyond what an empty overlay has. agent: a guest agent is there."""
+    """A VM's overlays on one file system. allocated: beyond what an empty overlay has. agent: a guest agent is there, and
+    answers, or will when idletimed, which has stopped its VM, lets it go on."""
 
     allocated: int
     agent: bool = False
@@ -190,7 +194,8 @@ def _place(status: os.statvfs_result) -> Place:
 def _agent(connection: Any, uuid: str) -> bool:
     try:
         domain = connection.lookupByUUIDString(uuid)
-        return domain.state()[0] in _RUNS and scratch.can_trim(read(domain.XMLDesc(0)))
+        runs = domain.state()[0] in _RUNS or stopped.record_of(domain) is not None
+        return runs and scratch.can_trim(read(domain.XMLDesc(0)))
     except libvirt.libvirtError as error:
         if error.get_error_code() not in (libvirt.VIR_ERR_NO_DOMAIN, libvirt.VIR_ERR_OPERATION_INVALID):
             raise
@@ -199,9 +204,14 @@ def _agent(connection: Any, uuid: str) -> bool:
 
 # ---- acts
 
-def trim(connection: Any, uuid: str) -> bool:
-    """Have a guest trim its file systems. It may take for ever: a guest says what it likes, or nothing."""
-    connection.lookupByUUIDString(uuid).fSTrim(None, 0, 0)
+def trim(connection: Any, uuid: str, sleep: Callable[[float], None] = time.sleep) -> bool:
+    """Have a guest trim its file systems, when it runs: libvirt asks no agent of a VM that is stopped, and idletimed lets one
+    go on for a part of the time. It may take for ever: a guest says what it likes, or nothing."""
+    domain, waits = connection.lookupByUUIDString(uuid), int(STOPPED_SECONDS / POLL_SECONDS)
+    while waits and domain.state()[0] not in _RUNS and stopped.record_of(domain) is not None:
+        sleep(POLL_SECONDS)
+        waits -= 1
+    domain.fSTrim(None, 0, 0)
     return True
 
 

@@ -123,7 +123,9 @@ def _no_constant(name: str) -> None:
 
 
 def _short(value: object) -> str:
-    """A guest's value in a message of ours: bounded, and without control characters."""
+    """A guest's value in a message of ours: bounded, and without control characters. Of a deep list ascii() takes long."""
+    if isinstance(value, list | dict):
+        return "a list" if isinstance(value, list) else "an object"
     text = ascii(value) if not isinstance(value, Exception) else str(value)
     return text if len(text) <= 80 else text[:77] + "..."
 

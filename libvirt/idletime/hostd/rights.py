@@ -78,6 +78,13 @@ def grant(policy: Policy | None, plan: Plan, there: Sequence[GuestDevice], wish:
     return Grant(replace(plan, devices=lowered), wish.background, tuple(granted), tuple(refused))
 
 
+def refuse(granted: Grant, plan: Plan, wish: Wish, reason: str) -> Grant:
+    """The policy's own plan is in force instead, as what was granted cannot be: why, in words."""
+    parts: list[QueueWish | None] = [None] if wish.background and granted.background else []
+    failed = tuple(Refusal("failed", reason, entry) for entry in [*parts, *granted.queues])
+    return Grant(plan, refused=granted.refused + failed)
+
+
 def _all_refused(wish: Wish) -> tuple[Refusal, ...]:
     reason = "the policy of this VM has guest control='none'"
     parts: list[QueueWish | None] = [None] if wish.background else []

@@ -203,6 +203,8 @@ class _Job:
             if (self.choice.suspend or self.choice.rate) and act.STOCK in self.problems:
                 self.problems.remove(act.STOCK)  # it is stopped or limited instead
                 self.problems += [act.STOCK_JOBS] if found.plan.jobs else []
+        if self.have is None and self.choice is not None and not (self.failed or self.choice.suspend or self.choice.rate):
+            granted = rights.refuse(granted, granted.plan, asked, self.choice.why)
         looked = self._shared(looked, found, granted.background, host)
         # What cannot be asked just now is as it was: observers go on.
         seen = None if self.failed and self.have is None else \
@@ -259,11 +261,8 @@ class _Job:
         if not causes:
             self._note(brought)
             return granted
-        reason = "; ".join(causes)
         self._note(act.bring(monitor, plan, before, now))
-        parts: list[Any] = [None] if asked.background else []
-        refused = tuple(rights.Refusal("failed", reason, entry) for entry in [*parts, *granted.queues])
-        return rights.Grant(plan, refused=granted.refused + refused)
+        return rights.refuse(granted, plan, asked, "; ".join(causes))
 
     def _followed(self, plan: Plan) -> dict[str, deadline.Track]:
         """Jobs of this run that have a deadline, as of the last look."""

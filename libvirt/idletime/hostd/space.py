@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections import deque
 from collections.abc import Callable
@@ -48,14 +49,14 @@ log = logging.getLogger("idletimed")
 
 @dataclass
 class Member:
-    """A background VM with scratch disks. trimmed_s: when it was asked to trim; trims: it is at it. deaf: its agent has failed
-    at that. refused_s: when it was found that it must not be dropped."""
+    """A background VM with scratch disks. trimmed_s: when it was asked to trim; trims: it is at it. deaf_until_s: its agent has
+    failed at that, and is not asked before. refused_s: when it was found that it must not be dropped."""
 
     name: str
     disks: tuple[Scratch, ...]
     trimmed_s: float | None = None
     trims: bool = False
-    deaf: bool = False
+    deaf_until_s: float = 0.0
     refused_s: float | None = None
 
 
@@ -152,7 +153,7 @@ class Space(Follower):
         """What hinders a drop may end, such as a migration."""
         member = self.members[uuid]
         can = member.refused_s is None or now - member.refused_s >= space.AGAIN_S
-        return Subject(uuid, has.allocated, has.agent and not member.deaf, member.trimmed_s, can)
+        return Subject(uuid, has.allocated, has.agent and now >= member.deaf_until_s, member.trimmed_s, can)
 
     def _rate(self, number: int, free: int, now: float) -> float:
         """Bytes a second by which free space falls."""
@@ -186,7 +187,7 @@ class Space(Follower):
 
     async def _carry_out(self, uuid: str, words: str, work: Callable[..., bool], arguments: tuple[Any, ...],
                          deed: Act | None) -> None:
-        hands, failed = self._hands_for(work), False
+        hands, failed, again_s = self._hands_for(work), False, space.AGAIN_S
         hands.watch(time.monotonic())
         try:
             await asyncio.wait_for(hands.do(work, *arguments), space.TRIM_S if work is overlay.trim else DROP_SECONDS)
@@ -196,10 +197,13 @@ class Space(Follower):
         except Exception as error:
             self._complain(uuid, f"{words}: it did not come through: {str(error) or 'no answer'}")
             failed = True
+            if isinstance(error, asyncio.TimeoutError):
+                again_s = math.inf  # one that hangs has one of few threads already
         member = self.members.get(uuid)
         if member is not None:
             member.trims = member.trims and work is not overlay.trim
-            member.deaf = member.deaf or (failed and work is overlay.trim)
+            if failed and work is overlay.trim:
+                member.deaf_until_s = time.monotonic() + again_s
             member.refused_s = time.monotonic() if failed and work is overlay.drop else member.refused_s
         if work is not overlay.trim:
             self._drops.pop(uuid, None)

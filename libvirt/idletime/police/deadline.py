@@ -95,7 +95,7 @@ def _measured(track: Track, now: float, done: int) -> Track:
     """What has been done since the last look was done at one pace."""
     seconds = now - track.at
     if seconds <= 0:  # the clock was set back
-        return replace(track, at=now, done=done)
+        return replace(track, at=now, done=done, since=min(track.since, now))
     pace = (done - track.done) / seconds
     if track.urgent:
         age = track.full_seconds + seconds

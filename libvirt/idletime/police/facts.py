@@ -112,7 +112,7 @@ def pressure(text: str) -> dict[str, Pressure]:
 
 
 def meminfo(text: str) -> dict[str, int]:
-    """In bytes: MemTotal, MemAvailable, SwapFree."""
+    """In bytes: MemTotal, MemAvailable, SwapFree; of /proc/PID/status VmSwap."""
     return {row[0].rstrip(":"): value * 1024 for row in _rows(text)
             if len(row) == 3 and row[2] == "kB" and (value := number(row[1])) is not None}
 

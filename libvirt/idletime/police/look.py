@@ -62,6 +62,13 @@ class Look:
     def meminfo(self) -> dict[str, int]:
         return facts.meminfo(self.text("/proc/meminfo") or "")
 
+    def swapped(self, pid: int | None, cgroup: str | None = None) -> int:
+        """Bytes in swap: of a cgroup of version 2, else of a process, whose shared memory is not in it."""
+        of_group = facts.number(self.text(f"/sys/fs/cgroup{cgroup}/memory.swap.current")) if cgroup is not None else None
+        if of_group is not None:
+            return of_group
+        return facts.meminfo(self.text(f"/proc/{pid}/status") or "").get("VmSwap", 0) if pid is not None else 0
+
     def unified(self) -> bool:
         """Whether the host has cgroup v2 alone."""
         return self.text("/sys/fs/cgroup/cgroup.controllers") is not None

@@ -34,6 +34,9 @@ CALM_S = 60.0
 PRESSED_PERCENT = 1.0
 """PSI some, avg10, of a foreground VM: 1 % of its time waited for memory is what it can feel (003, Table 3: 0.8 %)."""
 
+AGAIN_S = 300.0
+"""Who could not be saved, as during a migration, is not chosen again before."""
+
 ROOM = 1.25
 """A saved VM starts where so many times its memory is free: else it would be saved again at once."""
 
@@ -77,9 +80,10 @@ def _above(folder: str) -> Iterable[str]:
 
 @dataclass(frozen=True)
 class Vm:
-    """A background VM. resident: of its QEMU. target: of its balloon. low: its minimum; high: beyond it goes first; None: not
-    said, which is all. was: what its balloon had before we took of it, None: nothing was taken. balloon: it has one, and runs.
-    reclaim: memory.reclaim is there (Linux 5.19, cgroup v2). can_save: it has a definition to come back to."""
+    """A background VM. resident: of its QEMU; swapped: of the same, in the host's swap. target: of its balloon. low: its
+    minimum; high: beyond it goes first; None: not said, which is all. was: what its balloon had before we took of it, None:
+    nothing was taken. balloon: it has one, and runs. reclaim: memory.reclaim is there (Linux 5.19, cgroup v2). can_save: it has
+    a definition to come back to."""
 
     name: str
     resident: int
@@ -90,11 +94,13 @@ class Vm:
     balloon: bool = True
     reclaim: bool = False
     can_save: bool = True
+    swapped: int = 0
 
     @property
     def has(self) -> int:
-        """A guest that has not touched all of its memory has less than its balloon allows; QEMU itself needs some."""
-        return min(self.resident, self.target)
+        """A guest that has not touched all of its memory has less than its balloon allows; QEMU itself needs some. What the
+        host has swapped out the guest has in use: a balloon of what is resident would take that, too, at once."""
+        return min(self.resident + self.swapped, self.target)
 
     @property
     def spare(self) -> int:
@@ -104,7 +110,8 @@ class Vm:
     @property
     def may_come(self) -> int:
         """That, and what was asked and is not there yet: balloons lag."""
-        return max(0, self.resident - self.low) if self.balloon or self.reclaim else 0
+        there = min(self.resident, max(0, self.resident + self.swapped - self.low))
+        return there if self.balloon or self.reclaim else 0
 
 
 @dataclass(frozen=True)
@@ -180,8 +187,8 @@ class Act:
 
 @dataclass(frozen=True)
 class State:
-    """short_since_s: since when something is missing; calm_since_s: since when nothing is. leaving: VMs that are being saved,
-    and are not asked again."""
+    """short_since_s: since when bytes are missing, which pressure alone does not say; calm_since_s: since when nothing is.
+    leaving: VMs that are being saved, and are not asked again."""
 
     short_since_s: float | None = None
     calm_since_s: float | None = None
@@ -209,15 +216,16 @@ def decide(state: State, host: Host, vms: Sequence[Vm], now_s: float, settings: 
     missing = shortage(host)
     if not missing:
         return _calm(state, host, vms, saved, now_s, settings)
-    since = now_s if state.short_since_s is None else state.short_since_s
+    since = (now_s if state.short_since_s is None else state.short_since_s) if host.missing else None
+    left_s = settings.within_s - (now_s - since if since is not None else 0.0)
     staying = [vm for vm in vms if vm.name not in state.leaving]
     coming = sum(vm.resident for vm in vms if vm.name in state.leaving)
-    late = now_s - since >= settings.within_s
+    late = left_s <= 0
     # Pressure alone sends nobody away: it may be the foreground's own.
     hard = host.missing - coming
     goes = _who_goes(staying, hard) if hard > 0 and (late or sum(vm.may_come for vm in staying) < hard) else None
     acts = [_save(goes, hard, late, settings.within_s)] if goes else []
-    share = _step(max(0, missing - coming), since + settings.within_s - now_s, settings.look_s)
+    share = _step(max(0, missing - coming), left_s, settings.look_s)
     acts += _steps([vm for vm in staying if vm is not goes], share)
     return Decision(State(since, None, state.leaving | ({goes.name} if goes else set())),
                     tuple(replace(act, cause=host.cause) for act in acts))

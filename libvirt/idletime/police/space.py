@@ -96,7 +96,7 @@ def decide(state: State, there: Filesystem, disks: Sequence[Scratch], now_s: flo
     since = now_s if state.below_since_s is None else state.below_since_s
     state = State(since, leaving, state.dropped_s)
     disks = [disk for disk in disks if disk.name not in leaving]
-    waits = [disk for disk in disks if disk.agent and (disk.trimmed_s is None or now_s - disk.trimmed_s < TRIM_S)]
+    waits = [disk for disk in disks if disk.agent and (_due(disk, now_s) or now_s - (disk.trimmed_s or 0.0) < TRIM_S)]
     # Trimming is given its time only where the space lasts that long.
     if waits and now_s - since < TRIM_S and _lasts(there, since + TRIM_S - now_s):
         return Decision(state, tuple(_trim(disk, there) for disk in waits if _due(disk, now_s)))
