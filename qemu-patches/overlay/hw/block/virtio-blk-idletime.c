@@ -16,12 +16,20 @@
 #include "trace.h"
 #include "virtio-blk-idletime-impl.h"
 
+/* NULL: detached since the caller looked, or nothing of ours. */
+static IdletimeHolder *holder_of(const VirtIOBlockReq *req)
+{
+    IdletimeHolder *hold = qatomic_rcu_read(&req->dev->idletime);
+
+    return hold && idletime_hold_served(hold, idletime_blk_queue(req)) ?
+           hold : NULL;
+}
+
 /* ---- a request comes */
 
 bool idletime_blk_hold_slow(VirtIOBlockReq *req)
 {
-    /* NULL: detached since the caller looked. */
-    IdletimeHolder *hold = qatomic_rcu_read(&req->dev->idletime);
+    IdletimeHolder *hold = holder_of(req);
     unsigned queue = idletime_blk_queue(req);
     IdletimeClass class = hold ? idletime_queue_class(&hold->dev, queue) :
                                  IDLETIME_CLASS_FOREGROUND;
@@ -79,8 +87,12 @@ bool idletime_blk_join_rq(IdletimeHolder *hold, IdletimeReq *held)
 void idletime_blk_begin_slow(VirtIOBlockReq *req, uint64_t bytes,
                              int64_t now_ns)
 {
-    idletime_hold_begin(qatomic_rcu_read(&req->dev->idletime), &req->idletime,
-                        idletime_blk_queue(req), bytes, now_ns);
+    IdletimeHolder *hold = req->idletime.state == IDLETIME_REQ_NONE ?
+                           holder_of(req) :
+                           qatomic_rcu_read(&req->dev->idletime);
+
+    idletime_hold_begin(hold, &req->idletime, idletime_blk_queue(req), bytes,
+                        now_ns);
 }
 
 void idletime_blk_end_slow(VirtIOBlockReq *req, int64_t now_ns)

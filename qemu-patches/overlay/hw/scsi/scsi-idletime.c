@@ -24,13 +24,13 @@ static IdletimeClass class_of(const IdletimeHolder *hold, unsigned queue)
                   IDLETIME_CLASS_FOREGROUND;
 }
 
-/* A request that a gate does not serve is a stock one. */
+/* NULL: nothing of ours. */
 static IdletimeHolder *holder_of(const SCSIRequest *req)
 {
     IdletimeHolder *hold = qatomic_rcu_read(&req->dev->idletime);
 
-    return hold && idletime_queue_gate(&hold->dev, req->idletime.queue)->ctx ==
-           qemu_get_current_aio_context() ? hold : NULL;
+    return hold && idletime_hold_served(hold, req->idletime.queue) ? hold :
+                                                                     NULL;
 }
 
 /* ---- a request comes */

@@ -105,7 +105,8 @@ bool idletime_conf_check_unset(const IdletimeConf *conf, Error **errp);
 
 /**
  * idletime_device_set: new class and queue list, or NULL to keep it.
- * All or nothing.  Context: BQL.
+ * All or nothing, but that places which were claimed on the boards before it
+ * failed stay claimed until the device leaves.  Context: BQL.
  */
 bool idletime_device_set(IdletimeDevice *dev, const IdletimeClass *class,
                          const char *queues, Error **errp);

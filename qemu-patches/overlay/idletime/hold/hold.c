@@ -28,17 +28,21 @@ bool idletime_hold_put(IdletimeHolder *hold, IdletimeReq *req, unsigned queue)
     IdletimeHoldPart *part = idletime_hold_part(hold, queue);
     IdletimePromotion cause;
     IdletimeAside aside;
-    bool first;
+    bool again, first;
 
     idletime_hold_assert_thread(part);
     req->queue = queue;
+    again = req->number != 0;
     aside = idletime_hold_set_aside(hold, req);
     if (aside != IDLETIME_ASIDE_NO) {
         return aside == IDLETIME_ASIDE_DONE;
     }
     first = QTAILQ_EMPTY(&part->held);
     idletime_hold_list_append(part, req);
-    if (first || idletime_hold_expedited(part, &cause)) {
+    if (again) {
+        /* After a stop, in whichever order: all of them, then the oldest. */
+        idletime_gate_kick(part->gate);
+    } else if (first || idletime_hold_expedited(part, &cause)) {
         idletime_hold_pump(part);
     }
     return true;

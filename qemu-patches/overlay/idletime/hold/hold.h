@@ -143,6 +143,19 @@ bool idletime_hold_judge(IdletimeHolder *hold, unsigned queue,
  */
 bool idletime_hold_put(IdletimeHolder *hold, IdletimeReq *req, unsigned queue);
 
+/**
+ * idletime_hold_served: does the caller's thread serve @queue?  Not where host
+ * notifiers are being stopped: stock code then looks at the ring once more in
+ * the thread that stops them.  A request that a gate does not serve is a stock
+ * one.  Context: any thread.
+ */
+static inline bool idletime_hold_served(const IdletimeHolder *hold,
+                                        unsigned queue)
+{
+    return idletime_queue_gate(&hold->dev, queue)->ctx ==
+           qemu_get_current_aio_context();
+}
+
 /** idletime_hold_take: @req, held, is taken back: it is cancelled. */
 void idletime_hold_take(IdletimeHolder *hold, IdletimeReq *req);
 
@@ -166,7 +179,8 @@ static inline void idletime_hold_begin(IdletimeHolder *hold, IdletimeReq *req,
         gate = idletime_queue_gate(&hold->dev, queue);
         /* Is it foreground, and does anybody listen? */
         if (idletime_queue_class(&hold->dev, queue) !=
-            IDLETIME_CLASS_BACKGROUND && gate->fg_ready &&
+            IDLETIME_CLASS_BACKGROUND &&
+            qatomic_load_acquire(&gate->fg_ready) &&
             likely(!qatomic_read(&hold->leaving))) {
             idletime_gate_begin(gate, now_ns, bytes);
             req->queue = queue;

@@ -141,7 +141,7 @@ void idletime_hold_begin_expedited(IdletimeHolder *hold, IdletimeReq *req,
 
     idletime_hold_assert_thread(part);
     part->expedited++;
-    if (part->gate->fg_ready) {
+    if (qatomic_load_acquire(&part->gate->fg_ready)) {
         idletime_gate_begin(part->gate, now_ns, bytes);
         req->state = IDLETIME_REQ_EXPEDITED_FG;
     } else {

@@ -132,6 +132,32 @@ static void test_stop_deadline(void)
     machine_free(m);
 }
 
+/* Restarted in whichever order: the oldest leaves at its deadline. */
+static void test_stop_oldest(void)
+{
+    TestDisk *fg, *bg;
+    TestMachine *m = machine_pair("interval-us=60000000,max-hold-ms=1000",
+                                  &fg, &bg);
+    TestRequest *older, *newer;
+
+    foreground(fg);
+    older = disk_write(bg, 0, BLOCK_BYTES, 0x11);
+    machine_step_us(m, 900 * MS);
+    newer = disk_write(bg, BLOCK_BYTES, BLOCK_BYTES, 0x22);
+    disk_await(bg, "held", 2);
+    machine_stop(m);
+    machine_cont(m);
+    disk_await(bg, "held", 2);
+    machine_step_us(m, 100 * MS - 1);
+    assert_held(bg, 2);
+    machine_step_us(m, 1);
+    request_ok(older);
+    assert_held(bg, 1);
+    machine_step_us(m, 900 * MS);
+    request_ok(newer);
+    machine_free(m);
+}
+
 static TestMachine *throttled_pair(TestDisk **fg, TestDisk **bg)
 {
     TestMachine *m = machine_new();
@@ -454,6 +480,7 @@ int main(int argc, char **argv)
     ring_test("idletime/stop/hundred", test_stop_100);
     ring_test("idletime/stop/kick", test_kick_while_stopped);
     ring_test("idletime/stop/deadline", test_stop_deadline);
+    ring_test("idletime/stop/oldest", test_stop_oldest);
     ring_test("idletime/stop/half-way", test_stop_half_way);
     /* Stock virtio-scsi wants headers in descriptors of their own. */
     if (!disks_are_scsi()) {
