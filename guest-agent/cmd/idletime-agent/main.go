@@ -41,7 +41,7 @@ func main() {
 
 func command() *cobra.Command {
 	config := agent.Config{Version: version}
-	var check, clean bool
+	var check, clean, release bool
 	var level string
 	root := &cobra.Command{
 		Use: "idletime-agent", Short: "Marks background work of this guest, and asks the host for more", Version: version,
@@ -59,7 +59,7 @@ func command() *cobra.Command {
 			case clean:
 				return errors.Join(dscp.Set(nil), dscp.Inherit(false), bql.Lift(config.Root, false))
 			}
-			return run(config)
+			return run(config, release)
 		},
 	}
 	root.CompletionOptions.DisableDefaultCmd = true
@@ -74,6 +74,7 @@ func command() *cobra.Command {
 	flags.BoolVar(&config.Inherit, "inherit-dscp", false, "answer packets of DSCP 1 with DSCP 1, in connections that another host began")
 	flags.BoolVar(&check, "check", false, "check the rules file, and exit")
 	flags.BoolVar(&clean, "clean", false, "remove the network rules that a killed agent left, and exit")
+	flags.BoolVar(&release, "release", false, "take back all marks that agents before have left, and exit")
 	flags.StringVar(&level, "log-level", cmp.Or(os.Getenv("IDLETIME_LOG_LEVEL"), "info"), "what is logged: "+logs.Levels)
 	config.Root = facts.Root("/")
 	return root
@@ -102,7 +103,7 @@ func checkRules(config agent.Config) error {
 	if err != nil {
 		return err
 	}
-	decision := rules.Decide(found, processes, 0)
+	decision := rules.Decide(found, asTheAgent(processes), os.Getpid())
 	for _, each := range decision.Refused {
 		err = errors.Join(err, fmt.Errorf("%s:%d: rule %s is refused: %s", config.RulesFile, each.Line, each.Rule, each.Reason))
 	}
@@ -112,7 +113,19 @@ func checkRules(config agent.Config) error {
 	return err
 }
 
-func run(config agent.Config) error {
+// asTheAgent has this process stand for the agent, which a rule must not match: the agent is root's, and is not where the
+// administrator is who checks.
+func asTheAgent(processes []facts.Process) []facts.Process {
+	for i := range processes {
+		if processes[i].PID == os.Getpid() {
+			processes[i].UIDs, processes[i].Cgroup = [4]uint32{}, ""
+		}
+	}
+	return processes
+}
+
+// run is the agent, or takes back what others have left.
+func run(config agent.Config, release bool) error {
 	if os.Geteuid() != 0 {
 		return errors.New("the agent has to run as root: it marks processes of all users")
 	}
@@ -121,6 +134,9 @@ func run(config agent.Config) error {
 	daemon, err := agent.New(config)
 	if err != nil {
 		return err
+	}
+	if release {
+		return daemon.Release()
 	}
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)

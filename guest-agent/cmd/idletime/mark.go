@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -14,7 +15,7 @@ import (
 	"idletime.org/guest-agent/internal/wire"
 )
 
-// targetFlags adds the three ways to say what; exactly one is needed.
+// targetFlags adds the three ways to say what; exactly one is needed, and not an empty one.
 func targetFlags(command *cobra.Command, target *wire.Target) {
 	flags := command.Flags()
 	flags.IntVar(&target.PID, "pid", 0, "a process, all its threads and the children that it will have")
@@ -22,6 +23,17 @@ func targetFlags(command *cobra.Command, target *wire.Target) {
 	flags.StringVar(&target.Unit, "unit", "", "all processes of a systemd unit (as root)")
 	command.MarkFlagsOneRequired("pid", "cgroup", "unit")
 	command.MarkFlagsMutuallyExclusive("pid", "cgroup", "unit")
+	command.PreRunE = func(*cobra.Command, []string) error {
+		switch {
+		case flags.Changed("pid") && target.PID <= 0:
+			return fmt.Errorf("--pid %d is no process: write its number, such as 4242", target.PID)
+		case flags.Changed("cgroup") && target.Cgroup == "":
+			return errors.New("--cgroup is empty: write a path, such as /system.slice/backup.service")
+		case flags.Changed("unit") && target.Unit == "":
+			return errors.New("--unit is empty: write a name, such as backup.service")
+		}
+		return nil
+	}
 }
 
 func markCommand(opts *options) *cobra.Command {

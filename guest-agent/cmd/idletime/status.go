@@ -81,7 +81,7 @@ func printHost(out io.Writer, host wire.HostStatus) {
 		fmt.Fprintf(out, "        refused: %s\n", refusal.Reason)
 	}
 	for _, each := range policy.Devices {
-		fmt.Fprintf(out, "        device %s: %s\n", deviceName(each.Device), deviceClass(each))
+		fmt.Fprintf(out, "        device %s: %s\n", each.Device.Name(), deviceClass(each))
 	}
 }
 
@@ -92,18 +92,8 @@ func printRequest(out io.Writer, verb string, request wire.Request) {
 		fmt.Fprintf(out, "        %s: the whole VM background\n", verb)
 	}
 	for _, each := range request.Queues {
-		fmt.Fprintf(out, "        %s: queues %s of %s background\n", verb, each.Queues, deviceName(each.Device))
+		fmt.Fprintf(out, "        %s: queues %s of %s background\n", verb, each.Queues, each.Device.Name())
 	}
-}
-
-// deviceName is the shortest name that a person knows.
-func deviceName(device wire.Device) string {
-	for _, name := range []string{device.Kernel, device.Target, device.Serial, device.MAC} {
-		if name != "" {
-			return name
-		}
-	}
-	return device.PCI
 }
 
 func deviceClass(device wire.Scheduled) string {

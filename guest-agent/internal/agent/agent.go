@@ -8,6 +8,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -150,6 +151,14 @@ func (d *Daemon) Run(ctx context.Context) error {
 	return d.book.Close()
 }
 
+// Release takes back all that agents before have marked, as no other one comes, and leaves in good order. It does not Run.
+func (d *Daemon) Release() error {
+	for _, server := range d.servers {
+		defer server.listener.Close()
+	}
+	return errors.Join(d.book.Release(), d.book.Close())
+}
+
 // limitCaches follows the page caches of what is marked until the context ends.
 func (d *Daemon) limitCaches(ctx context.Context) {
 	for {
@@ -223,6 +232,9 @@ func (d *Daemon) queue(ctx context.Context, call *wire.Call) (any, *wire.Error) 
 
 func (d *Daemon) mark(peer Peer, target wire.Target, until int64) (any, *wire.Error) {
 	if target.PID != 0 {
+		if problem := d.counts(peer, target.PID); problem != nil {
+			return nil, problem
+		}
 		return result(d.book.MarkUntil(peer.UID, target.PID, fmt.Sprintf("uid %d", peer.UID), until))
 	}
 	path, problem := d.book.Resolve(peer.UID, target)
@@ -234,6 +246,9 @@ func (d *Daemon) mark(peer Peer, target wire.Target, until int64) (any, *wire.Er
 
 func (d *Daemon) unmark(peer Peer, target wire.Target) (any, *wire.Error) {
 	if target.PID != 0 {
+		if problem := d.counts(peer, target.PID); problem != nil {
+			return nil, problem
+		}
 		return result(d.book.Unmark(peer.UID, target.PID))
 	}
 	path, problem := d.book.Resolve(peer.UID, target)
@@ -241,6 +256,15 @@ func (d *Daemon) unmark(peer Peer, target wire.Target) (any, *wire.Error) {
 		return nil, problem
 	}
 	return result(d.book.UnmarkGroup(path))
+}
+
+// counts makes sure that a pid means to the peer what it means here: in a container the same number is another process's. The
+// kernel tells 0 of a peer that has no number here.
+func (d *Daemon) counts(peer Peer, pid int) *wire.Error {
+	if peer.PID != 0 && d.config.Root.SameNamespace(peer.PID, "pid") {
+		return nil
+	}
+	return wire.Errorf(wire.CodeNotPermitted, "pid %d counts in another PID namespace: mark it from outside, or its cgroup", pid)
 }
 
 func result(marked wire.Marked, problem *wire.Error) (any, *wire.Error) {

@@ -4,20 +4,31 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
+	"idletime.org/guest-agent/internal/actuate/ioprio"
 	"idletime.org/guest-agent/internal/facts"
 	"idletime.org/guest-agent/internal/wire"
 )
 
-// daemon is one on an empty fixture: no port, no cgroups, no process.
+// peer and contained are the pids of a client, and of one in a container.
+const peer, contained = "5", "6"
+
+// daemon is one on an empty fixture: no port, no cgroups, no process but clients.
 func daemon(t *testing.T) *Daemon {
 	t.Helper()
 	root := t.TempDir()
-	for _, folder := range []string{"proc/self", "sys/class/block"} {
-		if err := os.MkdirAll(filepath.Join(root, folder), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Join(root, "sys/class/block"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for process, namespace := range map[string]string{"self": "pid:[1]", peer: "pid:[1]", contained: "pid:[2]"} {
+		folder := filepath.Join(root, "proc", process, "ns")
+		if err := errors.Join(os.MkdirAll(folder, 0o755), os.Symlink(namespace, filepath.Join(folder, "pid"))); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -31,6 +42,52 @@ func daemon(t *testing.T) *Daemon {
 		}
 	})
 	return made
+}
+
+// TestReleaseNeedsNoAgent: what one that was killed has marked is as it was, and nothing is left.
+func TestReleaseNeedsNoAgent(t *testing.T) {
+	root := t.TempDir()
+	if err := os.Symlink("/proc", filepath.Join(root, "proc")); err != nil {
+		t.Fatal(err)
+	}
+	config := Config{Root: facts.Root(root), Run: filepath.Join(root, "run"), RulesFile: "rules.yaml", Version: "test"}
+	killed, err := New(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sleep := exec.Command("sleep", "1000")
+	if err := sleep.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = sleep.Process.Kill(); _ = sleep.Wait() }()
+	if err := ioprio.Set(sleep.Process.Pid, ioprio.None); err != nil {
+		t.Fatal(err)
+	}
+	if _, problem := killed.book.Mark(0, sleep.Process.Pid, "test"); problem != nil {
+		t.Fatal(problem)
+	}
+	if _, err := New(config); err == nil || !strings.Contains(err.Error(), "another agent listens there") {
+		t.Errorf("beside an agent: %v", err)
+	}
+	for _, server := range killed.servers {
+		server.listener.SetUnlinkOnClose(false)
+		server.listener.Close()
+	}
+	next, err := New(config)
+	if err == nil {
+		err = next.Release()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if priority, err := ioprio.Get(sleep.Process.Pid); err != nil || ioprio.Is(priority) {
+		t.Errorf("the process has the priority %#x (%v)", priority, err)
+	}
+	for name, want := range map[string]int{"run": 1, "run/marks": 0} {
+		if left, err := os.ReadDir(filepath.Join(root, name)); err != nil || len(left) != want {
+			t.Errorf("%s has %v (%v)", name, left, err)
+		}
+	}
 }
 
 // TestRefusals: only root speaks for the VM, and for cgroups and units.
@@ -51,13 +108,26 @@ func TestRefusals(t *testing.T) {
 		if problem != nil {
 			t.Fatal(problem)
 		}
-		_, problem = made.handle(context.Background(), Peer{UID: 1000}, call)
+		_, problem = made.handle(context.Background(), Peer{UID: 1000, PID: 5}, call)
 		got := ""
 		if problem != nil {
 			got = problem.Code
 		}
 		if got != want {
 			t.Errorf("%s: %q, not %q", line, got, want)
+		}
+	}
+}
+
+// TestAPidOfAContainerIsAnotherProcess of the same number, which must not be marked instead.
+func TestAPidOfAContainerIsAnotherProcess(t *testing.T) {
+	made := daemon(t)
+	for pid, want := range map[int]string{5: wire.CodeNotFound, 6: wire.CodeNotPermitted, 7: wire.CodeNotPermitted, 0: wire.CodeNotPermitted} {
+		for _, kind := range []string{wire.TypeMark, wire.TypeUnmark} {
+			call := &wire.Call{Head: wire.Head{Type: kind}, Target: &wire.Target{PID: 9}}
+			if _, problem := made.handle(context.Background(), Peer{PID: pid}, call); problem == nil || problem.Code != want {
+				t.Errorf("client %d asks to %s: %v, not %s", pid, kind, problem, want)
+			}
 		}
 	}
 }

@@ -5,10 +5,11 @@ package agent
 import (
 	"context"
 	"encoding/json"
-	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -203,25 +204,45 @@ func (l *Link) SetClass(ctx context.Context, class string) (wire.Asked, error) {
 	return l.ask(ctx, func(request wire.Request) wire.Request {
 		request.Class = class
 		return request
-	}, func(refusal wire.Refusal) bool { return refusal.What == "class" })
+	}, part{
+		mine:  func(refusal wire.Refusal) bool { return refusal.What == "class" },
+		holds: func(granted wire.Request) bool { return granted.Class == class },
+		words: "class " + class + " of the VM",
+	})
 }
 
 // SetQueues asks for queues of a device ("" takes the wish back) and waits for the answer.
 func (l *Link) SetQueues(ctx context.Context, device wire.Device, queues string) (wire.Asked, error) {
 	return l.ask(ctx, func(request wire.Request) wire.Request {
 		return request.With(device, queues)
-	}, func(refusal wire.Refusal) bool { return refusal.What == "queues" && refusal.Device == device })
+	}, part{
+		mine: func(refusal wire.Refusal) bool { return refusal.What == "queues" && refusal.Device == device },
+		holds: func(granted wire.Request) bool {
+			i := slices.IndexFunc(granted.Queues, func(entry wire.Queues) bool { return entry.Device == device })
+			if i < 0 {
+				return queues == ""
+			}
+			return granted.Queues[i].Queues == queues
+		},
+		words: fmt.Sprintf("background queues %q of %s", queues, device.Name()),
+	})
 }
 
 // ask changes the request, keeps it, tells the host and waits for the policy that answers it.
 func (l *Link) ask(
-	ctx context.Context, change func(wire.Request) wire.Request, mine func(wire.Refusal) bool,
+	ctx context.Context, change func(wire.Request) wire.Request, asked part,
 ) (wire.Asked, error) {
 	l.mu.Lock()
+	before := l.request
 	l.request = change(l.request.Clone())
 	l.sequence++
 	sequence := l.sequence
 	err := l.keep()
+	if err != nil {
+		// Who asked is told that it failed: it must not be asked all the same with the next state.
+		l.request = before
+		l.sequence--
+	}
 	l.mu.Unlock()
 	if err != nil {
 		return wire.Asked{}, err
@@ -229,7 +250,7 @@ func (l *Link) ask(
 	l.wake()
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
-	return l.await(ctx, sequence, mine), nil
+	return l.await(ctx, sequence, asked), nil
 }
 
 // keep writes the request down, in one step.
@@ -238,12 +259,18 @@ func (l *Link) keep() error {
 		return nil
 	}
 	partial := filepath.Join(filepath.Dir(l.file), ".agent.partial")
-	return errors.Join(os.WriteFile(partial, wire.Encode(l.request), 0o600), os.Rename(partial, l.file))
+	if err := os.WriteFile(partial, wire.Encode(l.request), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(partial, l.file)
 }
 
 const nobody = "the request is kept, and asked again when someone does"
 
-func (l *Link) await(ctx context.Context, sequence uint64, mine func(wire.Refusal) bool) wire.Asked {
+// await waits for a policy that answers a state and says what became of one part of it. The host may tell of its policy, or of
+// another part, before it has carried out this one.
+func (l *Link) await(ctx context.Context, sequence uint64, asked part) wire.Asked {
+	silence := "nobody answers on the host: " + nobody
 	for {
 		l.mu.Lock()
 		policy, here, reason, news := l.policy, l.here, l.reason, l.news
@@ -252,24 +279,35 @@ func (l *Link) await(ctx context.Context, sequence uint64, mine func(wire.Refusa
 		case !here:
 			return wire.Asked{Reason: "nobody answers on the host (" + reason + "): " + nobody}
 		case policy != nil && policy.Covers(l.session, sequence):
-			return verdict(policy, mine)
+			if result := asked.verdict(policy); result.Answered {
+				return result
+			}
+			silence = "the host has the request, but does not say that it is in force (" + asked.words + "): see 'idletime status'"
 		}
 		select {
 		case <-ctx.Done():
-			return wire.Asked{Reason: "nobody answers on the host: " + nobody}
+			return wire.Asked{Reason: silence}
 		case <-news:
 		}
 	}
 }
 
-// verdict is what a policy says about one part of the request.
-func verdict(policy *wire.Policy, mine func(wire.Refusal) bool) wire.Asked {
-	for _, refusal := range policy.Refused {
-		if mine(refusal) {
-			return wire.Asked{Answered: true, Reason: refusal.Reason}
-		}
+// part is one part of the request.
+type part struct {
+	// mine tells its refusal, holds whether it is in force by what is granted.
+	mine  func(wire.Refusal) bool
+	holds func(granted wire.Request) bool
+	// words name it for people.
+	words string
+}
+
+// verdict is what a policy says about it; not Answered if nothing yet.
+func (p part) verdict(policy *wire.Policy) wire.Asked {
+	if i := slices.IndexFunc(policy.Refused, p.mine); i >= 0 {
+		return wire.Asked{Answered: true, Reason: policy.Refused[i].Reason}
 	}
-	return wire.Asked{Answered: true, Granted: true}
+	granted := p.holds(policy.Granted)
+	return wire.Asked{Answered: granted, Granted: granted}
 }
 
 // Status is the host's part of the agent's status.

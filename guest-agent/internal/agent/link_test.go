@@ -64,11 +64,27 @@ func sequence(number uint64) func(*wire.State) bool {
 	return func(state *wire.State) bool { return state.Sequence == number }
 }
 
-// say sends a policy that answers a state; nil answers none.
+// say sends a policy that answers a state, and grants what it asks for but for what is refused; nil answers none.
 func (e *hostEnd) say(session string, state *wire.State, refused ...wire.Refusal) {
+	granted := wire.Request{Class: wire.Foreground}
+	if state != nil {
+		granted = state.Request.Clone()
+	}
+	for _, each := range refused {
+		if each.What == "class" {
+			granted.Class = wire.Foreground
+		} else {
+			granted = granted.With(each.Device, "")
+		}
+	}
+	e.tell(session, state, granted, refused...)
+}
+
+// tell is say with what is granted.
+func (e *hostEnd) tell(session string, state *wire.State, granted wire.Request, refused ...wire.Refusal) {
 	policy := wire.Policy{
 		Head: wire.Head{Version: 1, Type: wire.TypePolicy}, Session: session, Control: wire.ControlDemote,
-		Granted: wire.Request{Class: wire.Foreground}, Refused: refused,
+		Granted: granted, Refused: refused,
 	}
 	if state != nil {
 		policy.Answers = &wire.Answers{Session: state.Session, Sequence: state.Sequence}
@@ -123,8 +139,8 @@ func TestGrantedAndRefused(t *testing.T) {
 		t.Errorf("%+v", state)
 	}
 	// A policy that answers an older state is not the answer.
-	end.say("host", &wire.State{Session: "me", Sequence: 0})
-	end.say("host", &wire.State{Session: "another agent", Sequence: 9})
+	end.say("host", &wire.State{Session: "me", Sequence: 0, Request: state.Request})
+	end.say("host", &wire.State{Session: "another agent", Sequence: 9, Request: state.Request})
 	select {
 	case early := <-answer:
 		t.Errorf("answered early: %+v", early)
@@ -147,15 +163,72 @@ func TestQueuesAreToldApart(t *testing.T) {
 	end.say("host", end.next())
 	end.next()
 	a, b := wire.Device{Serial: "a"}, wire.Device{Serial: "b"}
-	answer := make(chan wire.Asked, 1)
-	go func() {
-		result, _ := end.link.SetQueues(context.Background(), a, "1")
-		answer <- result
-	}()
+	answer := end.setQueues(context.Background(), a, "1")
 	state := end.next()
 	end.say("host", state, wire.Refusal{What: "queues", Device: b, Reason: "not this one"})
 	if got := <-answer; !got.Granted {
 		t.Errorf("%+v", got)
+	}
+}
+
+// setQueues calls queue in the background of the test.
+func (e *hostEnd) setQueues(ctx context.Context, device wire.Device, queues string) chan wire.Asked {
+	answer := make(chan wire.Asked, 1)
+	go func() {
+		result, _ := e.link.SetQueues(ctx, device, queues)
+		answer <- result
+	}()
+	return answer
+}
+
+// TestGrantedIsWhatIsInForce: the host may name a state before it has carried out what that asks for.
+func TestGrantedIsWhatIsInForce(t *testing.T) {
+	end := newHostEnd(t, "")
+	end.link.HostHere()
+	nothing := wire.Request{Class: wire.Foreground}
+	device := wire.Device{Serial: "a"}
+	one := nothing.With(device, "1")
+	number := uint64(0)
+	expect := func(answer chan wire.Asked, before, after wire.Request) {
+		t.Helper()
+		number++
+		state := end.until(sequence(number))
+		end.tell("host", state, before)
+		select {
+		case early := <-answer:
+			t.Fatalf("request %d is answered early: %+v", number, early)
+		case <-time.After(50 * time.Millisecond):
+		}
+		end.tell("host", state, after)
+		if got := <-answer; !got.Granted {
+			t.Errorf("request %d: %+v", number, got)
+		}
+	}
+	background := wire.Request{Class: wire.Background}
+	expect(end.ask(wire.Background), nothing, background)
+	expect(end.ask(wire.Foreground), background, nothing)
+	expect(end.setQueues(context.Background(), device, "1"), nothing, one)
+	expect(end.setQueues(context.Background(), device, "1-2"), one, nothing.With(device, "1-2"))
+	expect(end.setQueues(context.Background(), device, ""), one, nothing)
+
+	ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
+	defer cancel()
+	answer := end.setQueues(ctx, device, "3")
+	end.tell("host", end.until(sequence(number+1)), one)
+	if got := <-answer; got.Answered || !strings.Contains(got.Reason, `does not say that it is in force (background queues "3" of a)`) {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestWhatCannotBeKeptIsNotAsked: who asked was told that it failed.
+func TestWhatCannotBeKeptIsNotAsked(t *testing.T) {
+	end := newHostEnd(t, filepath.Join(t.TempDir(), "no-folder", "agent.json"))
+	if got := <-end.ask(wire.Background); got.Answered || !strings.Contains(got.Reason, "no-folder") {
+		t.Errorf("%+v", got)
+	}
+	end.link.HostHere()
+	if state := end.next(); state.Request.Class != wire.Foreground || state.Sequence != 0 {
+		t.Errorf("it asks for %+v", state)
 	}
 }
 

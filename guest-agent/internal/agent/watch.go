@@ -3,11 +3,14 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -44,6 +47,8 @@ type Watch struct {
 	problem string
 	refused []wire.RuleRefusal
 	reload  chan struct{}
+	// partly are the rules of which not all processes could be marked at the last scan. Context: who calls Scan.
+	partly map[string]bool
 }
 
 // NewWatch reads the file for the first time.
@@ -140,7 +145,7 @@ func (w *Watch) scan() time.Duration {
 	}
 	decision := rules.Decide(current, processes, w.Self)
 	w.note(decision.Refused)
-	w.apply(decision.Wanted)
+	w.apply(decision.Wanted, processes)
 	return scanPeriod
 }
 
@@ -170,7 +175,7 @@ func (w *Watch) hasRuleMarks() bool {
 }
 
 // apply goes from what is marked by rules to what is wanted. Marks that people made are left alone.
-func (w *Watch) apply(wanted map[int]string) {
+func (w *Watch) apply(wanted map[int]string, processes []facts.Process) {
 	marked := map[int]bool{}
 	for _, record := range w.Book.List(-1) {
 		rule, byRule := strings.CutPrefix(record.Origin, marks.RuleOrigin)
@@ -183,13 +188,38 @@ func (w *Watch) apply(wanted map[int]string) {
 			marked[record.PID] = true
 		}
 	}
-	for pid, rule := range wanted {
-		if !marked[pid] {
-			if _, problem := w.Book.MarkByRule(pid, rule); problem != nil {
-				slog.Warn("a process is not marked", "rule", rule, "pid", pid, "error", problem)
+	w.markAll(wanted, slices.DeleteFunc(processes, func(process facts.Process) bool {
+		return wanted[process.PID] == "" || marked[process.PID]
+	}))
+}
+
+// markAll marks processes for their rules, until there is no room: that for processes of users ends first. Then each rule is told
+// of once, and not each process at each scan.
+func (w *Watch) markAll(wanted map[int]string, processes []facts.Process) {
+	full := map[bool]*wire.Error{}
+	left := map[string]int{}
+	for _, process := range processes {
+		rule, ofRoot := wanted[process.PID], process.Owned(0)
+		if full[ofRoot] == nil {
+			_, problem := w.Book.MarkByRule(process.PID, rule)
+			switch {
+			case problem == nil:
+				continue
+			case problem.Code != wire.CodeBusy:
+				slog.Warn("a process is not marked", "rule", rule, "pid", process.PID, "error", problem)
+				continue
 			}
+			full[ofRoot] = problem
+		}
+		left[rule]++
+	}
+	partly := map[string]bool{}
+	for rule, count := range left {
+		if partly[rule] = true; !w.partly[rule] {
+			slog.Warn(fmt.Sprintf("rule %s: %d processes are not marked", rule, count), "error", cmp.Or(full[false], full[true]))
 		}
 	}
+	w.partly = partly
 }
 
 // Status is the watch's part of the agent's status.

@@ -3,7 +3,10 @@
 package agent
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -138,6 +141,44 @@ func TestAUserDoesNotCancelARule(t *testing.T) {
 	expectMarks(t, watch, "11 by rule all; ")
 	if refused := watch.Status().Refused; len(refused) != 0 {
 		t.Errorf("%+v", refused)
+	}
+}
+
+// TestRulesLeaveRoomForRoot: what users start does not take all of it, and what is left out is told once.
+func TestRulesLeaveRoomForRoot(t *testing.T) {
+	watch, root := watched(t, "rules:\n  - name: all\n    cgroup: /a\n")
+	process := func(pid, uid int, group string) {
+		folder := fmt.Sprintf("proc/%d/", pid)
+		put(t, root, folder+"stat", fmt.Sprintf("%d (x) S 0 0 0 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 5 0", pid))
+		put(t, root, folder+"status", fmt.Sprintf("Name:\tx\nUid:\t%d\t%d\t%d\t%d\n", uid, uid, uid, uid))
+		put(t, root, folder+"cgroup", "0::"+group+"\n")
+	}
+	for pid := 100; pid < 1130; pid++ {
+		process(pid, 1000, "/a")
+	}
+	var log bytes.Buffer
+	before := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+	t.Cleanup(func() { slog.SetDefault(before) })
+	watch.Scan()
+	if got := len(watch.Book.List(-1)); got != 1024 {
+		t.Errorf("%d are marked, not a quarter of 4096", got)
+	}
+	watch.Scan()
+	// Root's comes after one for which there is no room.
+	process(2000, 1000, "/a")
+	process(2001, 0, "/a")
+	ofUser, err1 := watch.Root.Process(2000)
+	ofRoot, err2 := watch.Root.Process(2001)
+	if err := errors.Join(err1, err2); err != nil {
+		t.Fatal(err)
+	}
+	watch.markAll(map[int]string{2000: "all", 2001: "all"}, []facts.Process{ofUser, ofRoot})
+	if got := len(watch.Book.List(-1)); got != 1025 {
+		t.Errorf("%d are marked: root has no room", got)
+	}
+	if got := log.String(); strings.Count(got, "not marked") != 1 || !strings.Contains(got, "rule all: 6 processes are not marked") {
+		t.Errorf("%s", got)
 	}
 }
 

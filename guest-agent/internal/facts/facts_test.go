@@ -3,12 +3,19 @@
 package facts
 
 import (
+	"bytes"
 	"errors"
+	"fmt"
+	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"reflect"
+	"runtime"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"idletime.org/guest-agent/internal/wire"
 )
@@ -48,7 +55,7 @@ func TestProcess(t *testing.T) {
 		"proc/42/task/42/children":   "50 51 \n",
 		"proc/42/task/44/children":   "52 ",
 		"proc/43/stat":               "43 (cut",
-		"proc/44/stat":               "44 (a)" + strings.Replace(stat, "S", "Z", 1),
+		"proc/44/stat":               "44 (a)" + strings.Replace(strings.Replace(stat, "S", "Z", 1), " 2 0 987654", " 1 0 987654", 1),
 		"proc/self/mounts":           "proc /proc proc rw 0 0\ncgroup2 /hidden cgroup2 rw 0 0\ncgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n",
 		"etc/passwd":                 "root:x:0:0::/:/bin/sh\nbackup:x:34:34::/:/bin/sh\n",
 		"sys/fs/cgroup/cgroup.procs": "",
@@ -91,6 +98,84 @@ func TestProcess(t *testing.T) {
 	}
 	if _, err := root.UserID("nobody-here"); err == nil {
 		t.Error("a user who is not there has a number")
+	}
+}
+
+// TestContained: as the namespaces say, and where they cannot be read.
+func TestContained(t *testing.T) {
+	root := tree(t, map[string]string{
+		"proc/self/ns/cgroup": "->cgroup:[1]", "proc/self/ns/pid": "->pid:[1]",
+		"proc/1/ns/cgroup": "->cgroup:[1]", "proc/1/ns/pid": "->pid:[1]",
+		"proc/2/ns/cgroup": "->cgroup:[2]", "proc/2/ns/pid": "->pid:[1]",
+		"proc/3/ns/cgroup": "->cgroup:[1]", "proc/3/ns/pid": "->pid:[2]",
+		"proc/4/ns/cgroup": "->cgroup:[1]",
+	})
+	for pid, want := range map[int]bool{1: false, 2: true, 3: true, 4: true, 5: true} {
+		if got := root.Contained(pid); got != want {
+			t.Errorf("process %d is contained: %v", pid, got)
+		}
+	}
+	if without := tree(t, map[string]string{"proc/1/stat": ""}); without.Contained(1) {
+		t.Error("a kernel without namespaces has containers")
+	}
+	if real := Root("/"); real.Contained(os.Getpid()) {
+		t.Error("this program is in another container than itself")
+	}
+}
+
+// leaderless says that this program is to end its first thread, and to go on by the others.
+const leaderless = "IDLETIME_TEST_LEADERLESS"
+
+// init runs in the first thread. The others go on until their input ends.
+func init() {
+	if os.Getenv(leaderless) == "" {
+		return
+	}
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		os.Exit(0)
+	}()
+	runtime.LockOSThread()
+	_, _, _ = syscall.Syscall(syscall.SYS_EXIT, 0, 0, 0)
+}
+
+// TestAProcessOutlivesItsLeader: it has ended when all its threads have.
+func TestAProcessOutlivesItsLeader(t *testing.T) {
+	command := exec.Command(os.Args[0])
+	command.Env = append(os.Environ(), leaderless+"=1")
+	input, err := command.StdinPipe()
+	if err == nil {
+		err = command.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = input.Close(); _ = command.Wait() }()
+	pid := command.Process.Pid
+	state := func() string {
+		data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))[0]
+	}
+	for begin := time.Now(); state() != "Z"; time.Sleep(time.Millisecond) {
+		if time.Since(begin) > 20*time.Second {
+			t.Fatalf("the first thread has not ended: %s", state())
+		}
+	}
+	if process, err := Root("/").Process(pid); err != nil || process.Start == 0 {
+		t.Errorf("%+v (%v)", process, err)
+	}
+	if err := command.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	for begin := time.Now(); ; time.Sleep(time.Millisecond) {
+		if _, err := Root("/").Process(pid); errors.Is(err, ErrGone) {
+			break
+		} else if time.Since(begin) > 20*time.Second {
+			t.Fatalf("all threads have ended: %v", err)
+		}
 	}
 }
 

@@ -99,7 +99,9 @@ func (p *Process) parseStat(text string) error {
 	if len(fields) < 20 {
 		return fmt.Errorf("stat has %d fields", len(fields)+2)
 	}
-	if fields[0] == "Z" || fields[0] == "X" {
+	// The leader may have ended before the other threads: num_threads (18th) counts it and them.
+	threads, err := strconv.Atoi(fields[17])
+	if fields[0] == "X" || fields[0] == "Z" && (err != nil || threads <= 1) {
 		// It has ended, and only its parent has not looked yet.
 		return syscall.ESRCH
 	}
@@ -149,6 +151,22 @@ func (r Root) Cgroup(pid int) string {
 		}
 	}
 	return ""
+}
+
+// SameNamespace tells whether a process is in this program's namespace of a kind, such as "pid". One of which that cannot be
+// read counts as in another: it has ended, or it is hidden. A kernel without namespaces of that kind has one for all.
+func (r Root) SameNamespace(pid int, kind string) bool {
+	own, err := os.Readlink(r.Path("proc/self/ns", kind))
+	if errors.Is(err, fs.ErrNotExist) {
+		return true
+	}
+	other, otherErr := os.Readlink(r.Path("proc", strconv.Itoa(pid), "ns", kind))
+	return errors.Join(err, otherErr) == nil && own == other
+}
+
+// Contained tells whether a process is in a container: it sees other cgroups, or other processes, than this program.
+func (r Root) Contained(pid int) bool {
+	return !r.SameNamespace(pid, "cgroup") || !r.SameNamespace(pid, "pid")
 }
 
 // Processes reads all processes, but for those that end while it reads.

@@ -93,8 +93,8 @@ type Book struct {
 
 	self  int
 	store store
-	// limited are cgroups whose page cache is limited, with their own limits. Context: who calls LimitCache.
-	limited map[string]int64
+	// limited are cgroups whose page cache is limited. Context: who calls LimitCache.
+	limited map[string]limit
 	// lifted: those of an earlier agent are gone, where there is to be no limit.
 	lifted sync.Once
 	// cacheLimits is how many that are.
@@ -123,7 +123,7 @@ func New(root facts.Root, hands Hands, tree *cgroup.Tree, folder string, self in
 	}
 	return &Book{
 		Root: root, Hands: hands, Tree: tree, self: self, store: store(folder),
-		records: map[int]*Record{}, groups: map[string]*Group{}, limited: map[string]int64{}, CachePercent: 100,
+		records: map[int]*Record{}, groups: map[string]*Group{}, limited: map[string]limit{}, CachePercent: 100,
 		Marked: make(chan struct{}, 1),
 	}, nil
 }
@@ -222,7 +222,7 @@ func (b *Book) MarkUntil(uid uint32, pid int, origin string, until int64) (wire.
 }
 
 // MarkByRule is Mark for a rule, which frees nobody of limits: who starts a program that a rule names has chosen no more than
-// that. Settle makes whole units give way.
+// that. Nor does that take room which is kept for root. Settle makes whole units give way.
 func (b *Book) MarkByRule(pid int, rule string) (wire.Marked, *wire.Error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -236,7 +236,8 @@ func (b *Book) mark(
 	uid uint32, pid int, origin string, keepsLimits bool,
 ) (done wire.Marked, process facts.Process, own string, problem *wire.Error) {
 	process, problem = b.examine(uid, pid)
-	if problem == nil && uid != 0 {
+	byUser := uid != 0 || strings.HasPrefix(origin, RuleOrigin) && !process.Owned(0)
+	if problem == nil && byUser {
 		problem = b.room(maxUserMarks, maxUserThreads, " for all but root")
 	}
 	if problem != nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io/fs"
 	"log/slog"
+	"os"
 
 	"idletime.org/guest-agent/internal/actuate"
 	"idletime.org/guest-agent/internal/actuate/cgroup"
@@ -35,17 +36,14 @@ func (b *Book) LimitCache() int {
 	}
 	defer func() { b.cacheLimits.Store(int32(len(b.limited))) }()
 	allowance, wanted := b.allowance(), b.cached()
-	for path, own := range b.limited {
+	for path, last := range b.limited {
 		if _, still := wanted[path]; !still {
-			_ = b.Tree.SetHigh(path, own)
+			_ = b.Tree.SetHigh(path, last.own)
 			delete(b.limited, path)
 		}
 	}
 	for path, own := range wanted {
-		err := b.limitCache(path, allowance, own)
-		if err == nil {
-			b.limited[path] = own
-		} else if !errors.Is(err, fs.ErrNotExist) {
+		if err := b.limitCache(path, allowance, own); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			slog.Debug("a page cache is not limited", "cgroup", path, "error", err)
 		}
 	}
@@ -58,6 +56,15 @@ func (b *Book) Cache() (bytes int64, cgroups int) {
 	return b.allowance(), int(b.cacheLimits.Load())
 }
 
+// limit is the memory.high of a cgroup: its own, and what was written last, which the kernel rounds down to whole pages.
+type limit struct{ own, written int64 }
+
+// isOurs tells whether what is in force is what was written.
+func (l limit) isOurs(now int64) bool {
+	return now <= l.written && l.written-now < int64(os.Getpagesize())
+}
+
+// limitCache does it for one cgroup. A limit that somebody has set since the last look is its own from now on.
 func (b *Book) limitCache(path string, allowance, own int64) error {
 	memory, err := b.Tree.Memory(path)
 	if err != nil {
@@ -67,22 +74,47 @@ func (b *Book) limitCache(path string, allowance, own int64) error {
 	if err != nil {
 		return err
 	}
-	if limit := actuate.CacheLimit(memory, allowance, own, now); limit != now {
-		return b.Tree.SetHigh(path, limit)
+	if last, known := b.limited[path]; known && now != own && !last.isOurs(now) {
+		own = now
+		b.keepLimit(path, own)
 	}
+	high := actuate.CacheLimit(memory, allowance, own, now)
+	if high != now {
+		if err := b.Tree.SetHigh(path, high); err != nil {
+			return err
+		}
+	}
+	b.limited[path] = limit{own, high}
 	return nil
 }
 
-// cached are the cgroups that give way, with the limit of memory that each has of its own.
+// keepLimit writes a cgroup's own limit down, so that it has it when it is unmarked.
+func (b *Book) keepLimit(path string, own int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	group := b.groups[path]
+	if group == nil {
+		return
+	}
+	group.Before[cgroup.MemoryHigh] = cgroup.FormatHigh(own)
+	if err := b.store.save(groupFile(path), group); err != nil {
+		slog.Warn("a limit of memory is not written down", "cgroup", path, "error", err)
+	}
+}
+
+// cached are the cgroups that give way, with the limit of memory that each has of its own. Context: who calls LimitCache.
 func (b *Book) cached() map[string]int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	found := map[string]int64{}
 	for _, path := range b.populated() {
 		found[path] = actuate.NoLimit
+		if last, known := b.limited[path]; known {
+			found[path] = last.own
+		}
 	}
 	for path, group := range b.groups {
-		if own, err := cgroup.ParseHigh(group.Before["memory.high"]); err == nil {
+		if own, err := cgroup.ParseHigh(group.Before[cgroup.MemoryHigh]); err == nil {
 			found[path] = own
 		}
 	}

@@ -136,3 +136,47 @@ func TestCacheOfWhatWasMoved(t *testing.T) {
 		t.Errorf("%d limited, %s: nobody is there any more", got, w.high("/idletime.slice/background"))
 	}
 }
+
+// TestALimitThatSomebodySetsIsKept: MemoryHigh of a marked unit is the administrator's still, and the unit has it afterwards.
+func TestALimitThatSomebodySetsIsKept(t *testing.T) {
+	w, book := limitedWorld(t, "max")
+	book.LimitCache()
+	w.write("cgroup"+backup+"/memory.high", "400000000\n")
+	for range 2 {
+		if book.LimitCache(); w.high(backup) != "400000000" {
+			t.Errorf("%s is in force", w.high(backup))
+		}
+	}
+	// The next agent knows it, too.
+	next := w.book()
+	next.CachePercent = 10
+	if next.LimitCache(); w.high(backup) != "400000000" {
+		t.Errorf("%s is in force with the next agent", w.high(backup))
+	}
+	// Higher than what its work needs, it does not keep the cache within its allowance.
+	w.write("cgroup"+backup+"/memory.high", "900000000\n")
+	if next.LimitCache(); w.high(backup) != "552400000" {
+		t.Errorf("%s is in force below 900000000", w.high(backup))
+	}
+	// What the kernel has made whole pages of is no news.
+	w.write("cgroup"+backup+"/memory.high", "552398848\n")
+	next.LimitCache()
+	if _, problem := next.UnmarkGroup(backup); problem != nil || w.high(backup) != "900000000" {
+		t.Errorf("%s afterwards (%v)", w.high(backup), problem)
+	}
+}
+
+// TestALimitOfTheBackgroundGroupIsKept while there is somebody in it.
+func TestALimitOfTheBackgroundGroupIsKept(t *testing.T) {
+	const group = "/idletime.slice/background"
+	w, book := limitedWorld(t, "max")
+	w.memory(group, "20", "20")
+	w.write("cgroup"+group+"/memory.high", "max\n")
+	book.LimitCache()
+	w.write("cgroup"+group+"/memory.high", "50000000\n")
+	for range 2 {
+		if book.LimitCache(); w.high(group) != "50000000" {
+			t.Errorf("%s is in force", w.high(group))
+		}
+	}
+}

@@ -5,6 +5,7 @@ package marks
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -332,4 +333,45 @@ func TestByteQueueLimitsAreLiftedWhilePacketsAreMarked(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect("closed", false)
+}
+
+// TestAContainerKeepsItsProcesses: in another cgroup the filter of its devices would not hold. Root may move one all the same.
+func TestAContainerKeepsItsProcesses(t *testing.T) {
+	for _, kind := range []string{"cgroup", "pid"} {
+		w := newWorld(t)
+		book := w.book()
+		for _, pid := range []string{"42", "43"} {
+			number, _ := strconv.Atoi(pid)
+			w.process(number, 0, 1000, "/user", 1)
+			w.namespace(pid, kind, 2)
+		}
+		byUser, problem := book.Mark(1000, 42, "test")
+		must(t, problem)
+		byRule, problem := book.MarkByRule(43, "test")
+		must(t, problem)
+		for pid, done := range map[int]wire.Marked{42: byUser, 43: byRule} {
+			w.expect(pid, "/user 6000/0 6000/0")
+			if len(done.Lacks) == 0 || !strings.Contains(done.Lacks[0], "it is in a container; root may mark its cgroup") {
+				t.Errorf("process %d lacks %q", pid, done.Lacks)
+			}
+		}
+		_, problem = book.Mark(0, 42, "test")
+		must(t, problem)
+		w.expect(42, marked)
+	}
+}
+
+// TestWhatIsIdleByItselfIsNotMarked: who wants it back is told how.
+func TestWhatIsIdleByItselfIsNotMarked(t *testing.T) {
+	w := newWorld(t)
+	book := w.book()
+	w.process(42, 0, 1000, "/user", 1)
+	const remedy = "it has the idle priority by itself: ionice -c 0 -p 42"
+	for priority, want := range map[int]bool{ioprio.None: false, ioprio.Idle: true} {
+		w.threads[42][0].IOPrio = priority
+		_, problem := book.Unmark(1000, 42)
+		if code(problem) != wire.CodeNotMarked || strings.Contains(problem.Message, remedy) != want {
+			t.Errorf("priority %d: %v", priority, problem)
+		}
+	}
 }

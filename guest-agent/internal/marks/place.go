@@ -24,13 +24,16 @@ func ours(group string) bool { return group == cgroup.Background || systemd.Sess
 // place says to which cgroup a process goes when it is marked, "" where it stays, and what of it is then not marked.
 //
 // Where systemd runs, a process stays with its unit; one of a login session goes to a scope beside the session's, so that it
-// keeps the limits of its user's slice. Elsewhere it goes to the background group, unless that would free it of a limit.
+// keeps the limits of its user's slice. Elsewhere it goes to the background group, unless that would free it of a limit, or of the
+// filter of devices that a container has.
 func (b *Book) place(process facts.Process, keepsLimits bool) (group, lack string) {
 	switch {
 	case b.Tree == nil:
 		return "", ""
 	case ours(process.Cgroup):
 		return process.Cgroup, ""
+	case b.Units == nil && keepsLimits && b.Root.Contained(process.PID):
+		return "", fmt.Sprintf(stays, process.PID, "it is in a container; root may mark its cgroup")
 	case b.Units == nil:
 		group = cgroup.Background
 	default:
@@ -48,13 +51,18 @@ func (b *Book) place(process facts.Process, keepsLimits bool) (group, lack strin
 	return group, ""
 }
 
+// tooManyScopes tells whether one more would be; marked units are root's, and do not count.
 func (b *Book) tooManyScopes(group string) bool {
+	scopes := 0
 	for _, each := range b.packetsOf {
 		if each.Path == group {
 			return false
 		}
+		if ours(each.Path) {
+			scopes++
+		}
 	}
-	return len(b.packetsOf) >= maxScopes
+	return scopes >= maxScopes
 }
 
 // populated are the cgroups that processes are moved to, and in which there are some. They are found by their names: who is in

@@ -331,3 +331,17 @@ func TestUsersLeaveMarksForRoot(t *testing.T) {
 	_, problem := book.Mark(0, 42, "test")
 	must(t, problem)
 }
+
+// TestMarkedUnitsTakeNoRoomOfScopes: they are root's, and only users' scopes are bounded.
+func TestMarkedUnitsTakeNoRoomOfScopes(t *testing.T) {
+	w, _, book := withSystemd(t)
+	for i := range maxScopes {
+		group := fmt.Sprintf("/system.slice/b%d.service", i)
+		w.join(100+i, 0, group)
+		_, problem := book.MarkGroup(group)
+		must(t, problem)
+	}
+	_, problem := book.Mark(1000, 50, "test")
+	must(t, problem)
+	w.expect(50, "/user.slice/user-1000.slice/idletime-session-1.scope 6000/0 6000/0")
+}

@@ -4,6 +4,8 @@ package marks
 
 import (
 	"cmp"
+	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"math"
@@ -34,9 +36,18 @@ func (b *Book) Unmark(uid uint32, pid int) (wire.Marked, *wire.Error) {
 	}
 	record := b.recordFor(process)
 	if record == nil {
-		return wire.Marked{}, wire.Errorf(wire.CodeNotMarked, "pid %d is not marked", pid)
+		return wire.Marked{}, b.notMarked(pid)
 	}
 	return b.takeBack(record, process), nil
+}
+
+// notMarked says so, and what helps where a process is background all the same: `idletime run` needs no agent for that.
+func (b *Book) notMarked(pid int) *wire.Error {
+	remedy := ""
+	if b.Hands.Idle(pid) {
+		remedy = fmt.Sprintf("; it has the idle priority by itself: ionice -c 0 -p %d", pid)
+	}
+	return wire.Errorf(wire.CodeNotMarked, "pid %d is not marked%s", pid, remedy)
 }
 
 // takeBack unmarks a process that has a record, or has inherited from one.
@@ -84,6 +95,44 @@ func (b *Book) Expire(now time.Time) (ended int) {
 		}
 	}
 	return ended
+}
+
+// Release takes back all marks: no other agent comes that could. What failed stays written down, and is in the error.
+func (b *Book) Release() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var problems []error
+	for path, group := range maps.Clone(b.groups) {
+		if group.Whole {
+			continue
+		}
+		if _, problem := b.unmarkGroup(path); problem != nil {
+			problems = append(problems, problem)
+		}
+	}
+	// Ancestors first: what has a mark of its own is then left to that, which knows better how it was.
+	for _, record := range slices.SortedFunc(maps.Values(b.records), func(x, y *Record) int {
+		return cmp.Or(cmp.Compare(x.Start, y.Start), cmp.Compare(x.PID, y.PID))
+	}) {
+		process, err := b.Root.Process(record.PID)
+		switch {
+		case err == nil && process.Start == record.Start:
+			b.takeBack(record, process)
+		case err == nil || errors.Is(err, facts.ErrGone):
+			b.forget(record.PID)
+		default:
+			problems = append(problems, err)
+		}
+	}
+	for _, group := range maps.Clone(b.groups) {
+		if !group.Whole {
+			continue
+		}
+		if err := b.restore(group); err != nil {
+			problems = append(problems, fmt.Errorf("cgroup %s: %w", group.Path, err))
+		}
+	}
+	return errors.Join(problems...)
 }
 
 // recordFor is the record of a process, or that of the nearest ancestor from which it has inherited its mark.

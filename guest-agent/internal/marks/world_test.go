@@ -43,7 +43,22 @@ func newWorld(t *testing.T) *world {
 	w := &world{t: t, root: t.TempDir(), threads: map[int][]actuate.Thread{}, tables: map[string]bool{}}
 	w.write("cgroup/cgroup.subtree_control", "")
 	w.write("cgroup/user/cgroup.procs", "")
+	w.namespace("self", "cgroup", 1)
+	w.namespace("self", "pid", 1)
 	return w
+}
+
+// namespace says in which namespace of a kind a process is.
+func (w *world) namespace(pid, kind string, number int) {
+	w.t.Helper()
+	file := filepath.Join(w.root, "proc", pid, "ns", kind)
+	_ = os.Remove(file)
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		w.t.Fatal(err)
+	}
+	if err := os.Symlink(fmt.Sprintf("%s:[%d]", kind, number), file); err != nil {
+		w.t.Fatal(err)
+	}
 }
 
 func (w *world) write(path, content string) {
@@ -63,6 +78,8 @@ func (w *world) process(pid, parent int, uid uint32, group string, start int) {
 	w.write(folder+"stat", fmt.Sprintf("%d (work) S %d 0 0 0 -1 0 0 0 0 0 0 0 0 0 20 0 2 0 %d 0", pid, parent, start))
 	w.write(folder+"status", fmt.Sprintf("Name:\twork\nUid:\t%d\t%d\t%d\t%d\n", uid, uid, uid, uid))
 	w.write(folder+"cgroup", "0::"+group+"\n")
+	w.namespace(strconv.Itoa(pid), "cgroup", 1)
+	w.namespace(strconv.Itoa(pid), "pid", 1)
 	w.write(fmt.Sprintf("%stask/%d/children", folder, pid), "")
 	w.threads[pid] = []actuate.Thread{{TID: pid}, {TID: pid + 100000, IOPrio: 2<<13 | 1}}
 	if parent != 0 {

@@ -6,6 +6,7 @@ package wire
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 )
@@ -76,6 +77,9 @@ type Device struct {
 	PCI    string `json:"pci,omitempty"`
 	Kernel string `json:"kernel,omitempty"`
 }
+
+// Name is the shortest name that a person knows.
+func (d Device) Name() string { return cmp.Or(d.Kernel, d.Target, d.Serial, d.MAC, d.PCI) }
 
 // Queues is a device with a list of its queues.
 type Queues struct {

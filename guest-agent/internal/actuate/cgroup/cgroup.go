@@ -55,7 +55,7 @@ var wishes = []wish{
 	{"io.weight", "default 1", "", true},
 	{"io.bfq.weight", "1", "", true},
 	{"io.prio.class", "idle", "write-back of buffered writes is not marked: this kernel has no io.prio.class", false},
-	{memoryHigh, "", "page cache is not limited: this cgroup has no memory.high", false},
+	{MemoryHigh, "", "page cache is not limited: this cgroup has no memory.high", false},
 }
 
 func (t Tree) path(group string, elements ...string) string {
@@ -235,7 +235,7 @@ func (t Tree) Remove() {
 
 // limits are files that bound what the processes of a group may use; `none` is what they begin with without a limit.
 var limits = []struct{ file, none string }{
-	{"memory.max", unlimited}, {memoryHigh, unlimited}, {"memory.swap.max", unlimited}, {"pids.max", unlimited},
+	{"memory.max", unlimited}, {MemoryHigh, unlimited}, {"memory.swap.max", unlimited}, {"pids.max", unlimited},
 	{"cpu.max", unlimited}, {"cpuset.cpus", ""}, {"io.max", ""},
 }
 

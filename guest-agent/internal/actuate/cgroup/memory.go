@@ -12,8 +12,10 @@ import (
 )
 
 const (
-	memoryHigh = "memory.high"
-	unlimited  = "max"
+	// MemoryHigh is the file of the limit of memory.
+	MemoryHigh = "memory.high"
+
+	unlimited = "max"
 )
 
 // cached are the entries of memory.stat that the kernel can free by forgetting them.
@@ -51,7 +53,7 @@ func (t Tree) Populated(group string) bool {
 
 // High is the limit of memory in force: memory.high, in bytes. Errors: as Memory.
 func (t Tree) High(group string) (int64, error) {
-	data, err := os.ReadFile(t.path(group, memoryHigh))
+	data, err := os.ReadFile(t.path(group, MemoryHigh))
 	if err != nil {
 		return 0, err
 	}
@@ -68,9 +70,13 @@ func ParseHigh(text string) (int64, error) {
 
 // SetHigh writes memory.high. The kernel frees what is above it first: for tens of milliseconds a hundred megabytes.
 func (t Tree) SetHigh(group string, bytes int64) error {
-	text := unlimited
-	if bytes != actuate.NoLimit {
-		text = strconv.FormatInt(bytes, 10)
+	return write(t.path(group, MemoryHigh), FormatHigh(bytes))
+}
+
+// FormatHigh is the value of memory.high for what ParseHigh reads.
+func FormatHigh(bytes int64) string {
+	if bytes == actuate.NoLimit {
+		return unlimited
 	}
-	return write(t.path(group, memoryHigh), text)
+	return strconv.FormatInt(bytes, 10)
 }

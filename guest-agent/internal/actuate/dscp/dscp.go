@@ -10,10 +10,12 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
+	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -33,7 +35,18 @@ const (
 	// IPv4 header checksum goes by pairs. The checksum is at byte 10.
 	headerBytes    = 2
 	checksumOffset = 10
+
+	// answerTime is how long the kernel has for all answers on one socket. It answers at once, but for a change of a table, which
+	// waits for all processors; a module may have to be loaded first.
+	answerTime = 30 * time.Second
 )
+
+// options are those of each connection: an answer that never comes is an error, and nobody waits for it for ever.
+var options = []nftables.ConnOption{nftables.WithSockOptions(within(answerTime))}
+
+func within(duration time.Duration) nftables.SockOption {
+	return func(conn *netlink.Conn) error { return conn.SetReadDeadline(time.Now().Add(duration)) }
+}
 
 // Group is a cgroup whose sockets are marked: its place in the tree. ID is the inode number of its folder.
 type Group struct {
@@ -105,7 +118,7 @@ func Set(groups []Group) error {
 // Has tells whether the rules of one of our tables are there: whoever loads rules of his own may have flushed all tables. Where
 // the kernel does not say they count as there.
 func Has(name string) bool {
-	conn, err := nftables.New()
+	conn, err := nftables.New(options...)
 	if err != nil {
 		return true
 	}
@@ -116,7 +129,15 @@ func Has(name string) bool {
 
 // replace writes one of our tables anew, or removes it where nobody wants it, in one transaction.
 func replace(name string, fill func(*nftables.Conn, *nftables.Table), wanted bool) error {
-	conn, err := nftables.New()
+	conn, err := nftables.New(options...)
+	if err == nil {
+		// A kernel without nf_tables answers all messages of a transaction with one error, and Flush waits for one each. It is
+		// asked with a single message first.
+		_, err = conn.ListTablesOfFamily(nftables.TableFamilyINet)
+	}
+	if !wanted && isAbsent(err) {
+		return nil // a kernel without nftables never had one
+	}
 	if err != nil {
 		return explain(err)
 	}
@@ -127,11 +148,12 @@ func replace(name string, fill func(*nftables.Conn, *nftables.Table), wanted boo
 	if wanted {
 		fill(conn, conn.AddTable(table))
 	}
-	err = conn.Flush()
-	if !wanted && errors.Is(err, unix.EPROTONOSUPPORT) {
-		return nil // a kernel without nftables never had one
-	}
-	return explain(err)
+	return explain(conn.Flush())
+}
+
+// isAbsent tells the errors of a kernel without nftables: it has no nfnetlink, or no nf_tables and may not load it.
+func isAbsent(err error) bool {
+	return errors.Is(err, unix.EPROTONOSUPPORT) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP)
 }
 
 // fill adds a chain with a rule for each group and family.
@@ -152,7 +174,7 @@ func explain(err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, unix.EPROTONOSUPPORT), errors.Is(err, unix.EINVAL), errors.Is(err, unix.EOPNOTSUPP):
+	case isAbsent(err):
 		return fmt.Errorf("this kernel has no nftables (nf_tables): %w", err)
 	case errors.Is(err, unix.ENOENT):
 		return fmt.Errorf("this kernel's nftables has no `socket cgroupv2` (5.13 and nft_socket): %w", err)

@@ -3,9 +3,17 @@
 package dscp
 
 import (
+	"errors"
+	"os"
+	"strings"
 	"testing"
+	"time"
 
+	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
+	"github.com/mdlayher/netlink"
+	"github.com/mdlayher/netlink/nltest"
+	"golang.org/x/sys/unix"
 )
 
 func TestLevel(t *testing.T) {
@@ -46,5 +54,45 @@ func TestOnlyIPv4HasAChecksum(t *testing.T) {
 		if write.CsumType != want || (write.CsumOffset == checksumOffset) != (want == expr.CsumTypeInet) {
 			t.Errorf("family %d: %+v", i, write)
 		}
+	}
+}
+
+// TestAKernelThatMayNotLoadNFTables answers a whole transaction with one error: nobody waits for more, and there is nothing to
+// remove.
+func TestAKernelThatMayNotLoadNFTables(t *testing.T) {
+	kept := options
+	t.Cleanup(func() { options = kept })
+	options = []nftables.ConnOption{nftables.WithTestDial(func(sent []netlink.Message) ([]netlink.Message, error) {
+		if len(sent) == 0 {
+			t.Error("an answer is awaited that never comes")
+			return nil, os.ErrDeadlineExceeded
+		}
+		errno := unix.EINVAL
+		if len(sent) > 1 {
+			errno = unix.EOPNOTSUPP
+		}
+		sent[0].Header.Flags = 0 // those of an answer mean something else
+		return nltest.Error(int(errno), sent)
+	})}
+	if err := errors.Join(Set(nil), Inherit(false)); err != nil {
+		t.Errorf("removing what no kernel has: %v", err)
+	}
+	if err := Set([]Group{{Path: "/a", ID: 1}}); err == nil || !strings.Contains(err.Error(), "has no nftables") {
+		t.Errorf("marking: %v", err)
+	}
+}
+
+// TestAnAnswerIsNotAwaitedForEver, on a real socket to which nobody says anything.
+func TestAnAnswerIsNotAwaitedForEver(t *testing.T) {
+	conn, err := netlink.Dial(unix.NETLINK_ROUTE, nil)
+	if err != nil {
+		t.Skipf("no netlink here: %v", err)
+	}
+	defer conn.Close()
+	if err := within(10 * time.Millisecond)(conn); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Receive(); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("it ends with %v", err)
 	}
 }
