@@ -50,6 +50,9 @@ def test_a_file_that_becomes_wrong_counts_as_it_was(etc: Path, tmp_path: Path) -
     assert settings(right + "auot = true\n") == settings("") == (said, 1)
     (etc / "10.toml").write_text("[sda]\nmax-inflight = 2\n")
     assert settings("[array1") == ({**said, "sda": {"max-inflight": 2}}, 1)
+    (etc / "30.toml").write_text("[array1]\nauto = false\n")
+    assert settings("[array1") == ({"array1": {"auto": False}, "sda": {"max-inflight": 2}}, 1), "it was moved there"
+    (etc / "30.toml").unlink()
     file.unlink()
     assert dict(resources.load(tree, kept).settings) == {"sda": {"max-inflight": 2}}
 

@@ -68,6 +68,12 @@ def test_a_file_that_becomes_wrong_counts_as_it_was(etc: Path, tmp_path: Path) -
     found = rules.load(tree, kept)
     assert len(found.findings) == 1 and len(found.rules) == 1 and found.default and found.default.class_ is Class.BACKGROUND
     assert len(rules.load(tree, kept).rules) == 1, "it is kept on"
+    # Nor behind it: somebody has moved the default, and made a slip.
+    (etc / "30.toml").write_text("default = [")
+    (etc / "60.toml").write_text(foreground)
+    file.write_text(right)
+    found = rules.load(tree, kept)
+    assert len(found.findings) == 1 and found.default and found.default.class_ is Class.FOREGROUND
 
 
 def test_commands_know_what_idletimed_goes_by(etc: Path, tmp_path: Path) -> None:

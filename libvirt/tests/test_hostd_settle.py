@@ -17,7 +17,7 @@ from fakes import FakeQemu, device, resource, stock
 from idletime import state
 from idletime.conf.rules import Rules
 from idletime.errors import MonitorError
-from idletime.hostd import act, native, reclaim, settle, stopped, wish
+from idletime.hostd import act, native, reclaim, rights, settle, stopped, wish
 from idletime.hostd.protocol import QueueWish, Wish
 from idletime.hostd.settings import Settings
 from idletime.policy import Class, Policy
@@ -233,8 +233,18 @@ def test_a_guest_whose_qemu_holds_nothing(look: Look) -> None:
     """It is told so, instead of that it is background."""
     one = Domain(enforced("interval", "foreground", DEMOTE), stock(), more=CHANNEL)
     grant = look(one, Wish(True)).grant
-    assert not grant.background and [refusal.code for refusal in grant.refused] == ["failed"]
+    assert not grant.background and [refusal.code for refusal in grant.refused] == [rights.NOT_HELD]
     assert "its QEMU is stock" in grant.refused[0].reason
+
+
+def test_a_guest_of_which_nothing_is_scheduled(look: Look) -> None:
+    """One without a policy, and one whose policy names no device: each has its answer."""
+    looked = look(Domain(more=CHANNEL), Wish(True))
+    assert [refusal.code for refusal in looked.grant.refused] == ["control-none"] and looked.wish == Wish(True)
+    none = policy("foreground", "none", DEMOTE)
+    looked = look(Domain(none, more=CHANNEL), Wish(True))
+    assert [refusal.code for refusal in looked.grant.refused] == [rights.NOT_HELD] and not looked.grant.background
+    assert not look(Domain(none, more=CHANNEL)).grant.refused
 
 
 def test_who_does_not_answer_has_a_policy_still(look: Look, monkeypatch: pytest.MonkeyPatch) -> None:

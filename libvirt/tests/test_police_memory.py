@@ -39,11 +39,11 @@ def test_protections_fit_the_host(total, groups):
 
 
 vms_ = st.lists(st.builds(
-    lambda number, low, more, less, high, balloon, reclaim:
-    Vm(f"v{number}", low + more, low + less, low, high, low + more + GIB, balloon, reclaim),
+    lambda number, low, more, less, high, balloon, reclaim, swapped:
+    Vm(f"v{number}", low + more, low + less, low, high, low + more + GIB, balloon, reclaim, swapped=swapped),
     st.integers(0, 1 << 30), st.integers(0, 4 * GIB), st.integers(0, 4 * GIB), st.integers(0, 4 * GIB),
     st.none() | st.integers(0, 8 * GIB),
-    st.booleans(), st.booleans()), max_size=6, unique_by=lambda vm: vm.name)
+    st.booleans(), st.booleans(), st.integers(0, 4 * GIB)), max_size=6, unique_by=lambda vm: vm.name)
 hosts = st.builds(Host, st.integers(0, 8 * GIB), st.integers(0, 2 * GIB), st.integers(0, 8 * GIB),
                   st.none() | st.floats(0, 100))
 
@@ -58,7 +58,7 @@ def test_never_below_a_minimum(vms, host, age):
         if act.how is How.BALLOON:
             assert vm.low <= act.bytes_ <= max(vm.target, vm.was)
         elif act.how is How.RECLAIM:
-            assert vm.has - act.bytes_ >= vm.low and not vm.balloon
+            assert vm.resident - act.bytes_ >= vm.low and not vm.balloon
         assert act.why
     assert sum(act.how is How.SAVE for act in decision.acts) <= 1
     asked = sum(by_name[act.name].has - act.bytes_ if act.how is How.BALLOON else act.bytes_ for act in decision.acts

@@ -83,7 +83,7 @@ func New(config Config) (*Daemon, error) {
 	book.Load()
 	daemon.book = book
 	daemon.watch = NewWatch(config.Root, book, config.RulesFile, os.Getpid())
-	daemon.link = NewLink(filepath.Join(config.Run, "agent.json"), newSession(), daemon.program())
+	daemon.link = NewLink(filepath.Join(config.Run, requestFile), newSession(), daemon.program())
 	daemon.port = &port.Port{Find: func() string { return config.Root.Port(wire.PortName) }, Events: daemon.link}
 	daemon.link.Send, daemon.link.Counts = daemon.port.Send, book.Count
 	return daemon, nil
@@ -151,12 +151,20 @@ func (d *Daemon) Run(ctx context.Context) error {
 	return d.book.Close()
 }
 
-// Release takes back all that agents before have marked, as no other one comes, and leaves in good order. It does not Run.
+// requestFile keeps what is asked of the host, in the folder of the sockets.
+const requestFile = "agent.json"
+
+// Release takes back all that agents before have marked, forgets what they have asked of the host, as no other one comes, and
+// leaves in good order. It does not Run.
 func (d *Daemon) Release() error {
 	for _, server := range d.servers {
 		defer server.listener.Close()
 	}
-	return errors.Join(d.book.Release(), d.book.Close())
+	err := errors.Join(d.book.Release(), d.book.Close())
+	if gone := os.Remove(filepath.Join(d.config.Run, requestFile)); !errors.Is(gone, os.ErrNotExist) {
+		err = errors.Join(err, gone)
+	}
+	return err
 }
 
 // limitCaches follows the page caches of what is marked until the context ends.

@@ -69,6 +69,12 @@ func TestReleaseNeedsNoAgent(t *testing.T) {
 	if _, err := New(config); err == nil || !strings.Contains(err.Error(), "another agent listens there") {
 		t.Errorf("beside an agent: %v", err)
 	}
+	if _, err := killed.link.ask(context.Background(), func(request wire.Request) wire.Request {
+		request.Class = wire.Background
+		return request
+	}, part{}); err != nil {
+		t.Fatal(err)
+	}
 	for _, server := range killed.servers {
 		server.listener.SetUnlinkOnClose(false)
 		server.listener.Close()

@@ -93,7 +93,7 @@ func (b *Book) keepLimit(path string, own int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	group := b.groups[path]
-	if group == nil {
+	if group == nil || group.Before == nil {
 		return
 	}
 	group.Before[cgroup.MemoryHigh] = cgroup.FormatHigh(own)

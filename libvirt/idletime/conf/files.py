@@ -139,7 +139,7 @@ def take(files: Iterable[File], kept: Kept | None, taken: Callable[[File, bool],
     """Have files read in their order; what is wrong in them. kept: what somebody who looks again and again had last time,
     brought up to date: a file that has become wrong, or empty (truncated: who means that removes it), counts as it was. taken:
     reads a file, says what is wrong in it, and takes what it says where nothing is; True: it counts as it was, so others that
-    say the same things otherwise by now come before it."""
+    say the same things otherwise by now count instead."""
     findings: list[Finding] = []
     right: Kept = {}
     for file in files:

@@ -97,12 +97,15 @@ class Resources:
 @dataclass
 class _Reader:
     found: dict[str, Resource] = field(default_factory=dict)
+    kept: set[str] = field(default_factory=set)  # of those, what a file said before it became wrong: others may say it anew
 
     def file(self, file: File, before: bool) -> None:
         """Of files.take()."""
         mine = [self._resource(file, name, table) for name, table in file.data.items() if not (before and name in self.found)]
         if not file.findings:
+            names = {one.name for one in mine if one}
             self.found.update({one.name: one for one in mine if one})
+            self.kept = self.kept | names if before else self.kept - names
 
     def _resource(self, file: File, name: str, table: Any) -> Resource | None:
         self._check(file, name, table)
@@ -134,7 +137,7 @@ class _Reader:
         if not isinstance(table, dict):
             file.say((name,), f"'{name}' is no table",
                      f"write [RESOURCE] above it, with {', '.join((*_SETTINGS, *_OBSERVER))}, match")
-        if name in self.found:
+        if name in self.found and name not in self.kept:
             file.say((name,), f"resource '{name}' is said before, in {self.found[name].place}", "keep one of them")
 
 

@@ -210,13 +210,16 @@ def of_files(files: Iterable[File], kept: Kept | None = None) -> Rules:
     """The same of these, in their order."""
     rules: list[Rule] = []
     default: tuple[Policy | None, str] = (None, "")
+    kept_default = False  # it is of a file that has become wrong: another one may say it anew
 
     def taken(file: File, before: bool) -> None:
-        nonlocal default
-        mine, said = _said(file, "" if before else default[1])
-        if not file.findings:
-            rules.extend(mine)
-            default = default if before and default[1] else said or default
+        nonlocal default, kept_default
+        mine, said = _said(file, "" if before or kept_default else default[1])
+        if file.findings:
+            return
+        rules.extend(mine)
+        if said and not (before and default[1]):
+            default, kept_default = said, before
 
     findings = take(files, kept, taken)
     return Rules(tuple(rules), *default, findings)

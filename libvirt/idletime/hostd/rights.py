@@ -78,10 +78,14 @@ def grant(policy: Policy | None, plan: Plan, there: Sequence[GuestDevice], wish:
     return Grant(replace(plan, devices=lowered), wish.background, tuple(granted), tuple(refused))
 
 
-def refuse(granted: Grant, plan: Plan, wish: Wish, reason: str) -> Grant:
+NOT_HELD = "not-held"
+"""Code of a refusal: nothing on this host holds what the guest makes background, and the next state changes nothing of that."""
+
+
+def refuse(granted: Grant, plan: Plan, wish: Wish, reason: str, code: str = "failed") -> Grant:
     """The policy's own plan is in force instead, as what was granted cannot be: why, in words."""
     parts: list[QueueWish | None] = [None] if wish.background and granted.background else []
-    failed = tuple(Refusal("failed", reason, entry) for entry in [*parts, *granted.queues])
+    failed = tuple(Refusal(code, reason, entry) for entry in [*parts, *granted.queues])
     return Grant(plan, refused=granted.refused + failed)
 
 

@@ -187,7 +187,12 @@ class _Job:
         if not meant.asks and not domains.tainted(self.domain):
             self.choice, looked = choice, self._shared(looked, found, False, host)
             part = watched.part(looked.name, looked.pid, (), Plan(), None, host)
-            return replace(looked, policy=policy, part=part)  # nobody has spoken to it yet, and there is nothing to say
+            asked = wanted or Wish()
+            granted = rights.grant(policy, Plan(), rights.devices(found.devices, found.plan), asked)
+            if not (choice.suspend or choice.rate):
+                granted = rights.refuse(granted, granted.plan, asked, choice.why, rights.NOT_HELD)
+            # Nobody has spoken to its QEMU yet, and there is nothing to say; to its guest there may be.
+            return replace(looked, policy=policy, part=part, grant=granted, wish=asked)
         if policy is not None and policy.control is Control.DEMOTE and looked.channel is None:
             self.problems.append(_NO_CHANNEL)
         there = rights.devices(found.devices, found.plan)
@@ -203,9 +208,9 @@ class _Job:
             if (self.choice.suspend or self.choice.rate) and act.STOCK in self.problems:
                 self.problems.remove(act.STOCK)  # it is stopped or limited instead
                 self.problems += [act.STOCK_JOBS] if found.plan.jobs else []
-        if self.have is None and self.choice is not None and not (self.failed or self.choice.suspend or self.choice.rate):
-            granted = rights.refuse(granted, granted.plan, asked, self.choice.why)
         looked = self._shared(looked, found, granted.background, host)
+        if self.have is None and self.choice is not None and not (self.failed or self.choice.suspend or self.choice.rate):
+            granted = rights.refuse(granted, granted.plan, asked, self.choice.why, rights.NOT_HELD)
         # What cannot be asked just now is as it was: observers go on.
         seen = None if self.failed and self.have is None else \
             watched.part(looked.name, looked.pid, found.devices, found.plan, self.have, host)

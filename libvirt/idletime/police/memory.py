@@ -97,10 +97,15 @@ class Vm:
     swapped: int = 0
 
     @property
+    def _used(self) -> int:
+        """What the host has swapped out the guest has in use: a balloon of what is resident would take that, too, at once.
+        memory.reclaim only moves there, so it is not asked for what has gone."""
+        return self.resident + (self.swapped if self.balloon else 0)
+
+    @property
     def has(self) -> int:
-        """A guest that has not touched all of its memory has less than its balloon allows; QEMU itself needs some. What the
-        host has swapped out the guest has in use: a balloon of what is resident would take that, too, at once."""
-        return min(self.resident + self.swapped, self.target)
+        """A guest that has not touched all of its memory has less than its balloon allows; QEMU itself needs some."""
+        return min(self._used, self.target)
 
     @property
     def spare(self) -> int:
@@ -110,7 +115,7 @@ class Vm:
     @property
     def may_come(self) -> int:
         """That, and what was asked and is not there yet: balloons lag."""
-        there = min(self.resident, max(0, self.resident + self.swapped - self.low))
+        there = min(self.resident, max(0, self._used - self.low))
         return there if self.balloon or self.reclaim else 0
 
 
