@@ -100,6 +100,9 @@ static void test_case(const void *opaque)
     whole = (c->limit > headers ? c->limit - headers : 0) / c->segment *
             c->segment;
     whole = MAX(whole, c->segment);
+    if (headers + c->payload <= c->limit) {
+        whole = c->payload;
+    }
     while (idletime_cut_left(&cut)) {
         bytes = take(c, &cut, f, done);
         done += bytes;
@@ -128,6 +131,8 @@ static const Case cases[] = {
       .payload = 5000, .limit = 1514, .flags = TCP_ACK, .big_endian = true },
     { "tcp6", .v6 = true, .gso_type = GSO_TCPV6, .segment = 1428,
       .payload = 60001, .limit = 1514, .flags = TCP_ACK | TCP_PSH },
+    { "tcp4-two-small", .gso_type = GSO_TCPV4, .segment = 1000,
+      .payload = 1400, .limit = 1514, .flags = TCP_ACK | TCP_PSH },
     { "tcp4-one", .gso_type = GSO_TCPV4, .segment = 1448, .payload = 1448,
       .limit = 1514, .flags = TCP_ACK | TCP_PSH },
     { "udp4", .udp = true, .gso_type = GSO_UDP_L4, .segment = 1400,

@@ -1,7 +1,7 @@
 """The dissertation's network figures on virtual machines: foreground intensity by interval length.
 
     python3 -m tests.bench.net.contour [--link lan|delay]... [--pair tcp-udp]... [--quick] [--output build/bench/contour]
-                                       [--qemu PATH] [--minutes M] [--seconds S] [--repeats N] [--again FOLDER]
+                                       [--intensity N]... [--qemu PATH] [--minutes M] [--seconds S] [--repeats N] [--again FOLDER]
 
 Figures 6.9 to 6.16 show foreground and background over intensity and interval,
 for TCP and UDP beside TCP and UDP, on the LAN and behind a delay of 10 ms.
@@ -113,6 +113,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python3 -m tests.bench.net.contour", description="Intensity by interval, on an uplink.")
     parser.add_argument("--link", action="append", choices=list(LINKS), help="only these")
     parser.add_argument("--pair", action="append", choices=list(PAIRS), help="only these: foreground-background")
+    parser.add_argument("--intensity", action="append", type=int, choices=INTENSITIES, help="only these, of the foreground; percent")
     parser.add_argument("--quick", action="store_true", help="a coarse grid, about three minutes a link instead of seven")
     parser.add_argument("--output", type=Path, default=paths.BUILD / "bench" / "contour", help="folder of the results")
     parser.add_argument("--qemu", metavar="PATH", help="the QEMU to run (the one that `make qemu` staged)")
@@ -123,6 +124,8 @@ def _arguments() -> argparse.Namespace:
     arguments = parser.parse_args()
     if arguments.again and arguments.repeats < 2:
         parser.error("--again is for medians: give --repeats, such as 5")
+    if arguments.again and arguments.intensity:
+        parser.error("--intensity is for columns, and --again finds its places itself: give one of them")
     return arguments
 
 
@@ -135,7 +138,7 @@ def main() -> int:
 
     def work() -> None:
         for link in arguments.link or LINKS:
-            name, columns = f"contour-net-{link}", whole(pairs, *axes)
+            name, columns = f"contour-net-{link}", whole(pairs, arguments.intensity or axes[0], axes[1])
             if arguments.again:
                 columns = netcontour.misfits(netresults.load(arguments.again / f"{name}.jsonl"))
             grid = Grid(arguments.output, f"{name}-again" if arguments.again else name, link, arguments.seconds)

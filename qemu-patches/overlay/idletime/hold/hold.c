@@ -40,7 +40,7 @@ bool idletime_hold_put(IdletimeHolder *hold, IdletimeReq *req, unsigned queue)
     first = QTAILQ_EMPTY(&part->held);
     idletime_hold_list_append(part, req);
     if (again) {
-        /* After a stop, in whichever order: all of them, then the oldest. */
+        /* After a stop, in whichever order: others may be put before it. */
         idletime_gate_kick(part->gate);
     } else if (first || idletime_hold_expedited(part, &cause)) {
         idletime_hold_pump(part);

@@ -215,7 +215,10 @@ bool idletime_cut_begin(IdletimeCut *cut, const struct iovec *iov,
     return true;
 }
 
-/* Payload of the next piece: whole segments, one at least; a tiny one alone. */
+/*
+ * Payload of the next piece: all that is left, or whole segments, one at
+ * least; a tiny one alone.
+ */
 static uint32_t piece_payload(const IdletimeCut *cut, size_t limit)
 {
     size_t header = cut->header_bytes - cut->vnet_bytes;
@@ -227,6 +230,9 @@ static uint32_t piece_payload(const IdletimeCut *cut, size_t limit)
     }
     if (cut->segment_bytes < SEGMENT_LEAST) {
         room = 0;
+    }
+    if (idletime_cut_left(cut) <= room) {
+        return idletime_cut_left(cut);
     }
     whole = room - room % cut->segment_bytes;
     return MIN(MAX(whole, cut->segment_bytes), idletime_cut_left(cut));

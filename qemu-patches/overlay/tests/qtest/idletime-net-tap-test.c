@@ -7,6 +7,7 @@
 #include "qemu/bswap.h"
 #include "qemu/units.h"
 #include "idletime-tap.h"
+#include <linux/if_packet.h>
 
 #define SEGMENT         1448
 #define SEGMENTS        10
@@ -31,13 +32,13 @@ static TestNic *one_tap(TestMachine *m, const char *resource, int *watched)
     return nic;
 }
 
-/* A frame as a guest with segmentation offload sends it. */
-static void send_large(TestNic *nic)
+/* A frame of segments as a guest with segmentation offload makes it. */
+static uint8_t *make_large(unsigned segments)
 {
-    g_autofree uint8_t *frame = g_malloc0(NIC_HEADER + TCP_HEADERS +
-                                          TSO_PAYLOAD);
+    size_t payload = segments * SEGMENT;
+    uint8_t *frame = g_malloc0(NIC_HEADER + TCP_HEADERS + payload);
     uint8_t *eth = frame + NIC_HEADER, *ip = eth + ETHERNET, *tcp = ip + IP4;
-    TestPacket packet = { .dscp = DSCP_LE, .payload = TSO_PAYLOAD + 24 };
+    TestPacket packet = { .dscp = DSCP_LE, .payload = payload + 24 };
 
     packet_make(&packet, eth);
     frame[0] = VIRTIO_NET_HDR_F_NEEDS_CSUM;
@@ -53,9 +54,16 @@ static void send_large(TestNic *nic)
     stl_be_p(tcp + 4, 7000);
     tcp[12] = 8 << 4;
     tcp[13] = 0x18;
-    for (int i = 0; i < TSO_PAYLOAD; i++) {
+    for (int i = 0; i < payload; i++) {
         tcp[32 + i] = i / SEGMENT;
     }
+    return frame;
+}
+
+static void send_large(TestNic *nic)
+{
+    g_autofree uint8_t *frame = make_large(SEGMENTS);
+
     nic_send_whole(nic, frame, NIC_HEADER + TCP_HEADERS + TSO_PAYLOAD);
 }
 
@@ -81,6 +89,58 @@ static void test_cut(void)
     g_assert_cmpint(nic_number(nic, "pieces"), ==, SEGMENTS);
     g_assert_cmpint(nic_number(nic, "background.requests"), ==, SEGMENTS);
     g_assert_cmpint(nic_returned(nic), ==, 1);
+    tap_done(m, nic, watched);
+}
+
+/*
+ * What leaves is what was looked at.  Here the guest asks for segments while
+ * its packet is held; another processor of it may at any time.
+ */
+static void test_header(void)
+{
+    TestMachine *m = machine_new();
+    int tap = tap_open("tap-idle", 0), watched = tap_watch("tap-idle");
+    int on = 1;
+    g_autofree char *netdev = g_strdup_printf("tap,fd=%d", tap);
+    g_autofree uint8_t *frame = make_large(1);
+    size_t size = NIC_HEADER + TCP_HEADERS + SEGMENT;
+    uint8_t buffer[4096], header[NIC_HEADER];
+    TestNic *fg, *nic;
+    RingPart part[2];
+    uint64_t addr;
+
+    nic_resource(m, "");
+    fg = machine_nic_at(m, "fg", 21, "idletime=" RESOURCE);
+    nic = tap_nic(m, netdev, "idletime=" RESOURCE ",idletime-class=guest",
+                  GUEST_FEATURES);
+    close(tap);
+    nic_init(fg);
+    g_assert_cmpint(setsockopt(watched, SOL_PACKET, PACKET_VNET_HDR, &on,
+                               sizeof(on)), ==, 0);
+    nic_send(fg, (TestPacket) { .number = 1 });
+
+    memcpy(header, frame, NIC_HEADER);
+    stw_le_p(header + 4, 100);
+    memset(frame, 0, NIC_HEADER);
+    addr = guest_alloc(&m->alloc, size);
+    qtest_bufwrite(m->qts, addr, frame, size);
+    part[0] = (RingPart) { .addr = addr, .size = NIC_HEADER };
+    part[1] = (RingPart) { .addr = addr + NIC_HEADER,
+                           .size = size - NIC_HEADER };
+    ring_send(&nic->tx, part, 2);
+    nic_settle(m);
+    g_assert_cmpint(nic_number(nic, "held"), ==, 1);
+    qtest_bufwrite(m->qts, addr, header, NIC_HEADER);
+    machine_step_us(m, INTERVAL_US);
+    nic_settle(m);
+
+    g_assert_cmpint(tap_seen(watched, buffer, sizeof(buffer)), ==,
+                    sizeof(struct virtio_net_hdr) + size - NIC_HEADER);
+    g_assert_cmpint(buffer[0], ==, 0);
+    g_assert_cmpint(buffer[1], ==, VIRTIO_NET_HDR_GSO_NONE);
+    g_assert_cmpint(tap_seen(watched, buffer, sizeof(buffer)), ==, 0);
+    g_assert_cmpint(nic_number(nic, "pieces"), ==, 0);
+    nic_free(fg);
     tap_done(m, nic, watched);
 }
 
@@ -186,6 +246,7 @@ int main(int argc, char **argv)
         return 0;
     }
     nic_add("idletime/net-tap/cut", test_cut);
+    nic_add("idletime/net-tap/header", test_header);
     nic_add("idletime/net-tap/clock", test_cut_by_clock);
     nic_add("idletime/net-tap/share-of-two", test_share_of_two);
     nic_add("idletime/net-tap/stop-half-way", test_stop_half_way);
