@@ -165,6 +165,12 @@ def _latency() -> list[Case]:
     return [*cases, *(replace(case, elsewhere=True) for case in held), Case("ask", "udp")]
 
 
+def _apart() -> list[Case]:
+    """A light foreground at each interval; and with the background on another uplink, so that they share the processors only."""
+    held = [_held(Case("tcp", "tcp", 10), interval) for interval in (AUTO, 0, 5000, 10000, 20000)]
+    return [Case("tcp", intensity=10), Case("", "tcp"), *held, *(replace(case, elsewhere=True) for case in (held[1], held[-1]))]
+
+
 def _without_uncontrolled(cases: list[Case]) -> list[Case]:
     return [case for case in cases if case.control != "uncontrolled" or not (case.foreground and case.background)]
 
@@ -190,6 +196,7 @@ def _series() -> dict[str, list[Series]]:
         "light": [Series("pairs", LINK, _pairs((10,), (1000, HEADLINE)))],
         "interval": [Series("pairs", LINK, _sweep())],
         "interval-netfilter": [_netfilter(_sweep())],
+        "apart": [Series("pairs", LINK, _apart())],
         "clock": [Series("delay", DELAYED, _clock())],
         "demo": demo, "headline": _headline(),
         "aims": [Series("pairs", LINK, _aims())], "aims-netfilter": [_netfilter(_aims())],
