@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Iterator
 
-from tests.report.netresults import AUTO, FIRST, SHARED, WAYS, Interval, circumstances, control_text
+from tests.report.netresults import AUTO, FIRST, IDLE, SHARED, WAYS, Interval, circumstances, control_text
 from tests.testbed.link import Model
 
 PROTOCOLS = ("tcp", "udp")
@@ -171,6 +171,12 @@ def _apart() -> list[Case]:
     return [Case("tcp", intensity=10), Case("", "tcp"), *held, *(replace(case, elsewhere=True) for case in (held[1], held[-1]))]
 
 
+def _apart_idle() -> list[Case]:
+    """The same with the background's processors idle: what it has of them the foreground does not want."""
+    cases = [case for case in _apart() if case.foreground and not case.elsewhere and case.interval_us in (None, 0, 20000) and not case.auto]
+    return [replace(case, processors=IDLE) for case in cases]
+
+
 def _without_uncontrolled(cases: list[Case]) -> list[Case]:
     return [case for case in cases if case.control != "uncontrolled" or not (case.foreground and case.background)]
 
@@ -197,6 +203,7 @@ def _series() -> dict[str, list[Series]]:
         "interval": [Series("pairs", LINK, _sweep())],
         "interval-netfilter": [_netfilter(_sweep())],
         "apart": [Series("pairs", LINK, _apart())],
+        "apart-idle": [Series("pairs", LINK, _apart_idle())],
         "clock": [Series("delay", DELAYED, _clock())],
         "demo": demo, "headline": _headline(),
         "aims": [Series("pairs", LINK, _aims())], "aims-netfilter": [_netfilter(_aims())],
