@@ -38,7 +38,7 @@ def choice_of(policy: Policy | None, devices: Iterable[DeviceFacts], plan: Plan,
 def carried_out(choice: Choice, plan: Plan) -> Plan:
     """What QEMU shall have of a plan: its jobs and migration alone where the VM is stopped or limited instead. Attached as
     foreground it would hold itself back; jobs go on while it is stopped."""
-    if choice.interval or not (choice.suspend or choice.rate):
+    if choice.interval or not choice.as_a_whole:
         return plan
     of_jobs = {name for disk in plan.jobs for name in (disk.resource, *disk.also)}
     of_jobs |= {plan.migration.resource} if plan.migration else set()

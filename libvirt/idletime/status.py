@@ -275,7 +275,7 @@ def facts_of(xml: str, host: resolve.Host, monitor: Monitor | None, run_dir: str
     if found.policy is not None:
         choice = choice_of(found.policy, found.devices, found.plan, not facts.stock)
         facts.plan, facts.enforced = carried_out(choice, found.plan), (choice.why, choice.remedy, choice.suspend)
-        if choice.suspend or choice.rate:
+        if choice.as_a_whole:
             facts.stock, facts.problems = False, [one for one in facts.problems if one != STOCK]
     return facts
 

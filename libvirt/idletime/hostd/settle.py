@@ -189,7 +189,7 @@ class _Job:
             part = watched.part(looked.name, looked.pid, (), Plan(), None, host)
             asked = wanted or Wish()
             granted = rights.grant(policy, Plan(), rights.devices(found.devices, found.plan), asked)
-            if not (choice.suspend or choice.rate):
+            if not choice.as_a_whole:
                 granted = rights.refuse(granted, granted.plan, asked, choice.why, rights.NOT_HELD)
             # Nobody has spoken to its QEMU yet, and there is nothing to say; to its guest there may be.
             return replace(looked, policy=policy, part=part, grant=granted, wish=asked)
@@ -205,11 +205,11 @@ class _Job:
             granted = self._bring(found.plan, granted, asked)
             self.choice = choice_of(policy, found.devices, found.plan, self.have is not None, granted.background)
             granted = replace(granted, plan=carried_out(self.choice, granted.plan))
-            if (self.choice.suspend or self.choice.rate) and act.STOCK in self.problems:
+            if self.choice.as_a_whole and act.STOCK in self.problems:
                 self.problems.remove(act.STOCK)  # it is stopped or limited instead
                 self.problems += [act.STOCK_JOBS] if found.plan.jobs else []
         looked = self._shared(looked, found, granted.background, host)
-        if self.have is None and self.choice is not None and not (self.failed or self.choice.suspend or self.choice.rate):
+        if self.have is None and self.choice is not None and not (self.failed or self.choice.as_a_whole):
             granted = rights.refuse(granted, granted.plan, asked, self.choice.why, rights.NOT_HELD)
         # What cannot be asked just now is as it was: observers go on.
         seen = None if self.failed and self.have is None else \

@@ -69,6 +69,11 @@ class Choice:
     why: str
     remedy: str = ""
 
+    @property
+    def as_a_whole(self) -> bool:
+        """Whether the VM is stopped or limited, whatever its QEMU can hold."""
+        return self.suspend or self.rate
+
 
 def choose(enforce: Enforce, vm: Vm) -> Choice:
     """The policies of one VM. Whatever the policy asks for: nothing here stops a VM that is foreground."""

@@ -173,8 +173,8 @@ def _apart() -> list[Case]:
 
 def _apart_idle() -> list[Case]:
     """The same with the background's processors idle: what it has of them the foreground does not want."""
-    cases = [case for case in _apart() if case.foreground and not case.elsewhere and case.interval_us in (None, 0, 20000) and not case.auto]
-    return [replace(case, processors=IDLE) for case in cases]
+    light = Case("tcp", intensity=10, processors=IDLE)
+    return [light, *(_held(replace(light, background="tcp"), interval) for interval in (0, 20000))]
 
 
 def _without_uncontrolled(cases: list[Case]) -> list[Case]:

@@ -106,7 +106,6 @@ static void test_header(void)
     size_t size = NIC_HEADER + TCP_HEADERS + SEGMENT;
     uint8_t buffer[4096], header[NIC_HEADER];
     TestNic *fg, *nic;
-    RingPart part[2];
     uint64_t addr;
 
     nic_resource(m, "");
@@ -122,13 +121,7 @@ static void test_header(void)
     memcpy(header, frame, NIC_HEADER);
     stw_le_p(header + 4, 100);
     memset(frame, 0, NIC_HEADER);
-    addr = guest_alloc(&m->alloc, size);
-    qtest_bufwrite(m->qts, addr, frame, size);
-    part[0] = (RingPart) { .addr = addr, .size = NIC_HEADER };
-    part[1] = (RingPart) { .addr = addr + NIC_HEADER,
-                           .size = size - NIC_HEADER };
-    ring_send(&nic->tx, part, 2);
-    nic_settle(m);
+    addr = nic_send_on(nic, &nic->tx, frame, size, 0);
     g_assert_cmpint(nic_number(nic, "held"), ==, 1);
     qtest_bufwrite(m->qts, addr, header, NIC_HEADER);
     machine_step_us(m, INTERVAL_US);

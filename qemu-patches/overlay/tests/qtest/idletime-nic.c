@@ -305,8 +305,8 @@ size_t packet_make(const TestPacket *packet, uint8_t *buffer)
     return ETHERNET + IP4 + UDP + payload;
 }
 
-void nic_send_on(TestNic *nic, TestRing *ring, const void *data, size_t size,
-                 size_t split)
+uint64_t nic_send_on(TestNic *nic, TestRing *ring, const void *data,
+                     size_t size, size_t split)
 {
     uint64_t addr = guest_alloc(&nic->m->alloc, size);
     g_autofree RingPart *part = g_new0(RingPart, size + 1);
@@ -321,6 +321,7 @@ void nic_send_on(TestNic *nic, TestRing *ring, const void *data, size_t size,
     }
     ring_send(ring, part, n);
     nic_settle(nic->m);
+    return addr;
 }
 
 void nic_send_whole(TestNic *nic, const void *data, size_t size)

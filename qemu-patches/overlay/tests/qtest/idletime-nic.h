@@ -75,9 +75,12 @@ void nic_send(TestNic *nic, TestPacket packet);
 void nic_send_raw(TestNic *nic, const void *data, size_t size, size_t split);
 /** nic_send_whole: with a virtio-net header of the test's own. */
 void nic_send_whole(TestNic *nic, const void *data, size_t size);
-/** nic_send_on: the same on a ring of the test's choice, @split as above */
-void nic_send_on(TestNic *nic, TestRing *ring, const void *data, size_t size,
-                 size_t split);
+/**
+ * nic_send_on: the same on a ring of the test's choice, @split as above.
+ * Returns where the guest has it.
+ */
+uint64_t nic_send_on(TestNic *nic, TestRing *ring, const void *data,
+                     size_t size, size_t split);
 /** packet_make: Ethernet, IPv4, UDP.  Returns the size. */
 size_t packet_make(const TestPacket *packet, uint8_t *buffer);
 
