@@ -76,7 +76,7 @@ def test_a_file_system_without_nameless_files(folder: Path, monkeypatch: pytest.
 
 @pytest.mark.parametrize(("where", "size", "said"), [
     ("/dev/shm", "64M", "is on tmpfs, which is memory and no disk"),
-    ("/nowhere", "64M", "no folder; name one on the disk"),
+    ("/dev/null/nowhere", "64M", "no folder; name one on the disk"),
     ("", "1M", "too small, drives keep as much in memory; use 64 MiB or more"),
     ("", "1000T", "to spare; use less, or free some room"),
     ("", "much", "use a number with K, M, G or T, such as 4G"),

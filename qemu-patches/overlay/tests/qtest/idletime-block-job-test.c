@@ -260,7 +260,7 @@ static void test_refused(void)
                     "query-idletime lists those that are", "idletime-detach",
                     "{'job': 'job'}");
     machine_ok(m, "blockdev-create", "{'job-id': 'new', 'options': {'driver':"
-               " 'file', 'filename': '/nowhere/x', 'size': 0}}");
+               " 'file', 'filename': '/dev/null/x', 'size': 0}}");
     machine_refused(m, "job 'new' is of type 'create', which cannot be "
                     "attached to an idletime-resource; served are: backup, "
                     "commit, mirror, stream", "idletime-attach",
