@@ -14,7 +14,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import libvirt
 import pytest
 
 from idletime.hostd import overlay, stopped
@@ -126,27 +125,63 @@ def test_an_agent_that_fails(play: Play) -> None:
     play(scene)
 
 
-@pytest.mark.parametrize("ours, goes_on", [(True, True), (True, False), (False, False)])
-def test_a_vm_that_idletimed_has_stopped(play: Play, monkeypatch: pytest.MonkeyPatch, ours: bool, goes_on: bool) -> None:
-    """Its guest trims when it goes on; one that its operator has paused is not waited for."""
-    monkeypatch.setattr(overlay.stopped, "record_of", lambda _domain: stopped.Record(16, "sda") if ours else None)
-    naps: list[float] = []
+STOPPED = stopped.Record(16, "sda")
+
+
+def test_who_idletimed_has_stopped_is_trimmed_when_it_goes_on(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many wait for that, none keeps a thread: those that run are trimmed meanwhile."""
+    monkeypatch.setattr(overlay.stopped, "record_of", lambda vm: STOPPED if vm.paused else None)
+    monkeypatch.setattr(room, "POLL_SECONDS", 0.001)
+
+    async def scene(world: World) -> None:
+        stops = [world.add(name, 1) for name in "stuvwx"]
+        for vm in stops:
+            vm.paused = True
+        world.looked(*"stuvwxb")
+        world.others = 60
+        world.now += 2
+        await world.space._look()
+        while not world.vms["b"].acts:
+            await asyncio.sleep(0.001)
+        assert [vm.acts for vm in stops] == [[]] * 6
+        for vm in stops:
+            vm.paused = False
+        await world.acts()
+        assert [vm.acts for vm in world.vms.values()] == [["trim"]] * 7
+
+    play(scene)
+
+
+@pytest.mark.parametrize("ours, said", [(True, "idletimed has had it stopped for 0 s"), (False, "domain is not running")])
+def test_who_stays_stopped_is_not_waited_for(play: Play, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
+                                             ours: bool, said: str) -> None:
+    """By idletimed longer than it does that; by its operator."""
+    monkeypatch.setattr(room, "STOPPED_SECONDS", 0.01)
+    monkeypatch.setattr(room, "POLL_SECONDS", 0.001)
 
     async def scene(world: World) -> None:
         vm = world.vms["b"]
+        world.looked()
+        world.others = 67
         vm.paused = True
+        monkeypatch.setattr(overlay, "_agent", lambda *_rest: True)
+        monkeypatch.setattr(overlay.stopped, "record_of", lambda _domain: STOPPED if ours else None)
+        await world.step(0.01)
+        assert vm.acts == []
+        await world.step(0.01)
+        assert vm.acts == ["destroy"] and vm.empty
 
-        def nap(seconds: float) -> None:
-            naps.append(seconds)
-            vm.paused = not (goes_on and len(naps) == 3)
+    play(scene)
+    assert sum("trims its disks" in text and said in text for text in caplog.messages) == 1
 
+
+@pytest.mark.parametrize("ours", [True, False])
+def test_a_stopped_vm_has_an_agent_if_it_goes_on(play: Play, monkeypatch: pytest.MonkeyPatch, ours: bool) -> None:
+    monkeypatch.setattr(overlay.stopped, "record_of", lambda _domain: STOPPED if ours else None)
+
+    async def scene(world: World) -> None:
+        world.vms["b"].paused = True
         assert overlay._agent(world, "b") is ours
-        if not goes_on:
-            with pytest.raises(libvirt.libvirtError):
-                overlay.trim(world, "b", nap)
-        else:
-            overlay.trim(world, "b", nap)
-        assert (vm.acts, round(sum(naps), 1)) == ((["trim"], 0.3) if goes_on else ([], overlay.STOPPED_SECONDS * ours))
 
     play(scene)
 

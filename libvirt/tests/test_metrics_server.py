@@ -451,3 +451,8 @@ def test_addresses() -> None:
     assert metrics_look.listeners(Settings(run_dir="/r")) == (Unix("/r/.metrics.sock"), api), "no port unless it is asked for"
     assert metrics_look.listeners(Settings(metrics=Metrics(socket=False), api=Api(False))) == ()
     assert Metrics().address == "127.0.0.1"
+
+
+@pytest.mark.parametrize("resync, look, stale", [(300, 15, 900), (3600, 15, 10800), (300, 3600, 10800)])
+def test_figures_are_stale_when_looks_have_failed_to_come(resync: int, look: int, stale: float) -> None:
+    assert metrics_look.stale_seconds(Settings(resync_seconds=resync, metrics=Metrics(look_seconds=look))) == stale

@@ -31,7 +31,7 @@ _SECONDS = frozenset({"idletime_resource_collision_cost_seconds_total"})
 
 @dataclass(frozen=True)
 class Tally:
-    """What idletimed has counted of itself, at one time."""
+    """What idletimed has counted of itself, at one time. stale: seconds after which figures are."""
 
     version: str
     started: float
@@ -40,6 +40,7 @@ class Tally:
     seconds: float = 0.0
     hanging: int = 0
     deeds: Deeds = field(default_factory=Deeds)
+    stale: float = 0.0
 
 
 def note(ledger: Ledger, facts: Facts) -> None:
@@ -110,6 +111,7 @@ def samples(facts: Facts, sums: Sums, tally: Tally) -> Iterator[Sample]:
     yield "idletime_daemon_looks_total", (), tally.looks
     yield "idletime_daemon_look_failures_total", (), tally.failures
     yield "idletime_daemon_look_seconds_total", (), tally.seconds
+    yield "idletime_daemon_stale_seconds", (), tally.stale
     yield "idletime_daemon_hanging_vms", (), tally.hanging
     yield "idletime_daemon_wrong_files", (), facts.files
     yield "idletime_daemon_unread_vms", (), sum(bool(vm.misfit) for vm in facts.vms)

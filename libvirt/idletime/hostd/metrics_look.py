@@ -39,6 +39,9 @@ SOCKET, API_SOCKET = ".metrics.sock", ".api.sock"
 PAGE_SECONDS, PAGE_PAUSE = 5.0, 1.0
 """A page that is open asks at least so often; then looks come so often."""
 
+STALE_LEAST = 900.0
+"""Seconds before figures count as stale."""
+
 READ_SECONDS = 300.0
 """Whoever asked within that time reads; scrapers ask once a minute or more often."""
 
@@ -202,7 +205,7 @@ class Looks:
         self.said, self.fresh = said, {key: one for key, one in self.fresh.items() if key in said}
         counts = self._counts
         tally = Tally(VERSION, self._started, counts.looks, counts.failures, counts.seconds, counts.hanging,
-                      counts.deeds.copy())
+                      counts.deeds.copy(), stale_seconds(self._settings))
         self.book.snapshot = await asyncio.to_thread(self._snapshot, said, left_out, tally)
 
     def _snapshot(self, said: dict[str, DomainState], left_out: int, tally: Tally) -> Snapshot:
@@ -251,6 +254,11 @@ class Looks:
         self._asked.pop(key, None)
         if not done.cancelled() and done.exception() is None and done.result() is not None:
             self.fresh[key] = done.result()  # else the figures are those of the last look, and say how old they are
+
+
+def stale_seconds(settings: Settings) -> float:
+    """A look that comes to nothing, and the next one too, say that no look comes. Slow answers do not."""
+    return max(STALE_LEAST, 3.0 * max(settings.resync_seconds, settings.metrics.look_seconds))
 
 
 def listeners(settings: Settings) -> tuple[Unix | Tcp, ...]:

@@ -49,6 +49,9 @@ METRICS = (
            "Looks at VMs that came to nothing and are tried again; virt-idletime status says what of which VM."),
     Metric("idletime_daemon_look_seconds_total", "counter", (),
            "Time that looks took; above 1 s a look a QEMU or libvirtd is slow to answer."),
+    Metric("idletime_daemon_stale_seconds", "gauge", (),
+           "Figures older than this are not kept up to date: three times resync-seconds or metrics.look-seconds, 900 at "
+           "least."),
     Metric("idletime_daemon_hanging_vms", "gauge", (),
            "VMs that have not answered for 10 s; virsh domjobinfo says what they do."),
     Metric("idletime_daemon_wrong_files", "gauge", (),

@@ -23,7 +23,7 @@ import struct
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
@@ -49,9 +49,6 @@ ENDS_SECONDS = 120.0
 
 LARGEST = 32 << 20
 """Of an empty overlay: its L1 table. 64 KiB clusters need 16 KiB of it for 1 TiB."""
-
-STOPPED_SECONDS, POLL_SECONDS = 20.0, 0.1
-"""So long a trim waits for a VM that idletimed has stopped: longer than exponential idletime's longest stop of 16 s (004)."""
 
 QEMU_IMG, QEMU_IMG_SECONDS = "qemu-img", 30.0
 _BLOCK = 4096
@@ -204,13 +201,12 @@ def _agent(connection: Any, uuid: str) -> bool:
 
 # ---- acts
 
-def trim(connection: Any, uuid: str, sleep: Callable[[float], None] = time.sleep) -> bool:
-    """Have a guest trim its file systems, when it runs: libvirt asks no agent of a VM that is stopped, and idletimed lets one
-    go on for a part of the time. It may take for ever: a guest says what it likes, or nothing."""
-    domain, waits = connection.lookupByUUIDString(uuid), int(STOPPED_SECONDS / POLL_SECONDS)
-    while waits and domain.state()[0] not in _RUNS and stopped.record_of(domain) is not None:
-        sleep(POLL_SECONDS)
-        waits -= 1
+def trim(connection: Any, uuid: str) -> bool:
+    """Have a guest trim its file systems. It may take for ever: a guest says what it likes, or nothing. False: idletimed has
+    stopped the VM, and libvirt asks no agent of such a one. Raises libvirtError."""
+    domain = connection.lookupByUUIDString(uuid)
+    if domain.state()[0] not in _RUNS and stopped.record_of(domain) is not None:
+        return False
     domain.fSTrim(None, 0, 0)
     return True
 

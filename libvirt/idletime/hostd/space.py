@@ -35,6 +35,10 @@ PERIOD_SECONDS = 2.0
 TRIMS_SIZE, TRIMS_MOST = 1, 4
 """Threads of their own: guests that do not answer must not keep looks and drops waiting."""
 
+STOPPED_SECONDS, POLL_SECONDS = 20.0, 0.1
+"""So long a trim waits for a VM that idletimed has stopped, which goes on for a part of the time: longer than exponential
+idletime's longest stop of 16 s (004)."""
+
 DROP_SECONDS = 60.0
 """libvirt gives a QEMU 15 s to end. Whose has not ended by then does not keep others from being dropped."""
 
@@ -190,7 +194,10 @@ class Space(Follower):
         hands, failed, again_s = self._hands_for(work), False, space.AGAIN_S
         hands.watch(time.monotonic())
         try:
-            await asyncio.wait_for(hands.do(work, *arguments), space.TRIM_S if work is overlay.trim else DROP_SECONDS)
+            if work is overlay.trim:
+                await asyncio.wait_for(self._trim(hands, uuid), space.TRIM_S)
+            else:
+                await asyncio.wait_for(hands.do(work, *arguments), DROP_SECONDS)
             self._said.pop(uuid, None)
             if deed is not None:
                 self._deeds.done("space", deed.how.value, "low-water", deed.frees)
@@ -209,6 +216,15 @@ class Space(Follower):
             self._drops.pop(uuid, None)
             self._states = {number: self._without(state, uuid, failed) for number, state in self._states.items()}
             self._touch(uuid)
+
+    @staticmethod
+    async def _trim(hands: Hands, uuid: str) -> None:
+        """As soon as the VM runs. No thread is kept until then: others' guests have theirs trimmed meanwhile."""
+        for _ in range(int(STOPPED_SECONDS / POLL_SECONDS)):
+            if await hands.do(overlay.trim, uuid):
+                return
+            await asyncio.sleep(POLL_SECONDS)
+        raise RuntimeError(f"idletimed has had it stopped for {STOPPED_SECONDS:.0f} s")
 
     @staticmethod
     def _without(state: State, uuid: str, failed: bool) -> State:
