@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from . import domains, state
-from .conf.rules import Rules, decide_xml
+from .conf.rules import Decision, Rules, decide_xml
 from .errors import Finding, PolicyError, Severity
 from .policy import edit, parse
 from .verdict import Verdict
@@ -115,6 +115,7 @@ def naming(name: str) -> Iterator[None]:
 def look(domain: Any) -> Domain:
     """A domain and its policies. Raises HostError, PolicyError."""
     with domains.translated(f"look at '{domain.name()}'"):
+        domain = domain.connect().lookupByUUIDString(domain.UUIDString())  # its run is of now
         persistent, running = bool(domain.isPersistent()), bool(domain.isActive())
         run = domain.ID() if running else None
     shown = domains.xml_of(domain)
@@ -130,7 +131,13 @@ def plan(domain: Domain, edited: Edit, judge: Callable[[str], Verdict]) -> Chang
     after = edited(domain.policy)
     if after is not None:
         parse(after)
-    verdict = judge(edit.in_domain(domain.xml, after))
+    try:
+        verdict = judge(edit.in_domain(domain.xml, after))
+    except PolicyError as error:
+        if after is not None:
+            raise
+        left = Decision(None, "default", "what a rule of the host says of it is wrong")
+        verdict = Verdict(left, findings=tuple(error.findings))
     if after is not None and (errors := [finding for finding in verdict.findings if finding.severity is Severity.ERROR]):
         raise PolicyError(errors)
     return Change(domain, after, verdict)

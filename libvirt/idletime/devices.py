@@ -24,7 +24,8 @@ _INTERFACE = {"bridge": "bridge", "network": "network", "direct": "dev", "vdpa":
 def devices_of(root: Element, backup: Element | None = None) -> list[DeviceFacts]:
     """All disks and interfaces of a domain; CD-ROMs and floppies are left out. Aliases are known in live XML only.
     backup: the <domainbackup> that runs."""
-    vcpus = int(root.findtext("vcpu") or 1)
+    said = (root.findtext("vcpu") or "").strip()
+    vcpus = int(said) if said.isascii() and said.isdecimal() and len(said) <= 6 else 1
     scsi = {one.get("index", "0"): one for one in root.findall("./devices/controller[@type='scsi']")}
     disks = [disk for disk in root.findall("./devices/disk") if disk.get("device", "disk") in ("disk", "lun")]
     return [_disk(disk, vcpus, scsi, backup) for disk in disks] + \

@@ -96,8 +96,10 @@ class JobPlan:
         return self.kind, self.id
 
 
-def of_libvirt(id_: str) -> tuple[str, str]:
-    """What a job does, and the target of its disk, by its id; "" is not known."""
+def of_libvirt(id_: str, targets: Mapping[str, str] = MappingProxyType({})) -> tuple[str, str]:
+    """What a job does, and the target of its disk, by its id; "" is not known. targets: of disks, by alias."""
+    if id_.startswith(_OF_MIGRATION):
+        return "copy", targets.get(id_.removeprefix(_OF_MIGRATION), "")
     match = _OF_LIBVIRT.fullmatch(id_)
     return (match.group(1), match.group(2)) if match else ("", "")
 
@@ -106,9 +108,9 @@ def running(answer: Iterable[Mapping[str, Any]], targets: Mapping[str, str] = Ma
     """The answer of query-block-jobs. targets: of disks, by alias."""
     found = []
     for one in answer:
-        type_, disk = of_libvirt(id_ := str(one["device"]))
+        type_, disk = of_libvirt(id_ := str(one["device"]), targets)
         if id_.startswith(_OF_MIGRATION):
-            disk = targets.get(alias := id_.removeprefix(_OF_MIGRATION), alias)
+            disk = disk or id_.removeprefix(_OF_MIGRATION)
         found.append(Running(id_, disk, type_ or str(one["type"]), str(one.get("status", "running")),
                              int(one["offset"]), int(one["len"])))
     return found

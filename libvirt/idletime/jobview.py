@@ -39,6 +39,7 @@ Have = Sequence[Mapping[str, Any]]
 class Seen:
     """A job, migration or export in one look. total: what reads an export may read as much as it likes; of a migration it grows
     while the guest writes. disk: none, of a migration. id: of an export and a migration.
+    alias: of the disk of a job.
     track: of one that has a deadline, as of idletimed's last look."""
 
     domain: str
@@ -48,6 +49,7 @@ class Seen:
     total: int = 0
     id: str = ""
     track: Track | None = None
+    alias: str = ""
 
 
 @dataclass(frozen=True)
@@ -137,7 +139,8 @@ def _attached(one: Seen, have: Have) -> Iterator[tuple[Mapping[str, Any], Mappin
     """The resources that it is on, and what is said of it there."""
     for resource in have:
         for each in jobs.attached([resource]):
-            is_it = each.id == one.id if each.kind != jobs.JOB else not one.id and jobs.of_libvirt(each.id)[1] == one.disk
+            is_it = each.id == one.id if each.kind != jobs.JOB else \
+                not one.id and jobs.of_libvirt(each.id, {one.alias: one.disk})[1] == one.disk
             if is_it and not each.said["detaching"]:
                 yield resource, each.said
 
@@ -183,8 +186,11 @@ def _of_domain(domain: Any, state_: state.DomainState | None) -> list[Seen]:
     if not domain.isActive():
         return []
     result = []
-    tracks = {jobs.of_libvirt(id_): track for id_, track in deadline.of_record(state_.deadlines if state_ else {}).items()}
-    for device in devices_of(read(domains.xml_of(domain))):
+    there = devices_of(read(domains.xml_of(domain)))
+    targets = {one.alias: one.target for one in there}
+    tracks = {jobs.of_libvirt(id_, targets): track
+              for id_, track in deadline.of_record(state_.deadlines if state_ else {}).items()}
+    for device in there:
         if device.kind != DISK:
             continue
         with contextlib.suppress(libvirt.libvirtError):
@@ -192,7 +198,7 @@ def _of_domain(domain: Any, state_: state.DomainState | None) -> list[Seen]:
             if said:
                 type_ = _TYPES.get(said["type"], "unknown")
                 result.append(Seen(domain.name(), device.target, type_, int(said["cur"]), int(said["end"]),
-                                   track=tracks.get((type_, device.target))))
+                                   track=tracks.get((type_, device.target)), alias=device.alias))
     return result
 
 

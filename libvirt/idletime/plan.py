@@ -119,7 +119,7 @@ def _device(chooser: _Chooser, device: DeviceFacts) -> None:
 
 
 def _has_queues(chooser: _Chooser, device: DeviceFacts, said: DevicePolicy) -> bool:
-    last = max(numbers_of(said.queues)) if said.queues else 0
+    last = max(numbers_of(said.queues or "") or (0,))
     if device.queues is None or last < device.queues:
         return True
     has = f"the queues 0 to {device.queues - 1}" if device.queues > 1 else "one queue, 0"
@@ -244,10 +244,23 @@ def _merged(host: Mapping[str, int | bool], policy: Mapping[str, int | bool]) ->
 
 # ---- lists of queues
 
-def numbers_of(text: str) -> list[int]:
-    """0-2,5 -> 0, 1, 2, 5."""
-    pairs = [part.partition("-") for part in text.split(",")] if text else []
-    return [number for first, _, last in pairs for number in range(int(first), int(last or first) + 1)]
+QUEUES_MAX = 1024
+"""Queues that a virtio device can have; a list beyond that is no list."""
+
+
+def numbers_of(text: str) -> frozenset[int] | None:
+    """The numbers of a list such as "0-2,5"; "" is none; None if it is not a list. Whoever wrote it: it takes no time."""
+    numbers: set[int] = set()
+    for part in text.split(",") if text else []:
+        first, dash, last = part.partition("-")
+        ends = [first, last] if dash else [first, first]
+        if not all(end.isascii() and end.isdecimal() and len(end) <= 4 for end in ends):
+            return None
+        low, high = int(ends[0]), int(ends[1])
+        if low > high or high >= QUEUES_MAX:
+            return None
+        numbers.update(range(low, high + 1))
+    return frozenset(numbers)
 
 
 def queue_list(numbers: Iterable[int]) -> str:

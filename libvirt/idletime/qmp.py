@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, Protocol
 
 from .errors import MonitorError
+from .plan import numbers_of
 
 UNKNOWN_COMMAND = "CommandNotFound"
 
@@ -32,31 +33,51 @@ def query(monitor: Monitor) -> list[dict[str, Any]]:
     return found
 
 
+@dataclass(frozen=True)
+class _May:
+    """A member that need not be there."""
+
+    form: Any
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, str) and numbers_of(value) is not None
+
+
+_NUMBER = (int, float)
 _TRAFFIC = {"requests": int, "bytes": int}
 _HELD = {"held": int, "in-service": int, "background": _TRAFFIC, "promotions": {}}
-_DEVICE = {**_HELD, "device": str, "class": str, "foreground": _TRAFFIC}
+_DEVICE = {**_HELD, "device": str, "class": str, "foreground": _TRAFFIC, "background-queues": _is_list, "dscp": _May(_is_list),
+           "detaching": _May(bool)}
 _WORK = {**_HELD, "id": str, "detaching": bool, "hold": {"bins": [int], "boundaries-us": [int]}}
-_RESOURCE = {"id": str, "path": str, "devices": [_DEVICE]}
-_WORKS = {name: [_WORK] for name in ("jobs", "exports", "migrations")}
-_MAY = {**_WORKS, "other-generations": [int], "observer": {}}
-"""What those who ask take for granted, and what need not be there but is of this form if it is."""
+_LEARNED = {"service-us": _May(_NUMBER), "spare": _May({"second": _May(_NUMBER)})}
+_RESOURCE = {
+    "id": str, "path": str, "devices": [_DEVICE], **{name: _May([_WORK]) for name in ("jobs", "exports", "migrations")},
+    "state": _May(str), "auto": _May(bool), "generation": _May(int), "other-generations": _May([int]), "observer": _May({}),
+    "learned": _May(_LEARNED), **{name: _May(int) for name in ("interval-us", "collisions", "collision-cost-us")}}
+"""What those who ask take for granted."""
 
 
 def _is_resource(one: Any) -> bool:
-    if not _has(one, _RESOURCE) or not all(name not in one or _has(one[name], form) for name, form in _MAY.items()):
+    if not _has(one, _RESOURCE):
         return False
-    works = [each for name in _WORKS for each in one.get(name, ())]
+    works = [each for name in ("jobs", "exports", "migrations") for each in one.get(name, ())]
     return all(type(number) is int for each in (*one["devices"], *works) for number in each["promotions"].values()) and \
         all(len(each["hold"]["bins"]) == len(each["hold"]["boundaries-us"]) + 1 for each in works)
 
 
 def _has(value: Any, form: Any) -> bool:
-    """Whether a value is of a form: a type, a list of one form, or members of theirs; others are not looked at."""
+    """Whether a value is of a form: a type or one of some, what a function says, a list of one form, or members of theirs;
+    others are not looked at."""
     if isinstance(form, dict):
-        return isinstance(value, dict) and all(name in value and _has(value[name], each) for name, each in form.items())
+        return isinstance(value, dict) and all(
+            _has(value[name], each.form if isinstance(each, _May) else each) if name in value else isinstance(each, _May)
+            for name, each in form.items())
     if isinstance(form, list):
         return isinstance(value, list) and all(_has(each, form[0]) for each in value)
-    return type(value) is form
+    if isinstance(form, tuple):
+        return type(value) in form
+    return type(value) is form if isinstance(form, type) else bool(form(value))
 
 
 def _request(name: str, arguments: dict[str, Any] | None) -> dict[str, Any]:

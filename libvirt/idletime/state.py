@@ -18,7 +18,8 @@ import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, TypeVar
 
@@ -35,6 +36,9 @@ VERSION = 1
 _QMP, _LINGER, _FILES = "qmp-", "linger", "files"
 NO_VMS = frozenset(f"{name}.json" for name in ("daemon", "observers", "gauge", _LINGER, _FILES))
 """Files of the folder that are about none."""
+
+WRITTEN_SECONDS = 60.0
+"""A temporary file that is older nobody writes."""
 
 _T = TypeVar("_T", "DaemonState", "DomainState")
 
@@ -175,19 +179,25 @@ def remove_domain(run_dir: str, uuid: str) -> None:
 def keep_domains(run_dir: str, uuids: Iterable[str]) -> None:
     """Of libvirt's, only these run."""
     kept = {f"{uuid}.json" for uuid in uuids} | NO_VMS
-    with contextlib.suppress(OSError):
-        for name in os.listdir(os.path.join(run_dir, FOLDER)):
-            if name not in kept and not name.startswith(_QMP):
-                os.unlink(os.path.join(run_dir, FOLDER, name))
+    _remove(run_dir, lambda name: name not in kept and not name.startswith(_QMP))
 
 
 def keep_vms(run_dir: str, sockets: Iterable[str]) -> None:
     """Of those without libvirt, only the VMs of these sockets are there."""
     kept = {f"{_key(socket)}.json" for socket in sockets}
+    _remove(run_dir, lambda name: name.startswith(_QMP) and name not in kept)
+
+
+def _remove(run_dir: str, which: Callable[[str], bool]) -> None:
+    """Not what is being written, by a thread of this idletimed; of one that was killed, after a while."""
+    names: list[str] = []
     with contextlib.suppress(OSError):
-        for name in os.listdir(os.path.join(run_dir, FOLDER)):
-            if name.startswith(_QMP) and name not in kept:
-                os.unlink(os.path.join(run_dir, FOLDER, name))
+        names = os.listdir(folder := os.path.join(run_dir, FOLDER))
+    for name in filter(which, names):
+        path = os.path.join(folder, name)
+        with contextlib.suppress(OSError):
+            if not name.startswith(".") or time.time() - os.lstat(path).st_mtime > WRITTEN_SECONDS:
+                os.unlink(path)
 
 
 def _key(socket: str) -> str:

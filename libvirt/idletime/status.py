@@ -206,11 +206,12 @@ def _devices(name: str, facts: Told) -> tuple[DeviceStatus, ...]:
 def _block_jobs(facts: Told) -> tuple[BlockJob, ...]:
     found = []
     exported = facts.said.exports if facts.said is not None else {}
+    targets = {one.alias: one.target for one in facts.plan.devices}
     for one in attached(facts.query or ()):
         job = one.said
         if one.kind == MIGRATION and not job["held"] and not job["in-service"]:
             continue  # none runs
-        type_, disk = (one.kind, exported.get(one.id, "")) if one.kind != JOB else of_libvirt(one.id)
+        type_, disk = (one.kind, exported.get(one.id, "")) if one.kind != JOB else of_libvirt(one.id, targets)
         found.append(BlockJob(one.id, type_ or "job", disk or one.id, one.resource, job["held"], job["in-service"],
                               job["background"]["requests"], job["background"]["bytes"], sum(job["promotions"].values())))
     return tuple(found)

@@ -156,7 +156,7 @@ def _attach(run: _Steps, want: DevicePlan) -> None:
 
 
 def _set(run: _Steps, want: DevicePlan, have: Mapping[str, Any]) -> None:
-    if "dscp" in have and set(numbers_of(have["dscp"])) != set(numbers_of(want.dscp or DSCP_DEFAULT)):
+    if "dscp" in have and numbers_of(have["dscp"]) != numbers_of(want.dscp or DSCP_DEFAULT):
         run.detach(want.alias)  # cannot be changed in place
         return
     changed: dict[str, Any] = {}

@@ -33,6 +33,13 @@ class FakeDomain:
     def __init__(self, config=None, live=None, refuses=""):
         self.xml = {True: config, False: live}
         self.written, self.refuses, self.starts = [], refuses, 0
+        self.run, self.handle = 3, self
+
+    def connect(self):
+        return self
+
+    def lookupByUUIDString(self, _uuid):
+        return self.handle
 
     def autostart(self):
         return self.starts
@@ -47,7 +54,7 @@ class FakeDomain:
         return UUID
 
     def ID(self):
-        return 3
+        return self.run
 
     def isActive(self):
         return int(self.xml[False] is not None)
@@ -117,6 +124,26 @@ def test_the_policy_is_taken_out():
     change.write(found)
     assert domain.written == [(None, None, BOTH)]
     assert found.verdict.decision.class_ == "none" and found.expected.policy == ""
+
+
+def test_one_that_a_wrong_rule_fits_can_be_unmarked():
+    """Nobody can mark it meanwhile."""
+    def wrong(_xml):
+        raise PolicyError([])
+
+    domain = FakeDomain(marked(), marked())
+    found = change.plan(change.look(domain), lambda _: None, wrong)
+    assert found.changed and found.after is None and "a rule of the host" in str(found.verdict.decision)
+    with pytest.raises(PolicyError):
+        change.plan(change.look(domain), lambda _: edit.plain("background"), wrong)
+
+
+def test_the_run_is_that_of_the_look():
+    """libvirt's handle keeps the one that it had when it was listed."""
+    domain = FakeDomain(marked(), marked())
+    domain.handle = FakeDomain(marked(), marked())
+    domain.handle.run = 4
+    assert change.look(domain).run == 4
 
 
 def test_the_persistent_policy_is_the_one_that_is_edited():

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ from idletime import state
 from idletime.cli.main import main
 from idletime.conf import __main__ as conf
 from idletime.conf import rules
-from idletime.conf.files import Kept
+from idletime.conf.files import Kept, remembered, stamps
 from idletime.errors import PolicyError
 from idletime.policy.model import Class
 from idletime.resolve.tree import Tree
@@ -277,6 +279,40 @@ def test_two_defaults(etc: Path, tmp_path: Path) -> None:
     found = load(tmp_path)
     assert "b.toml line 1: default = 'foreground' is the second one, after /etc/idletime/rules.d/a.toml line 1" in str(found.findings[0])
     assert found.default is None and found.default_place
+
+
+def test_a_folder_that_cannot_be_read_counts_as_it_was(etc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For want of descriptors, say: no VM changes its class by that. It is told, and looked at anew when it is well."""
+    tree, kept, folders = Tree(str(tmp_path)), Kept(), ("/etc/idletime/rules.d",)
+    (etc / "40.toml").write_text('[[rule]]\nname = "ci-*"\nclass = "background"\n')
+    (etc / "50.toml").write_text('default = "foreground"\n')
+    right, before, said = rules.load(tree, kept), stamps(tree, folders), dict(kept)
+    with monkeypatch.context() as now:
+        def listdir(path: str) -> list[str]:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
+
+        now.setattr(os, "listdir", listdir)
+        for _ in range(2):
+            found = rules.load(tree, kept)
+            assert (found.rules, found.default, kept) == (right.rules, right.default, said)
+            assert [(one.file, one.message) for one in found.findings] == [
+                ("/etc/idletime/rules.d", "the folder cannot be read: Too many open files"),
+                ("/etc/idletime/rules.d/40.toml", "its folder cannot be read"),
+                ("/etc/idletime/rules.d/50.toml", "its folder cannot be read")]
+        assert stamps(tree, folders) == stamps(tree, folders) != before
+    assert rules.load(tree, kept).findings == () and stamps(tree, folders) == before
+    etc.rename(tmp_path / "gone")
+    assert rules.load(tree, kept) == rules.Rules() and kept == {}, "one that is not there says nothing"
+
+
+def test_another_run_directory(etc: Path, tmp_path: Path) -> None:
+    """What its idletimed remembers of a file, all others know."""
+    state.write_daemon(str(tmp_path / "run"), (), "", "")
+    state.write_files(str(tmp_path / "run"), {"/etc/idletime/rules.d/40.toml": '[[rule]]\nname = "ci-*"\nclass = "background"\n'})
+    (etc / "40.toml").write_text("[[rule")
+    assert not rules.load(Tree(str(tmp_path))).rules
+    found = rules.load(tree := Tree(str(tmp_path), "/run"))
+    assert len(found.rules) == 1 and list(remembered(tree)) == ["/etc/idletime/rules.d/40.toml"]
 
 
 def test_a_wrong_policy_of_the_domain_is_not_replaced(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import json
 import os
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,14 @@ class Libvirt:
         return []
 
 
+def play(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Settings:
+    """This libvirt in place of the real one."""
+    monkeypatch.setattr(room, "Host", Libvirt)
+    for module in (settle, metrics_look):
+        monkeypatch.setattr(module, "DomainMonitor", Monitor)
+    return Settings(uri="played:///", run_dir=str(folder), owner="0:0", metrics=Metrics(look_seconds=2))
+
+
 async def until(condition: Callable[[], bool], what: str) -> float:
     """Seconds until that."""
     began = time.monotonic()
@@ -120,10 +129,7 @@ def host_of(path: str) -> Any:
 def test_thousands_of_vms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All get their class; while all are looked at again, a VM of which libvirt tells something is served at once, and the
     loop ticks; metrics have as many as they may; when all have gone, nothing is kept of them."""
-    monkeypatch.setattr(room, "Host", Libvirt)
-    for module in (settle, metrics_look):
-        monkeypatch.setattr(module, "DomainMonitor", Monitor)
-    settings = Settings(uri="played:///", run_dir=str(tmp_path), owner="0:0", metrics=Metrics(look_seconds=2))
+    settings = play(monkeypatch, tmp_path)
 
     async def work() -> None:
         daemon = Daemon(settings)
@@ -170,3 +176,31 @@ def test_thousands_of_vms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         await running
 
     asyncio.run(asyncio.wait_for(work(), 2 * SECONDS))
+
+
+def test_a_fault_of_ours_about_one_keeps_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                  caplog: pytest.LogCaptureFixture) -> None:
+    """Nor itself, at the next event."""
+    settings = play(monkeypatch, tmp_path)
+    real, first = Daemon._seen, {Vm(number).UUIDString() for number in range(10)}
+
+    def seen(daemon: Daemon, uuid: str, *rest: Any) -> None:
+        if uuid in first:
+            first.remove(uuid)
+            raise ValueError("no room")
+        real(daemon, uuid, *rest)
+
+    monkeypatch.setattr(Daemon, "_seen", seen)
+
+    async def work() -> None:
+        daemon = Daemon(settings)
+        running = asyncio.create_task(daemon.run())
+        for looks in (20, 40):
+            daemon.appeared([Vm(number).UUIDString() for number in range(20)])
+            await until(partial(lambda least: daemon.counts.looks >= least, looks), "all are looked at")
+        assert not daemon.unseen and len(daemon.parts) == 20
+        daemon.stop()
+        await running
+
+    asyncio.run(asyncio.wait_for(work(), SECONDS))
+    assert sum("a fault of ours: ValueError: no room" in text for text in caplog.messages) == 10

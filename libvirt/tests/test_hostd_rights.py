@@ -107,7 +107,7 @@ ORDER = {Class.FOREGROUND: 0, Class.GUEST: 1, Class.BACKGROUND: 2}
 
 def numbers(queues: str) -> frozenset[int]:
     """Of a list that is one."""
-    found = rights.queue_numbers(queues)
+    found = rights.numbers_of(queues)
     assert found is not None
     return found
 
@@ -140,4 +140,4 @@ def test_a_wish_on_record(asked: Wish) -> None:
 
 @given(st.frozensets(st.integers(0, 1023), max_size=30))
 def test_queue_lists(numbers: frozenset[int]) -> None:
-    assert rights.queue_numbers(rights.queue_list(numbers)) == numbers
+    assert rights.numbers_of(rights.queue_list(numbers)) == numbers

@@ -216,6 +216,29 @@ def test_a_lost_line_is_connected_again(tmp_path: Path, monkeypatch: pytest.Monk
     run(work)
 
 
+def test_no_descriptor_for_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then it is connected later, and whoever made it goes on."""
+    monkeypatch.setattr(channel_room, "RETRY_SECONDS", 0.01)
+    refused = []
+
+    class Sockets(socket.socket):
+        def __init__(self, family: int = -1, type: int = -1, proto: int = -1, fileno: int | None = None) -> None:
+            if fileno is None and len(refused) < 2:
+                refused.append(type)
+                raise OSError(24, "Too many open files")
+            super().__init__(family, type, proto, fileno)
+
+    async def work() -> None:
+        guest = Guest(tmp_path)
+        monkeypatch.setattr(channel_room.socket, "socket", Sockets)
+        one = Channel("d", guest.path, guest.ears())
+        assert not one.open and len(refused) == 1
+        assert await read_line(await guest.accept()) == b"\nhello\n"
+        one.close()
+
+    run(work)
+
+
 def test_only_the_domains_qemu_is_spoken_to(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Somebody else's socket at the channel's path is left at once; it hears nothing."""
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import threading
 import time
 from argparse import Namespace
+from dataclasses import replace
 from typing import Any
 
 import libvirt
@@ -72,6 +73,15 @@ def test_another_disks_job_and_one_that_is_detaching() -> None:
     for other in (have(id_="backup-vdb-libvirt-1-format"), have(detaching=True), have(id_="job0")):
         now = Look(1.0, (seen(0),), {"vm": other})
         assert one(now, now).class_ == "foreground"
+
+
+def test_a_migrations_copy_of_a_disk() -> None:
+    """libvirt calls it by the disk's alias."""
+    copy = replace(seen(0, type_="copy"), alias="virtio-disk0")
+    now = Look(1.0, (copy,), {"vm": have(id_="drive-virtio-disk0", held=1)})
+    assert (one(now, now).class_, one(now, now).resource, one(now, now).held) == ("background", "sda", True)
+    other = Look(1.0, (copy,), {"vm": have(id_="drive-virtio-disk1")})
+    assert one(other, other).class_ == "foreground"
 
 
 def test_old_figures_are_not_shown() -> None:

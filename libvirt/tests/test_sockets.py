@@ -105,6 +105,20 @@ def test_only_those_that_are_there(serve: Serve, tmp_path: Path) -> None:  # noq
     assert sockets.there(its.run_dir) == []
 
 
+def test_what_is_being_written_stays(serve: Serve, tmp_path: Path) -> None:  # noqa: F811
+    """And one file that cannot be removed keeps no other."""
+    its = looked(serve(speaking(qemu())), tmp_path)
+    folder = Path(its.run_dir) / state.FOLDER
+    (folder / ".now").touch()
+    (folder / ".left").touch()
+    os.utime(folder / ".left", (0, 0))
+    (folder / "0-folder.json").mkdir()
+    (folder / "1-old.json").touch()
+    state.keep_domains(its.run_dir, [])
+    left = {one.name for one in folder.iterdir()}
+    assert {".now", "0-folder.json"} <= left and not {".left", "1-old.json"} & left
+
+
 def test_rules_that_changed_since(serve: Serve, tmp_path: Path) -> None:  # noqa: F811
     its = looked(serve(speaking(qemu())), tmp_path)
     (found,) = sockets.statuses(sockets.there(its.run_dir), known(Class.FOREGROUND), False)

@@ -69,14 +69,14 @@ def unmark(options: _Arguments) -> int:
 
 def enable_(options: _Arguments) -> int:
     if options.all:
-        known = _rules()
+        known = _rules(options.run_dir)
         return _default(options, enable.enable(known), known)
     return _run(options, _with_settings(options, lambda policy: edit.with_class(policy, "foreground")))
 
 
 def disable(options: _Arguments) -> int:
     if options.all:
-        known = _rules()
+        known = _rules(options.run_dir)
         return _default(options, enable.disable(known, enable.there()), known)
     return _run(options, lambda _: None, refuse=_not_of("disable"))
 
@@ -136,8 +136,8 @@ def _not_of(command: str) -> Callable[[Domain], str | None]:
 def _run(options: _Arguments, edited: Edit, refuse: Callable[[Domain], str | None] = lambda _: None) -> int:
     """Choose, look, plan all, then write, then wait. A wrong policy or name is found before anything is written."""
     connection, chosen = _chosen(options)
-    host = resolve.Host(lookup=domains.HostLookup(connection))
-    known = _rules()
+    host = resolve.Host(lookup=domains.HostLookup(connection), run_dir=options.run_dir)
+    known = _rules(options.run_dir)
 
     def planned(one: Domain) -> Change:
         with change.naming(one.name):
@@ -267,10 +267,10 @@ def _when(domain: Domain) -> str:
 
 # ---- the host's default
 
-def _rules() -> rules.Rules:
+def _rules(run_dir: str) -> rules.Rules:
     """What the host's files say; what is wrong in them, and in those of resources, is said, and among the findings."""
-    known = rules.load(Tree("/"))
-    known = replace(known, findings=known.findings + resources.load(Tree("/")).findings)
+    known = rules.load(tree := Tree("/", run_dir))
+    known = replace(known, findings=known.findings + resources.load(tree).findings)
     show.findings(known.findings)
     return known
 
@@ -288,7 +288,8 @@ def _default(options: _Arguments, step: enable.Step, known: rules.Rules) -> int:
         raise HostError(f"cannot change {enable.NAME}: {error.strerror}; remedy: run this as root") from error
     listed = domains.all_of(domains.connect(options.connect, read_only=True)) if options.connect or options.settings.uri else []
     found, failed = _each(change.look, listed)
-    outcomes = [] if options.no_wait else change.wait(change.by_rules(found, rules.load(Tree("/"))), options.run_dir)
+    now = rules.load(Tree("/", options.run_dir))
+    outcomes = [] if options.no_wait else change.wait(change.by_rules(found, now), options.run_dir)
     _say_default(options, step, outcomes)
     if failed:
         return Exit.FAILED

@@ -46,11 +46,12 @@ def check(options: _Arguments) -> int:
     """What a policy comes to on this host. Nothing is changed, and no program that the XML names is run."""
     given = _source(options)
     xml = _with_policy(options, given.xml)
-    wrong = _wrong_files(options.root)
+    wrong = _wrong_files(options.run_dir, options.root)
     if read(xml).tag != "domain":
         return _bare(options, xml, wrong)
-    tree = Tree(options.root)
-    found = of_domain(xml, rules.load(tree), resolve.Host(options.root, given.lookup), options.run_dir, given.running)
+    tree = Tree(options.root, options.run_dir)
+    host = resolve.Host(options.root, given.lookup, options.run_dir)
+    found = of_domain(xml, rules.load(tree), host, options.run_dir, given.running)
     if errors := [finding for finding in found.findings if finding.severity is Severity.ERROR]:
         raise PolicyError(errors)
     choice = choice_of(found.policy, found.devices, found.plan, True)
@@ -110,9 +111,9 @@ def _with_policy(options: _Arguments, xml: str) -> str:
     return edit.in_domain(xml, text)
 
 
-def _wrong_files(root: str = "/") -> bool:
+def _wrong_files(run_dir: str, root: str = "/") -> bool:
     """Whether a file of the operator's was left out; says what is wrong."""
-    tree = Tree(root)
+    tree = Tree(root, run_dir)
     found = (*resources_d.load(tree).findings, *rules.load(tree).findings)
     show.findings(found)
     return bool(found)
@@ -154,7 +155,7 @@ def _statuses(options: _Arguments, numbers: bool) -> list[status.DomainStatus]:
     """Of the domain that is named, or of all of the host: libvirt's, and those that no libvirt has started."""
     if word := getattr(options, "domain", None):
         return [_Subject(options, word, numbers).status()]
-    known = rules.load(Tree("/"))
+    known = rules.load(Tree("/", options.run_dir))
     found = _of_libvirt(options, known, numbers) if _libvirt(options) else []
     asked = numbers and not options.readonly
     found += sockets.statuses(sockets.there(options.run_dir), known, asked, options.run_dir)
@@ -170,7 +171,8 @@ class _Subject:
     """The one VM that a word names."""
 
     def __init__(self, options: _Arguments, word: str, numbers: bool) -> None:
-        self.options, self.known, self.numbers = options, rules.load(Tree("/")), numbers and not options.readonly
+        self.options, self.numbers = options, numbers and not options.readonly
+        self.known = rules.load(Tree("/", options.run_dir))
         self.vms = sockets.named(options.run_dir, word)
         if len(self.vms) > 1:
             raise HostError(f"'{word}' fits {', '.join(one.name for one in self.vms)}; remedy: name one", Exit.USAGE)
@@ -216,7 +218,7 @@ def _of_libvirt(options: _Arguments, known: rules.Rules, numbers: bool) -> list[
 def _looks(options: _Arguments, connection: Any, there: Sequence[Any], known: rules.Rules,
            numbers: bool) -> list[status.DomainStatus | HostError]:
     """One each; an error of one that went away since it was listed."""
-    host = resolve.Host(lookup=domains.HostLookup(connection))
+    host = resolve.Host(lookup=domains.HostLookup(connection), run_dir=options.run_dir)
 
     def look(domain: Any, numbers: bool) -> status.DomainStatus | HostError:
         try:
@@ -312,10 +314,10 @@ def migrate_(options: _Arguments) -> int:
 
 
 def resources(options: _Arguments) -> int:
-    found = hostview.resources(_statuses(options, True), options.run_dir, resources_d.load(Tree("/")),
+    found = hostview.resources(_statuses(options, True), options.run_dir, resources_d.load(Tree("/", options.run_dir)),
                               observed.read(options.run_dir))
     show.result(options, show.plain(found), lambda: show.resources(found))
-    return Exit.SETTINGS if _wrong_files() else Exit.OK
+    return Exit.SETTINGS if _wrong_files(options.run_dir) else Exit.OK
 
 
 def gauge(options: _Arguments) -> int:
@@ -334,7 +336,7 @@ def calibrate_(options: _Arguments) -> int:
 
     from .. import calibrate  # with all of suspension: nobody else's start has to wait for that
     connection = domains.connect(options.connect, read_only=True)
-    tree, host = Tree("/"), resolve.Host(lookup=domains.HostLookup(connection))
+    tree, host = Tree("/", options.run_dir), resolve.Host(lookup=domains.HostLookup(connection), run_dir=options.run_dir)
     vms = calibrate.shared(connection, host, rules.load(tree), options.run_dir)
     if not any(one.host for its in vms.values() for one in its):
         raise HostError("no running VM has a disk or an uplink that the kernel counts; remedy: start one whose disk is on this "

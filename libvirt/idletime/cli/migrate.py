@@ -214,7 +214,8 @@ class _Teller:
 def _idle(options: argparse.Namespace, connection: Any, domain: Any, there: Any) -> Iterator[None]:
     """Jobs are background in the live policy meanwhile. What is stored is not touched."""
     one = replace(change.look(domain), persistent=False, config=None)
-    known, host = rules.load(Tree("/")), resolve.Host(lookup=domains.HostLookup(connection))
+    known = rules.load(Tree("/", options.run_dir))
+    host = resolve.Host(lookup=domains.HostLookup(connection), run_dir=options.run_dir)
 
     def judge(xml: str) -> Verdict:
         return of_domain(xml, known, host, options.run_dir)

@@ -8,12 +8,11 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..errors import Finding, Kind, Severity
-from ..facts import RUN_DIR
 from ..policy.units import BadValue, Form
 
 if TYPE_CHECKING:
@@ -29,13 +28,14 @@ _AT_LINE = re.compile(r"\s*\(at (?:line (\d+), column \d+|end of document)\)")
 
 @dataclass
 class File:
-    """One file: its text and its tables, and the findings about it."""
+    """One file: its text and its tables, and the findings about it. folder: a whole one that cannot be read."""
 
     name: str
     data: dict[str, Any] = field(default_factory=dict)
     text: str = ""
     lines: Mapping[Path, int] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
+    folder: bool = False
 
     def line(self, path: Path) -> int | None:
         """The line in which a value stands, or what it is part of."""
@@ -65,8 +65,14 @@ def shown(value: Any) -> str:
 
 
 def read(tree: Tree, folder: str) -> list[File]:
-    """All *.toml of a folder in the order of their names. One that cannot be read has findings and no data."""
-    return [read_one(tree, f"{folder}/{name}") for name in tree.names(folder) if name.endswith(".toml")]
+    """All *.toml of a folder in the order of their names. One that cannot be read has findings and no data; so has a folder."""
+    try:
+        names = tree.listed(folder)
+    except OSError as error:
+        file = File(folder, folder=True)
+        file.say((), f"the folder cannot be read: {error.strerror}", "make it readable: until then what its files said holds")
+        return [file]
+    return [read_one(tree, f"{folder}/{name}") for name in names if name.endswith(".toml")]
 
 
 def read_one(tree: Tree, name: str) -> File:
@@ -124,13 +130,10 @@ def _parts(text: str) -> Path:
 Kept = dict[str, str]
 """What files said when last nothing was wrong in them, by name."""
 
-REMEMBERED = f"{RUN_DIR}/.state"
-
-
-def remembered(tree: Tree, folder: str = REMEMBERED) -> Kept:
-    """What idletimed goes by where a file is wrong. folder: RUN_DIR/.state"""
+def remembered(tree: Tree) -> Kept:
+    """What idletimed goes by where a file is wrong."""
     with contextlib.suppress(ValueError, RecursionError, AttributeError):
-        said = json.loads(tree.whole_text(f"{folder}/files.json") or "{}").get("files", {})
+        said = json.loads(tree.whole_text(f"{tree.run_dir}/.state/files.json") or "{}").get("files", {})
         return {name: text for name, text in said.items() if isinstance(text, str)}
     return {}
 
@@ -142,7 +145,7 @@ def take(files: Iterable[File], kept: Kept | None, taken: Callable[[File, bool],
     say the same things otherwise by now count instead."""
     findings: list[Finding] = []
     right: Kept = {}
-    for file in files:
+    for file in _with_hidden(files, kept or {}):
         before = kept.get(file.name, "") if kept is not None else ""
         if not file.text and not file.findings and of_text(file.name, before).data:
             file.say((), "the file has become empty", "write it anew, or remove it: until then what it said before holds")
@@ -159,14 +162,30 @@ def take(files: Iterable[File], kept: Kept | None, taken: Callable[[File, bool],
     return tuple(findings)
 
 
+def _with_hidden(files: Iterable[File], kept: Kept) -> Iterator[File]:
+    """With those that are known of a folder that cannot be read."""
+    for file in files:
+        yield file
+        for name in kept if file.folder else ():
+            if os.path.dirname(name) == file.name:
+                hidden = File(name)
+                hidden.say((), "its folder cannot be read", "make it readable: until then what the file said holds")
+                yield hidden
+
+
 Stamps = tuple[tuple[str, int, int], ...]
 
 
 def stamps(tree: Tree, folders: Iterable[str]) -> Stamps:
     """What changes when a file of these folders does: names, times and sizes."""
-    found = []
+    found: list[tuple[str, int, int]] = []
     for folder in folders:
-        for name in tree.names(folder):
+        try:
+            names = tree.listed(folder)
+        except OSError as error:
+            found.append((folder, -1, error.errno or 0))
+            continue
+        for name in names:
             with contextlib.suppress(OSError):
                 status = os.stat(tree.root + tree.real(f"{folder}/{name}"))
                 found.append((f"{folder}/{name}", status.st_mtime_ns, status.st_size))

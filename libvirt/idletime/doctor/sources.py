@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from .. import domains, observed, sockets, state, verdict
-from ..conf import resources, rules
+from ..conf import rules
 from ..devices import pci_address
 from ..errors import IdletimeError, MonitorError, PolicyError, Severity
 from ..facts import DISK, DeviceFacts, DevicePlan
@@ -51,9 +51,9 @@ _UUID = re.compile(r"(?:^|\0)-uuid\0([0-9a-f-]{36})(?:\0|$)")
 
 def gather(connection: Any, settings: Settings, run_dir: str, patience: Patience | None, root: str = "/") -> HostFacts:
     """All facts. connection None: the host has no libvirt. patience: QEMUs may be asked, by it (by read-write connections)."""
-    tree = Tree(root)
+    tree = Tree(root, run_dir)
     lookup = domains.HostLookup(connection) if connection is not None else None
-    host, known = Host(root, lookup), rules.load(tree)
+    host, known = Host(root, lookup, run_dir), rules.load(tree)
     pids = _pids(tree)
     look = _Look(tree, host, known, run_dir, patience is not None, pids)
     found = [one for one in _domains(connection, look, patience) if one] if connection is not None else []
@@ -63,7 +63,7 @@ def gather(connection: Any, settings: Settings, run_dir: str, patience: Patience
     mode, kind = _run_dir(tree, run_dir)
     return HostFacts(
         run_dir, "", state.daemon(run_dir) is not None,
-        tuple(map(str, (*resources.load(tree).findings, *known.findings))), hook, old, settings.strict, _bridge(tree),
+        tuple(map(str, (*host.resources.findings, *known.findings))), hook, old, settings.strict, _bridge(tree),
         tree.text("/sys/module/apparmor/parameters/enabled") == "Y", _apparmor(tree, run_dir),
         tree.text("/sys/fs/selinux/enforce") == "1", _selinux(tree, run_dir), mode, kind,
         tuple(sorted(found, key=lambda one: one.name)), tuple(look.observers.values()))

@@ -367,7 +367,7 @@ def _shown(connection: Any, uuid: str) -> dict[str, Any]:
 
 
 def _changed(connection: Any, uuid: str, edited: change.Edit, run_dir: str, rules: Rules, only_check: bool) -> dict[str, Any]:
-    host = resolve.Host(lookup=domains.HostLookup(connection))
+    host = resolve.Host(lookup=domains.HostLookup(connection), run_dir=run_dir)
     found = change.look(connection.lookupByUUIDString(uuid))
 
     def judge(xml: str) -> Verdict:

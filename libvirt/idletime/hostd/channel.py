@@ -79,12 +79,14 @@ class Channel:
 
     def _connect(self) -> None:
         self._timer = None
-        line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+        line = None
         try:
+            line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
             line.connect(self.path)
             self._check_peer(line)
         except OSError as error:
-            line.close()
+            if line is not None:
+                line.close()
             log.debug("%s: %s: %s", self.name, self.path, error)
             self._later(self._retry, self._connect)
             self._retry = min(2 * self._retry, RETRY_MOST_SECONDS)

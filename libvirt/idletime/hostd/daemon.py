@@ -16,6 +16,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import resource
 import secrets
 import signal
 import sys
@@ -80,7 +81,7 @@ class Daemon:
         self.session = f"host-{secrets.token_hex(4)}"
         self.loop = asyncio.get_running_loop()
         self.queue, self.rules = Queue(), rules.Rules()
-        before = files.remembered(Tree("/"), os.path.join(settings.run_dir, state.FOLDER))
+        before = files.remembered(Tree("/", settings.run_dir))
         self.kept_rules, self.kept_resources = dict(before), dict(before)
         self.agents: dict[str, Agent] = {}
         self.channels: dict[str, Channel] = {}
@@ -251,10 +252,13 @@ class Daemon:
         self.begun -= 1
         self.counts.look(began, not succeeded)
         self.queue.done(uuid, self.loop.time(), succeeded)
-        if looked is not None:
-            self._seen(uuid, looked, asked)
-        elif succeeded:
-            self._forget(uuid)
+        try:
+            if looked is not None:
+                self._seen(uuid, looked, asked)
+            elif succeeded:
+                self._forget(uuid)
+        except Exception as error:  # a fault of ours; this one is looked at again at the next event, the others go on
+            self._say(uuid, uuid, (f"a fault of ours: {type(error).__name__}: {error}",))
         if self.unseen and succeeded:
             self.unseen.discard(uuid)
         self.observe()
@@ -429,11 +433,18 @@ def main(argv: list[str] | None = None) -> int:
     if lock is None:
         print(f"idletimed: error: another idletimed is at work in {settings.run_dir}; remedy: end that one", file=sys.stderr)
         return 1
+    _more_descriptors()
     with contextlib.closing(os.fdopen(lock)):
         if arguments.release:
             return _release(settings)
         asyncio.run(_run(settings))
     return 0
+
+
+def _more_descriptors() -> None:
+    """One for each VM with an agent's channel, and more: systemd and shells give 1,024 unless they are asked."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _release(settings: Settings) -> int:

@@ -108,7 +108,8 @@ def main(arguments: list[str] | None = None) -> int:
     if (operation, stage) != ("prepare", "begin"):
         return 0
     try:
-        xml, options, known = sys.stdin.buffer.read().decode(), settings.load(file), rules.load(Tree("/"))
+        xml, options = sys.stdin.buffer.read().decode(), settings.load(file)
+        known = rules.load(Tree("/", options.run_dir))
         reason = refusal(name, xml, options, known)
         if reason is None and (waited := make_room(xml, options, known)):
             _say(syslog.LOG_INFO, f"domain '{name}' waited {waited:.1f} s for memory of background domains")

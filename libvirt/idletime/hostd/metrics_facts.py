@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -156,7 +156,7 @@ def resources_of(said: DomainState, query: Any) -> tuple[Mapping[str, Any], ...]
             devices = {name: {**each, "target": _cut(targets[name])} for each in one.get("devices", ())
                        if (name := each.get("device")) in targets}
             found[one["id"]] = {**one, "name": _cut(names[one["id"]]), "devices": tuple(devices.values()),
-                                "jobs": tuple(_jobs(one, said.exports, set(targets.values())))}
+                                "jobs": tuple(_jobs(one, said.exports, targets))}
     return tuple(found.values())
 
 
@@ -168,14 +168,14 @@ def _of_plan(resource: Any, targets: Mapping[str, str]) -> Any:
     return {**resource, "devices": [each for each in devices if not isinstance(each, Mapping) or each.get("device") in targets]}
 
 
-def _jobs(resource: Mapping[str, Any], exports: Mapping[str, str], targets: Set[str]) -> Iterator[Mapping[str, Any]]:
+def _jobs(resource: Mapping[str, Any], exports: Mapping[str, str], targets: Mapping[str, str]) -> Iterator[Mapping[str, Any]]:
     """Those that libvirt has started on one of these disks, and migration."""
     for one in jobs.attached([resource]):
         if one.kind == jobs.MIGRATION:
             yield {**one.said, "target": _cut(one.id), "type": one.kind}
             continue
-        type_, target = (one.kind, exports.get(one.id, "")) if one.kind == jobs.EXPORT else jobs.of_libvirt(one.id)
-        if target in targets:
+        type_, target = (one.kind, exports.get(one.id, "")) if one.kind == jobs.EXPORT else jobs.of_libvirt(one.id, targets)
+        if target in targets.values():
             yield {**one.said, "target": _cut(target), "type": type_}
 
 

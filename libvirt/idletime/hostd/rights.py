@@ -12,12 +12,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..facts import DeviceFacts, DevicePlan, Plan
-from ..plan import queue_list
+from ..plan import numbers_of, queue_list
 from ..policy.model import Class, Control, Policy
 from .protocol import NAMES, QueueWish, Wish
-
-QUEUES_MAX = 1024
-"""Queues that a virtio device can have; a list beyond that is no list."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +111,7 @@ def _find(there: Sequence[GuestDevice], entry: QueueWish, others: Sequence[Queue
 def _check_queues(device: GuestDevice, entry: QueueWish) -> DevicePlan | Refusal:
     if device.plan is None:
         return Refusal("not-scheduled", f"device {device.label} is on no resource", entry)
-    numbers = queue_numbers(entry.queues)
+    numbers = numbers_of(entry.queues)
     if numbers is None:
         return Refusal("invalid", f"'{entry.queues}' is not a queue list such as 2-3,6", entry)
     if device.queues is not None and numbers and max(numbers) >= device.queues:
@@ -123,26 +120,11 @@ def _check_queues(device: GuestDevice, entry: QueueWish) -> DevicePlan | Refusal
     return device.plan
 
 
-def queue_numbers(text: str) -> frozenset[int] | None:
-    """The numbers of a list such as "2-3,6"; "" is none; None if it is not a list."""
-    numbers: set[int] = set()
-    for part in text.split(",") if text else []:
-        first, dash, last = part.partition("-")
-        ends = [first, last] if dash else [first, first]
-        if not all(end.isascii() and end.isdecimal() and len(end) <= 4 for end in ends):
-            return None
-        low, high = int(ends[0]), int(ends[1])
-        if low > high or high >= QUEUES_MAX:
-            return None
-        numbers.update(range(low, high + 1))
-    return frozenset(numbers)
-
-
 def _lower(device: DevicePlan, background: bool, entries: Sequence[QueueWish]) -> DevicePlan:
-    wished: frozenset[int] = frozenset().union(*(queue_numbers(entry.queues) or () for entry in entries))
+    wished: frozenset[int] = frozenset().union(*(numbers_of(entry.queues) or () for entry in entries))
     queues = device.queues
     if wished:
-        queues = queue_list((queue_numbers(device.queues) or frozenset()) | wished)
+        queues = queue_list((numbers_of(device.queues) or frozenset()) | wished)
     return replace(device, class_=Class.BACKGROUND if background else device.class_, queues=queues)
 
 

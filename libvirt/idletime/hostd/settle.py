@@ -174,7 +174,7 @@ class _Job:
             state.write_domain(self.settings.run_dir, told)
 
     def _live(self, root: Element, looked: Looked, wanted: Wish | None) -> Looked:
-        host = resolve.Host(lookup=domains.HostLookup(self.connection))
+        host = resolve.Host(lookup=domains.HostLookup(self.connection), run_dir=self.settings.run_dir)
         found = verdict.of_tree(root, self.known, host, self.settings.run_dir, backup=lambda: domains.backup_of(self.domain))
         self.say(found.findings)
         self.decision, policy = found.decision, found.policy

@@ -72,7 +72,8 @@ def settle(path: str, settings: Settings, known: rules.Rules) -> Vm:
     with SocketMonitor(path, SECONDS) as monitor:
         name, uuid = name_of(monitor, path, settings.qmp.name), str((monitor.execute("query-uuid") or {}).get("UUID", ""))
         decision = rules.decide(rules.Facts(name, uuid, ""), None, known)
-        found = verdict.of_devices(decision, devices_of(monitor), host := resolve.Host(), settings.run_dir)
+        host = resolve.Host(run_dir=settings.run_dir)
+        found = verdict.of_devices(decision, devices_of(monitor), host, settings.run_dir)
         problems = [str(one) for one in found.findings if one.severity is not Severity.NOTE]
         if found.policy is not None and found.policy.enforce is not Enforce.INTERVAL:
             problems.append(_NOT_STOPPED.format(found.policy.enforce.value))

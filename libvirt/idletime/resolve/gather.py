@@ -20,8 +20,8 @@ from .tree import Tree
 class Host:
     """One look at a host: what was read once is not read again, so keep it for one command or one event only."""
 
-    def __init__(self, root: str = "/", lookup: Lookup | None = None):
-        tree = self.tree = Tree(root)
+    def __init__(self, root: str = "/", lookup: Lookup | None = None, run_dir: str = RUN_DIR):
+        tree = self.tree = Tree(root, run_dir)
         self.root = root
         self._disks, self._uplinks = Disks(tree, lookup), Uplinks(tree, lookup)
         self._known: dict[Source, Resolution] = {}

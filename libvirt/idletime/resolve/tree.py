@@ -3,18 +3,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from pathlib import PurePosixPath
+
+from ..facts import RUN_DIR
 
 MAX_LINKS = 40  # as the kernel allows
 
 
 class Tree:
-    """Paths are absolute, as the host sees them; links are followed within the root, and read once."""
+    """Paths are absolute, as the host sees them; links are followed within the root, and read once. run_dir: idletimed's."""
 
-    def __init__(self, root: str = "/"):
-        self.root = root.rstrip("/")
+    def __init__(self, root: str = "/", run_dir: str = RUN_DIR):
+        self.root, self.run_dir = root.rstrip("/"), run_dir
         self._links: dict[str, str | None] = {}
         self.memory: dict[str, object] = {}  # what was made of files, by name
 
@@ -48,10 +51,16 @@ class Tree:
         return os.path.lexists(self.root + self.real(path))
 
     def names(self, path: str) -> list[str]:
-        """Names in a directory, sorted; none if there is no such directory."""
+        """Names in a directory, sorted; none if it cannot be read."""
+        with contextlib.suppress(OSError):
+            return self.listed(path)
+        return []
+
+    def listed(self, path: str) -> list[str]:
+        """Likewise; none if there is no such directory. Raises OSError where there is one that cannot be read."""
         try:
             return sorted(os.listdir(self.root + self.real(path)))
-        except OSError:
+        except (FileNotFoundError, NotADirectoryError):
             return []
 
     def text(self, path: str) -> str | None:

@@ -97,7 +97,7 @@ class Sampler:
                 self._connection = None
                 notes.append(str(error))
         if vms := sockets.there(self._run_dir):
-            found += sockets.statuses(vms, rules.load(Tree("/")), self._numbers, self._run_dir)
+            found += sockets.statuses(vms, rules.load(Tree("/", self._run_dir)), self._numbers, self._run_dir)
         if state.daemon(self._run_dir) is None:
             notes.append("idletimed does not run: nothing new is carried out; remedy: systemctl start idletimed")
         return Look(at, when, tuple(found), self._arenas(found), self._kernel(found), unattached, tuple(notes))
@@ -115,12 +115,12 @@ class Sampler:
     def _learn(self, there: Mapping[str, Any], now: float) -> None:
         """Look at those anew that are new, or of which idletimed says something else than before."""
         said, _ = self._reader.read()
-        host, files = resolve.Host(lookup=domains.HostLookup(self._connection)), None
+        host, files = resolve.Host(lookup=domains.HostLookup(self._connection), run_dir=self._run_dir), None
         kept: dict[str, _Known] = {}
         for uuid, domain in there.items():
             known = self._known.get(uuid)
             if known is None or known.run != domain.ID() or known.said is not said.get(uuid) or now > known.until:
-                files = rules.load(Tree("/")) if files is None else files
+                files = rules.load(Tree("/", self._run_dir)) if files is None else files
                 known = self._look_at(domain, said.get(uuid), host, files, now)
             if known is not None:
                 kept[uuid] = known
