@@ -45,7 +45,12 @@ void idletime_gate_pump(void *opaque)
 
 void idletime_gate_kick(IdletimeGate *gate)
 {
-    qemu_bh_schedule(gate->bh);
+    QEMUBH *bh = qatomic_read(&gate->bh);
+
+    /* NULL: it changes its thread, and kicks itself when it has. */
+    if (bh) {
+        qemu_bh_schedule(bh);
+    }
 }
 
 /* The resource's, with the deadline of the gate's kind of device. */

@@ -261,11 +261,17 @@ void idletime_gate_run(IdletimeGate *gate, void (*fn)(void *opaque),
 }
 
 /* Context: gate->ctx; nothing of the gate runs there afterwards. */
+typedef struct Quiesce {
+    IdletimeGate *gate;
+    QEMUBH *bh;
+} Quiesce;
+
 static void quiesce(void *opaque)
 {
-    IdletimeGate *gate = opaque;
+    Quiesce *q = opaque;
+    IdletimeGate *gate = q->gate;
 
-    qemu_bh_delete(gate->bh);
+    qemu_bh_delete(q->bh);
     if (gate->bg_ready) {
         if (gate->kept.value) {
             idletime_gate_rest(gate);
@@ -276,6 +282,15 @@ static void quiesce(void *opaque)
     }
 }
 
+/* Who kicks it in a nested event loop meanwhile kicks nothing. */
+static void gate_quiesce(IdletimeGate *gate)
+{
+    Quiesce q = { .gate = gate, .bh = gate->bh };
+
+    qatomic_set(&gate->bh, NULL);
+    idletime_gate_run(gate, quiesce, &q);
+}
+
 /* An expired timer and a wake-up that was missed are made up for. */
 void idletime_gate_set_context(IdletimeGate *gate, AioContext *ctx)
 {
@@ -283,13 +298,13 @@ void idletime_gate_set_context(IdletimeGate *gate, AioContext *ctx)
     if (gate->ctx == ctx) {
         return;
     }
-    idletime_gate_run(gate, quiesce, gate);
+    gate_quiesce(gate);
     gate->ctx = ctx;
-    gate->bh = aio_bh_new(ctx, idletime_gate_pump, gate);
     if (gate->bg_ready) {
         timer_free(gate->timer);
         attach_background(gate);
     }
+    qatomic_set(&gate->bh, aio_bh_new(ctx, idletime_gate_pump, gate));
     idletime_gate_kick(gate);
 }
 
@@ -299,7 +314,7 @@ void idletime_gate_free(IdletimeGate *gate)
     idletime_guard_thread();
     QTAILQ_REMOVE(&gate->res->gates, gate, next);
     notifier_remove(&gate->changed);
-    idletime_gate_run(gate, quiesce, gate);
+    gate_quiesce(gate);
     if (gate->bg_ready) {
         idletime_waker_stop(&gate->waker);
         timer_free(gate->timer);

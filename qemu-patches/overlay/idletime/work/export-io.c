@@ -23,7 +23,7 @@ struct ExportIO {
     void *data;
     BdrvRequestFlags flags;
     bool is_cut;
-    bool is_read;               /* of no use when the client has gone */
+    bool is_read;
 };
 
 /* ---- before a piece */
@@ -118,7 +118,6 @@ static int coroutine_fn run(BlockExport *exp, IdletimeClient *client,
     IdletimeWaiter waiter = {
         .client = client,
         .since_ns = idletime_now_ns(),
-        .for_client = io->is_read,
     };
     IdletimeChunk *chunk;
     int64_t done = 0, n;
@@ -130,7 +129,8 @@ static int coroutine_fn run(BlockExport *exp, IdletimeClient *client,
         if (io->is_cut) {
             n = piece_bytes(exp, io->from + done, n);
         }
-        if (!begin(exp, &waiter, n, &chunk)) {
+        if ((done && idletime_client_is_gone(client)) ||
+            !begin(exp, &waiter, n, &chunk)) {
             return -ECANCELED;
         }
         ret = check_active(io);

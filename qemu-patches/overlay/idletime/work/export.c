@@ -48,7 +48,6 @@ void idletime_export_moved_slow(BlockExport *exp)
 void idletime_export_shut_slow(BlockExport *exp)
 {
     GLOBAL_STATE_CODE();
-    idletime_queue_shut(&exp->idletime->queue);
     idletime_work_follow(exp->idletime);
     idletime_gate_kick(exp->idletime->gate);
 }

@@ -28,19 +28,13 @@ static bool is_drained(const IdletimeClient *client)
     return *client->quiescing;
 }
 
-/* Called with the client's lock. */
-static bool is_useless(const IdletimeQueue *queue, const IdletimeWaiter *waiter)
-{
-    return *waiter->client->closing && (waiter->for_client || queue->shut);
-}
-
-/* False: it is useless. */
-static bool client_hold(IdletimeQueue *queue, IdletimeWaiter *waiter)
+/* False: the client is gone. */
+static bool client_hold(IdletimeWaiter *waiter)
 {
     IdletimeClient *client = waiter->client;
 
     QEMU_LOCK_GUARD(client->lock);
-    if (is_useless(queue, waiter)) {
+    if (*client->closing) {
         return false;
     }
     client->held++;
@@ -51,14 +45,13 @@ static bool client_hold(IdletimeQueue *queue, IdletimeWaiter *waiter)
     return true;
 }
 
-/* False: not now.  @turn: and if it is useless, in any case */
-static bool client_let_go(IdletimeQueue *queue, IdletimeWaiter *waiter,
-                          bool turn)
+/* False: not now.  @turn: and if the client is gone, in any case */
+static bool client_let_go(IdletimeWaiter *waiter, bool turn)
 {
     IdletimeClient *client = waiter->client;
 
     QEMU_LOCK_GUARD(client->lock);
-    waiter->dropped = is_useless(queue, waiter);
+    waiter->dropped = *client->closing;
     if (*client->quiescing || !(turn || waiter->dropped)) {
         return false;
     }
@@ -89,7 +82,7 @@ bool idletime_queue_hold(IdletimeWork *work, IdletimeWaiter *waiter)
 
     IO_CODE();
     QEMU_LOCK_GUARD(&queue->lock);
-    if (!client_hold(queue, waiter)) {
+    if (!client_hold(waiter)) {
         waiter->dropped = true;
         return false;
     }
@@ -140,7 +133,7 @@ static IdletimeWaiter *take(IdletimeWork *work)
                     !queue->awake && !queue->refused;
 
         if (waiter->co != qemu_coroutine_self() &&
-            client_let_go(queue, waiter, turn)) {
+            client_let_go(waiter, turn)) {
             QTAILQ_REMOVE(&queue->waiters, waiter, next);
             idletime_work_held(work, --queue->length);
             waiter->awake = !waiter->dropped;
@@ -190,11 +183,4 @@ bool idletime_queue_is_empty(const IdletimeWork *work)
     IO_CODE();
     QEMU_LOCK_GUARD(&queue->lock);
     return QTAILQ_EMPTY(&queue->waiters) && !queue->awake;
-}
-
-void idletime_queue_shut(IdletimeQueue *queue)
-{
-    GLOBAL_STATE_CODE();
-    QEMU_LOCK_GUARD(&queue->lock);
-    queue->shut = true;
 }

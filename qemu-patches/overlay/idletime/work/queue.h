@@ -29,7 +29,6 @@ typedef struct IdletimeWaiter {
     IdletimeClient *client;
     int64_t since_ns;           /* when the request came */
     uint64_t number;            /* its place in the queue; 0: not known yet */
-    bool for_client;            /* useless without: it reads */
     bool awake;                 /* its turn to ask */
     bool dropped;
     Coroutine *co;
@@ -43,7 +42,6 @@ typedef struct IdletimeQueue {
     uint64_t last_number;
     bool awake;                 /* one has been woken, and has not asked yet */
     bool refused;               /* the gate will say when to ask again */
-    bool shut;                  /* the export is being removed */
 } IdletimeQueue;
 
 void idletime_queue_init(IdletimeQueue *queue);
@@ -74,7 +72,5 @@ void idletime_queue_wake(IdletimeWork *work);
 void idletime_queue_ask_again(IdletimeWork *work);
 /** idletime_queue_is_empty: nobody waits or is about to ask.  Any thread. */
 bool idletime_queue_is_empty(const IdletimeWork *work);
-/** idletime_queue_shut: from now on who waits is dropped.  Context: BQL. */
-void idletime_queue_shut(IdletimeQueue *queue);
 
 #endif

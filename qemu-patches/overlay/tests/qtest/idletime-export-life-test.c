@@ -199,6 +199,35 @@ static void test_move(void)
     teardown(&s);
 }
 
+/* With clients that say goodbye, and clients that are cut. */
+static void test_move_gone(void)
+{
+    Setup s = setup(LONG, NULL);
+
+    for (int i = 0; i < 40; i++) {
+        TestNbd *other = nbd_connect(s.m, false);
+
+        nbd_write(other, 0, BLOCK_BYTES, 0xa5);
+        nbd_write(other, MiB, BLOCK_BYTES, 0xa5);
+        nbd_await(s.m, "held", 2);
+        if (i % 2) {
+            nbd_send(other, NBD_DISCONNECT, 0, 0, 0);
+        } else {
+            nbd_close(other);
+        }
+        move(&s, i % 4 < 2 ? "t" : NULL);
+        if (i % 2) {
+            g_assert_cmpint(nbd_number(s.m, "held"), ==, 2);
+            nbd_close(other);
+            machine_step_us(s.m, LONG_US);
+        }
+        nbd_await(s.m, "held", 0);
+        foreground(s.fg);
+    }
+    g_assert_cmpint(nbd_number(s.m, "background.requests"), ==, 40);
+    teardown(&s);
+}
+
 /*
  * While requests come and go.  A drain waits for a reply that the client does
  * not read, as in stock QEMU: all of them go into the socket.
@@ -225,19 +254,19 @@ static void test_move_load(void)
 
 /* ---- who goes */
 
-static void await_unused(Setup *s)
+static void await_unused(TestMachine *m)
 {
     QDict *response = NULL;
 
     do {
         qobject_unref(response);
         g_usleep(1000);
-        response = qtest_qmp(s->m->qts, "{'execute': 'block-export-del',"
+        response = qtest_qmp(m->qts, "{'execute': 'block-export-del',"
                              " 'arguments': {'id': 'e'}}");
     } while (!qdict_haskey(response, "return"));
     qobject_unref(response);
-    qtest_qmp_eventwait(s->m->qts, "BLOCK_EXPORT_DELETED");
-    g_assert_false(nbd_is_attached(s->m));
+    qtest_qmp_eventwait(m->qts, "BLOCK_EXPORT_DELETED");
+    g_assert_false(nbd_is_attached(m));
 }
 
 /* Its reads are dropped, and it is forgotten at once. */
@@ -251,11 +280,56 @@ static void test_client_gone(const void *id)
     close_client(&s);
     nbd_await(s.m, "held", 0);
     g_assert_cmpint(nbd_number(s.m, "background.requests"), ==, 0);
-    await_unused(&s);
+    await_unused(s.m);
     teardown(&s);
 }
 
-/* What it wrote before it said goodbye is written in its time. */
+/*
+ * Nor is written what it has sent, as where its host died: the next client may
+ * have written there since, and was told so.
+ */
+static void test_writer_gone(const void *id)
+{
+    Setup s = setup(LONG, id);
+    TestNbdRequest *r[HELD];
+
+    hold(&s, r);
+    close_client(&s);
+    nbd_await(s.m, "held", 0);
+    machine_step_us(s.m, LONG_US);
+    g_assert_cmpint(nbd_number(s.m, "background.requests"), ==, 0);
+    g_assert_true(disk_holds(&s.n, 0, DATA_BYTES, 0x5a));
+    await_unused(s.m);
+    teardown(&s);
+}
+
+/* The rest of a write of which a piece is in service is dropped as well. */
+static void test_writer_gone_half_way(void)
+{
+    TestMachine *m = machine_new();
+    TestNbd *client;
+    TestDisk *d;
+
+    machine_resource(m, RESOURCE, "");
+    d = machine_throttled(m, "d", TWO_A_SECOND, "share-rw=on");
+    machine_start(m);
+    disk_fill(d, 0, MiB, 0x5a);
+    nbd_serve(m);
+    nbd_export(m, "d", ", 'writable': true");
+    nbd_attach(m);
+    client = nbd_connect(m, false);
+    nbd_write(client, 0, MiB, 0xa5);
+    nbd_await(m, "background.requests", 2);
+    nbd_close(client);
+    await_unused(m);
+    g_assert_true(disk_holds(d, MiB / 2, MiB / 2, 0x5a));
+    machine_free(m);
+}
+
+/*
+ * What it wrote before it said goodbye is written in its time, and it has its
+ * place until then.
+ */
 static void test_client_wrote(const void *id)
 {
     Setup s = setup(LONG, id);
@@ -263,12 +337,30 @@ static void test_client_wrote(const void *id)
 
     hold(&s, r);
     nbd_send(s.client, NBD_DISCONNECT, 0, 0, 0);
-    nbd_await_eof(s.client);
-    nbd_await(s.m, "held", 1);
+    drain(&s);
     g_assert_true(disk_holds(&s.n, 0, DATA_BYTES, 0x5a));
+    g_assert_cmpint(nbd_number(s.m, "held"), ==, HELD);
     machine_step_us(s.m, LONG_US);
-    await_unused(&s);
+    nbd_await_eof(s.client);
+    await_unused(s.m);
     g_assert_true(disk_holds(&s.n, 0, MiB, 0xa5));
+    teardown(&s);
+}
+
+/* It does not listen any more. */
+static void test_client_wrote_and_went(const void *id)
+{
+    Setup s = setup(LONG, id);
+
+    nbd_write(s.client, 0, MiB, 0xa5);
+    nbd_write(s.client, MiB, MiB, 0xa5);
+    nbd_await(s.m, "held", 2);
+    nbd_send(s.client, NBD_DISCONNECT, 0, 0, 0);
+    close_client(&s);
+    g_assert_cmpint(nbd_number(s.m, "held"), ==, 2);
+    machine_step_us(s.m, LONG_US);
+    await_unused(s.m);
+    g_assert_true(disk_holds(&s.n, 0, 2 * MiB, 0xa5));
     teardown(&s);
 }
 
@@ -397,9 +489,14 @@ int main(int argc, char **argv)
     add("snapshot", test_snapshot);
     qtest_add_func("idletime/export/drain-half-way", test_drain_half_way);
     qtest_add_func("idletime/export/move", test_move);
+    qtest_add_func("idletime/export/move-gone", test_move_gone);
     qtest_add_func("idletime/export/move-load", test_move_load);
     add("client-gone", test_client_gone);
+    add("writer-gone", test_writer_gone);
+    qtest_add_func("idletime/export/writer-gone-half-way",
+                   test_writer_gone_half_way);
     add("client-wrote", test_client_wrote);
+    add("client-wrote-and-went", test_client_wrote_and_went);
     add("one-client-gone", test_one_client_gone);
     add("removed", test_removed);
     add("removed-detaching", test_removed_detaching);
