@@ -189,6 +189,7 @@ class Evictor:
     def _learn(self, found: Facts, wall: datetime, between: Callable[[], None]) -> None:
         """What was done today with those that may have to leave: before this program began, or by another leader."""
         disrupted = dict(self._memory.disrupted)
+        self._known &= {one.uuid for one in found.servers}  # of who is away for one look, decide() forgets it
         for uuid in sorted(shortage(found.hosts, found.servers, self._policy.eviction) - self._known):
             between()
             try:
@@ -215,7 +216,10 @@ class Evictor:
     def _clear(self, seen: Iterable[Seen]) -> None:
         """Marks of those that run. A leader that was killed may have asked Nova for a pause that is still to come: without its
         mark nobody would end that."""
-        now = self._clock()
+        now, seen = self._clock(), list(seen)
+        uuids = {one.uuid for one in seen}
+        self._back &= uuids
+        self._changed &= uuids
         there = {one.uuid for one in seen if one.marked and state_of(one) is State.RUNS}
         self._marked = {uuid: self._marked.get(uuid, now) for uuid in there}
         for uuid in sorted(there):

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 from keystoneauth1 import adapter
@@ -36,7 +37,7 @@ def load(arguments: Sequence[str], files: Sequence[str] | None = None) -> cfg.Co
     register(conf, GROUP, OPTIONS, "placement")
     conf.register_cli_opt(cfg.BoolOpt("retire", default=False, help="Look once as if nothing were idle here any more, and end: "
                                       "before the agent goes."))
-    return read(conf, "idletime-openstack", arguments, files, GROUP, OPTIONS)
+    return read(conf, "idletime-openstack", arguments, files, GROUP, OPTIONS, others=("weight_multiplier",))
 
 
 _SERVICES = {"placement": "placement", "nova": "compute"}
@@ -53,17 +54,38 @@ def register(conf: cfg.ConfigOpts, group: str, options: Sequence[cfg.Opt], *serv
 
 
 def read(conf: cfg.ConfigOpts, program: str, arguments: Sequence[str], files: Sequence[str] | None, group: str,
-          options: Sequence[cfg.Opt]) -> cfg.ConfigOpts:
+         options: Sequence[cfg.Opt], others: Iterable[str] = ()) -> cfg.ConfigOpts:
+    """others: names in the group that another program reads."""
     try:
         conf(list(arguments), project="idletime", prog=program, version=VERSION,
              default_config_files=_there() if files is None else list(files))
+        _no_others(conf, program, group, [*(option.name for option in options), *others])
         for option in options:
-            conf[group][option.name]
+            _value(conf, group, option.name)
     except cfg.ConfigFileValueError as error:
         raise SettingsError(f"{error}; remedy: correct it, or remove the line") from error
     except cfg.Error as error:
         raise SettingsError(f"{error}; remedy: correct the file, see {program}(8)") from error
     return conf
+
+
+def _no_others(conf: cfg.ConfigOpts, program: str, group: str, known: Sequence[str]) -> None:
+    """oslo.config passes over names that it does not know, a misspelt dry_run too. The group is ours alone."""
+    folders = [file for folder in conf.config_dir or () for file in sorted(Path(folder).glob("*.conf"))]
+    for file in [*(conf.config_file or ()), *folders]:
+        sections: dict[str, dict[str, list[str]]] = {}
+        cfg.ConfigParser(str(file), sections).parse()
+        for name in sections.get(group, {}):
+            if name not in known:
+                raise SettingsError(f"{file}: [{group}] has '{name}', which is no setting; remedy: correct it, or remove the line: "
+                                    f"{program}(8) has {', '.join(known)}")
+
+
+def _value(conf: cfg.ConfigOpts, group: str, name: str) -> None:
+    try:
+        conf[group][name]
+    except cfg.TemplateSubstitutionError as error:
+        raise SettingsError(f"[{group}] {name}: {error}; remedy: write each $ that is meant as $$") from error
 
 
 def _there() -> list[str]:

@@ -237,6 +237,21 @@ def test_a_budget_that_nova_remembers(world, caplog):
     assert world.look(evictor, seconds=24 * 3600) == [f"os-migrateLive mine {world.h2}"]
 
 
+def test_a_budget_of_one_that_is_stopped_for_a_while(world):
+    """Its owner stops and starts it: what was done with it today still counts."""
+    mine = world.nova.boot("mine", "bg.small", world.h1)
+    evictor = world.evictor(after_seconds=0, resume_seconds=0, disruptions=1)
+    world.spare(0.1, 0.0, 0.0)
+    assert world.look(evictor) == ["pause mine"]
+    world.spare(0.9, 0.0, 0.0)
+    assert "unpause mine" in world.look(evictor, times=3)
+    world.spare(0.1, 0.0, 0.0)
+    world.nova.act(mine, "stop")
+    world.look(evictor)
+    world.nova.act(mine, "start")
+    assert world.look(evictor, times=3) == []
+
+
 def test_a_rate_over_all_hosts(world):
     """Two hosts are short at once, one act a minute: looks at 0, 30, 60 s."""
     world.spare(0.9, 0.9, 0.0)

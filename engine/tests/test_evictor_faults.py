@@ -345,6 +345,9 @@ def test_once(world, caplog, capsys):
     ("background_flavors = bg.*\nafter_seconds = soon\n", "after_seconds"),
     ("background_flavors = bg.*\nmargin_percent = 80\n", "margin_percent"),
     ("background_flavors = bg.*\nacts_per_minute = 0\n", "acts_per_minute"),
+    ("background_flavors = bg.*\ndry-run = true\n", "[eviction] has 'dry-run', which is no setting; remedy: correct it"),
+    ("background_flavors = bg.*\ndryrun = true\n", "[eviction] has 'dryrun'"),
+    ("background_flavors = bg.*\ncoordination = redis://:pa$word@h\n", "[eviction] coordination: "),
     ("background_flavors = bg.*\nmetrics_address = 192.0.2.1\nmetrics_port = 9\n",
      "metrics_address '192.0.2.1', metrics_port 9"),
 ])
