@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 import subprocess
 import sys
 import tomllib
@@ -81,6 +82,27 @@ def test_names_are_unique() -> None:
         "host_resources has 'sda' twice: give each a name of its own"]
 
 
+NBD = {"target": "vdb", "nbd": {"name": "x", "address": "192.0.2.1"}}
+INNER = {"target": "vdb", "nbd": {"name": "x", "address": "127.0.0.1", "port": 10810}}
+NIC = {"mac": "52:54:00:00:00:01", "bridge": "br0"}
+
+
+@pytest.mark.parametrize("ours, theirs, said", [
+    ({}, {}, ["file '/srv/mail.img' on node1"]),
+    ({"disks": [{"target": "vda", "block": "/dev//sdb"}]}, {"disks": [{"target": "sda", "block": "/dev/sdb"}]},
+     ["block '/dev/sdb' on node1"]),
+    ({"disks": [NBD]}, {"disks": [NBD], "host": "node2"}, ["nbd 'x' of 192.0.2.1:10809"]),
+    ({"disks": [], "interfaces": [NIC]}, {"disks": [], "interfaces": [NIC], "host": "node2"}, ["MAC address 52:54:00:00:00:01"]),
+    ({}, {"host": "node2"}, []),
+    ({"disks": [INNER]}, {"disks": [INNER], "host": "node2"}, []),
+    ({}, {"state": "absent"}, []),
+])
+def test_no_two_tenants_have_a_disk_or_an_address(ours: dict[str, Any], theirs: dict[str, Any], said: list[str]) -> None:
+    """A copied entry in which only the name was changed. A path of another host is another file, and so is its own server."""
+    found = policy.tenant_problems([tenant(**ours), tenant(name="copy", **theirs)], ["node1", "node2"])
+    assert found == [f"tenant_domains has {what} in copy, mail: give each its own" for what in said]
+
+
 @pytest.mark.parametrize("text, expected", [("20ms", 20000), ("500us", 500), ("1s", 1000000), ("20", None), ("", None)])
 def test_times_have_units(text: str, expected: int | None) -> None:
     """Microseconds, or None."""
@@ -153,12 +175,56 @@ def test_rules_become_a_file_of_the_host() -> None:
     assert tomllib.loads(policy.to_toml({})) == {}
 
 
+POLICY = """\
+qemu-system-x86:
+  Installed: 1:10.0+idletime5
+  Candidate: 1:10.0+idletime5
+  Version table:
+ *** 1:10.0+idletime5 100
+        100 /var/lib/dpkg/status
+     1:10.0.2+ds-1~bpo12+1 100
+        100 http://deb.debian.org/debian bookworm-backports/main amd64 Packages
+     1:7.2+dfsg-7+deb12u16 500
+        500 http://deb.debian.org/debian-security bookworm-security/main amd64 Packages
+     1:7.2+dfsg-7+deb12u15 500
+        500 http://deb.debian.org/debian bookworm/main amd64 Packages
+qemu-utils:
+  Installed: 1:7.2+dfsg
+  Candidate: 1:7.2+dfsg
+  Version table:
+ *** 1:7.2+dfsg 500
+        500 file:/srv Packages
+        100 /var/lib/dpkg/status
+seabios:
+  Installed: 1.16.3
+  Candidate: 1.16.3
+  Version table:
+ *** 1.16.3 -1
+        100 /var/lib/dpkg/status
+     1.16.2 990
+        990 http://deb.debian.org/debian bookworm/main amd64 Packages
+qemu-mine:
+  Installed: 3
+  Candidate: 3
+  Version table:
+ *** 3 100
+        100 /var/lib/dpkg/status
+"""
+
+
 def test_the_distributions_packages_come_back() -> None:
-    """What no source has in the version that is installed is replaced by what a source has; the rest stays."""
+    """What no source has in the version that is installed is replaced by what apt would take of what sources have, which is not
+    backports'; the rest stays."""
     installed = ["qemu-system-x86 1:10.0+idletime5", "qemu-utils 1:7.2+dfsg", "seabios 1.16.3", "qemu-mine 3"]
-    offered = ["qemu-system-x86 | 1:7.2+dfsg-7 | file:/srv Packages", "qemu-system-x86 | 1:7.1 | file:/srv Packages",
-               "qemu-utils | 1:7.2+dfsg | file:/srv Packages", "   seabios | 1.16.2 | http://deb.debian.org Packages"]
-    assert policy.packages_elsewhere(installed, offered) == ["qemu-system-x86=1:7.2+dfsg-7", "seabios=1.16.2"]
+    assert policy.packages_elsewhere(installed, POLICY.splitlines()) == [
+        "qemu-system-x86=1:7.2+dfsg-7+deb12u16", "seabios=1.16.2"]
+
+
+def test_the_evictors_settings_are_its_programs() -> None:
+    """What role nova takes for a setting."""
+    names = re.findall(r"cfg[.]\w+Opt\(\"(\w+)\"", (ROLES.parents[1] / "engine/idletime_openstack/evict_settings.py").read_text())
+    known = yaml.safe_load((ROLES / "nova/vars/main.yml").read_text())["nova_eviction_settings"]
+    assert ["background_flavors", *known] == [name for name in names if name != "dry-run"]
 
 
 def told(name: str, output: str, error: str = "") -> dict[str, Any]:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import posixpath
 import re
 from typing import Any, Iterable
 
@@ -21,6 +22,10 @@ DEVICE_POLICY = ("resource", "class", "queues", "dscp")
 SIZE = r"[0-9]+(B|KiB|MiB|GiB|TiB)"
 TIME = r"([01][0-9]|2[0-3]):[0-5][0-9]"
 RATE = r"[0-9]+[kMG]?bit"
+VERSION = re.compile(r" (?:\*\*\*|   ) (\S+) (-?[0-9]+)")
+SOURCE = re.compile(r"        +-?[0-9]+ (.+)")
+INSTALLED = "/var/lib/dpkg/status"
+LOCAL = re.compile(r"127\.|localhost\b|\[?::1\b")
 
 Problems = list[str]
 
@@ -145,13 +150,37 @@ def _tenant(where: str, tenant: dict[str, Any], hosts: list[str]) -> Problems:
     return found + _policy(f"{where}.policy", tenant.get("policy") or {})
 
 
+def _places(tenant: dict[str, Any]) -> list[str]:
+    """The disks of a tenant, each in words. The same path on two hosts may be two files, and an address of a host itself too."""
+    host, found = tenant.get("host"), []
+    for disk in tenant.get("disks") or []:
+        found += [f"{kind} '{posixpath.normpath(str(disk[kind]))}' on {host}" for kind in ("file", "block") if disk.get(kind)]
+        if isinstance(nbd := disk.get("nbd"), dict):
+            server = f"{nbd.get('address')}:{nbd.get('port', 10809)}"
+            here = f" on {host}" if LOCAL.match(server) else ""
+            found.append(f"nbd '{nbd.get('name')}' of {server}{here}")
+    return found
+
+
+def _shared(tenants: list[dict[str, Any]]) -> Problems:
+    """Disks and MAC addresses that several tenants have: a copied entry in which they were not changed."""
+    names: dict[str, set[str]] = {}
+    for tenant in tenants:
+        if tenant.get("state") != "absent":
+            macs = [f"MAC address {mac}" for one in tenant.get("interfaces") or [] if (mac := one.get("mac"))]
+            for what in _places(tenant) + macs:
+                names.setdefault(what, set()).add(str(tenant.get("name")))
+    return [f"tenant_domains has {what} in {', '.join(sorted(whose))}: give each its own"
+            for what, whose in names.items() if len(whose) > 1]
+
+
 def tenant_problems(tenants: list[dict[str, Any]], hosts: Iterable[str]) -> Problems:
     """What is wrong with tenant_domains; hosts are those of the inventory."""
     listed = sorted(hosts)
     found = _duplicates("tenant_domains", [tenant.get("name") for tenant in tenants])
     for index, tenant in enumerate(tenants):
         found += _tenant(f"tenant_domains[{index}] ({tenant.get('name')})", tenant, listed)
-    return found
+    return found + _shared(tenants)
 
 
 TENANT_DEFAULTS: dict[str, Any] = {
@@ -226,16 +255,23 @@ def _value(value: Any) -> str:
 
 
 def packages_elsewhere(installed: list[str], offered: list[str]) -> list[str]:
-    """Installed packages that no source of apt has in their version, as NAME=VERSION of what a source has.
+    """Installed packages that no source of apt has in their version, as NAME=VERSION of what apt would install of what sources
+    have: the first of the highest priority, so not that of backports.
 
-    installed: lines "NAME VERSION" of dpkg-query; offered: lines of `apt-cache madison`, the best version first.
+    installed: lines "NAME VERSION" of dpkg-query; offered: lines of `apt-cache policy`, the highest version first.
     """
-    versions: dict[str, list[str]] = {}
+    found: dict[str, dict[str, int]] = {}
+    name = version = ""
     for line in offered:
-        name, version = (word.strip() for word in line.split("|")[:2])
-        versions.setdefault(name, []).append(version)
+        if line and not line[0].isspace():
+            name, version = line.rstrip(":"), ""
+        elif match := VERSION.fullmatch(line):
+            version, priority = match[1], int(match[2])
+        elif version and (match := SOURCE.fullmatch(line)) and match[1] != INSTALLED:
+            found.setdefault(name, {})[version] = priority
     pairs = (line.split() for line in installed)
-    return [f"{name}={versions[name][0]}" for name, version in pairs if name in versions and version not in versions[name]]
+    return [f"{name}={max(there, key=lambda one: there[one])}" for name, version in pairs
+            if (there := found.get(name)) and version not in there]
 
 
 def held_domains(answers: list[dict[str, Any]]) -> list[str]:
