@@ -77,14 +77,14 @@ def _no_others(conf: cfg.ConfigOpts, program: str, group: str, known: Sequence[s
         cfg.ConfigParser(str(file), sections).parse()
         for name in sections.get(group, {}):
             if name not in known:
-                raise SettingsError(f"{file}: [{group}] has '{name}', which is no setting; remedy: correct it, or remove the line: "
-                                    f"{program}(8) has {', '.join(known)}")
+                raise SettingsError(f"{file}: [{group}] has '{name}', which is no setting; remedy: correct it, or remove the "
+                                    f"line: {program}(8) has {', '.join(known)}")
 
 
 def _value(conf: cfg.ConfigOpts, group: str, name: str) -> None:
     try:
         conf[group][name]
-    except cfg.TemplateSubstitutionError as error:
+    except (cfg.TemplateSubstitutionError, cfg.NoSuchOptError) as error:
         raise SettingsError(f"[{group}] {name}: {error}; remedy: write each $ that is meant as $$") from error
 
 
