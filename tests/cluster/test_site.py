@@ -239,6 +239,10 @@ def test_a_killed_node_comes_back() -> None:
         assert time.monotonic() < end, "batch does not start with its node:\n" + on_node("node2", ITS_START)
         time.sleep(0.5)
     FIGURES["node_killed_and_back_seconds"] = round(time.monotonic() - begin, 1)
+    # Its idletimed starts with the node, too.
+    while not devices("node2", "batch"):
+        assert time.monotonic() < end, "its policy is not in force:\n" + on_node("node2", "virt-idletime status batch || true")
+        time.sleep(0.5)
     assert query("node2", "batch")["devices"][0]["class"] == "background"
     assert good_play("site", variables=moved()).changed == []
 
