@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import resource
 import socket
 import threading
 import time
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 
 from idletime.hostd import channel as channel_room
+from idletime.hostd import daemon
 from idletime.hostd.channel import Channel, Ears
 from idletime.hostd.hands import PATIENCE_SECONDS, Hands
 from idletime.hostd.pace import BURST
@@ -237,6 +239,23 @@ def test_no_descriptor_for_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         one.close()
 
     run(work)
+
+
+def test_as_many_descriptors_as_there_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One for each VM with an agent; where it may not have more, idletimed starts all the same."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))
+        daemon._more_descriptors()
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (before[1], before[1])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+    def refused(*_rest: Any) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(resource, "setrlimit", refused)
+    daemon._more_descriptors()
 
 
 def test_only_the_domains_qemu_is_spoken_to(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

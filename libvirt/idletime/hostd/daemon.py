@@ -444,7 +444,8 @@ def main(argv: list[str] | None = None) -> int:
 def _more_descriptors() -> None:
     """One for each VM with an agent's channel, and more: systemd and shells give 1,024 unless they are asked."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    with contextlib.suppress(OSError, ValueError):  # where that is not allowed, it does with what there is
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _release(settings: Settings) -> int:
