@@ -151,6 +151,8 @@ class Evictor:
         refused = [one for _, one in self._refused]
         found = facts(children, nodes, seen.values(), [*migrations, *refused], self._stuck(seen.values()),
                       self._unsure_now())
+        self._back &= seen.keys()
+        self._changed &= seen.keys()
         self._learn(found, wall, between)
         between()
         self._end_slow(migrations, seen)
@@ -216,10 +218,7 @@ class Evictor:
     def _clear(self, seen: Iterable[Seen]) -> None:
         """Marks of those that run. A leader that was killed may have asked Nova for a pause that is still to come: without its
         mark nobody would end that."""
-        now, seen = self._clock(), list(seen)
-        uuids = {one.uuid for one in seen}
-        self._back &= uuids
-        self._changed &= uuids
+        now = self._clock()
         there = {one.uuid for one in seen if one.marked and state_of(one) is State.RUNS}
         self._marked = {uuid: self._marked.get(uuid, now) for uuid in there}
         for uuid in sorted(there):

@@ -50,9 +50,10 @@ _HELD = {"held": int, "in-service": int, "background": _TRAFFIC, "promotions": {
 _DEVICE = {**_HELD, "device": str, "class": str, "foreground": _TRAFFIC, "background-queues": _is_list, "dscp": _May(_is_list),
            "detaching": _May(bool)}
 _WORK = {**_HELD, "id": str, "detaching": bool, "hold": {"bins": [int], "boundaries-us": [int]}}
+_WORKS = ("jobs", "exports", "migrations")
 _LEARNED = {"service-us": _May(_NUMBER), "spare": _May({"second": _May(_NUMBER)})}
 _RESOURCE = {
-    "id": str, "path": str, "devices": [_DEVICE], **{name: _May([_WORK]) for name in ("jobs", "exports", "migrations")},
+    "id": str, "path": str, "devices": [_DEVICE], **{name: _May([_WORK]) for name in _WORKS},
     "state": _May(str), "auto": _May(bool), "generation": _May(int), "other-generations": _May([int]), "observer": _May({}),
     "learned": _May(_LEARNED), **{name: _May(int) for name in ("interval-us", "collisions", "collision-cost-us")}}
 """What those who ask take for granted."""
@@ -61,7 +62,7 @@ _RESOURCE = {
 def _is_resource(one: Any) -> bool:
     if not _has(one, _RESOURCE):
         return False
-    works = [each for name in ("jobs", "exports", "migrations") for each in one.get(name, ())]
+    works = [each for name in _WORKS for each in one.get(name, ())]
     return all(type(number) is int for each in (*one["devices"], *works) for number in each["promotions"].values()) and \
         all(len(each["hold"]["bins"]) == len(each["hold"]["boundaries-us"]) + 1 for each in works)
 

@@ -136,22 +136,27 @@ static void test_snapshot(const void *id)
     teardown(&s);
 }
 
+/* A client of a disk of two pieces a second. */
+static TestNbd *slow_client(TestMachine *m, TestDisk **d, const char *more)
+{
+    machine_resource(m, RESOURCE, "");
+    *d = machine_throttled(m, "d", TWO_A_SECOND, "share-rw=on");
+    machine_start(m);
+    disk_fill(*d, 0, MiB, 0x5a);
+    nbd_serve(m);
+    nbd_export(m, "d", more);
+    nbd_attach(m);
+    return nbd_connect(m, false);
+}
+
 /* It waits for the piece in service, and the next one waits for it. */
 static void test_drain_half_way(void)
 {
     TestMachine *m = machine_new();
-    TestNbdRequest *r;
-    TestNbd *client;
     TestDisk *d;
+    TestNbd *client = slow_client(m, &d, "");
+    TestNbdRequest *r;
 
-    machine_resource(m, RESOURCE, "");
-    d = machine_throttled(m, "d", TWO_A_SECOND, "");
-    machine_start(m);
-    disk_fill(d, 0, MiB, 0x5a);
-    nbd_serve(m);
-    nbd_export(m, "d", "");
-    nbd_attach(m);
-    client = nbd_connect(m, false);
     r = nbd_read(client, 0, MiB);
     nbd_await(m, "background.requests", 2);
     machine_ok(m, "block_set_io_throttle", "{'id': '/machine/peripheral"
@@ -307,17 +312,9 @@ static void test_writer_gone(const void *id)
 static void test_writer_gone_half_way(void)
 {
     TestMachine *m = machine_new();
-    TestNbd *client;
     TestDisk *d;
+    TestNbd *client = slow_client(m, &d, ", 'writable': true");
 
-    machine_resource(m, RESOURCE, "");
-    d = machine_throttled(m, "d", TWO_A_SECOND, "share-rw=on");
-    machine_start(m);
-    disk_fill(d, 0, MiB, 0x5a);
-    nbd_serve(m);
-    nbd_export(m, "d", ", 'writable': true");
-    nbd_attach(m);
-    client = nbd_connect(m, false);
     nbd_write(client, 0, MiB, 0xa5);
     nbd_await(m, "background.requests", 2);
     nbd_close(client);
