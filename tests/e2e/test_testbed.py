@@ -15,7 +15,7 @@ from tests.framework.qemu import Boot, Machine
 from tests.testbed.attach import attach
 from tests.testbed.disk import Disk, Model
 from tests.testbed.requests import (
-    FLUSH, REQUESTS, bursts, early, most_at_once, of_client, overlap, paid, pauses_ns, turnaround_ns, waited_ns,
+    FLUSH, REQUESTS, bursts, early, met_by_chance_ns, most_at_once, of_client, overlap, paid, pauses_ns, turnaround_ns, waited_ns,
 )
 from tests.testbed.seek import services_ns
 
@@ -76,6 +76,22 @@ def test_waited_where_others_move_the_arm() -> None:
     log = requests((0, 8), (2, 13))
     log["start_ns"] = [0, 8]
     assert waited_ns(log, service_ns=np.array([5, 5])).tolist() == [3, 3]
+
+
+def test_met_by_chance() -> None:
+    """Gaps of 10 and 1 us; starts take 4: 8 of 10 in the first gap for the first, and what is above 1 for the two after it (9 of 10); 3.5 for each of those two in the second."""
+    log = requests((0, 5000), (15000, 20000), (21000, 26000), (22000, 31000))
+    assert met_by_chance_ns(log, 4000) == pytest.approx(1000 * (8 + 2 * 4.5 + 2 * 3.5) / 11, rel=1e-3)
+    assert np.isnan(met_by_chance_ns(log[:1], 4000)) and np.isnan(met_by_chance_ns(log[:0], 4000))
+
+
+def test_met_by_chance_of_poisson_arrivals() -> None:
+    """30 % of a disk of 5 ms, an hour: 1.07 ms."""
+    arrivals = np.cumsum(np.random.default_rng(1).exponential(1e9 / 60, 200_000)).astype(np.int64)
+    finished = np.maximum.accumulate(arrivals - 5_000_000 * np.arange(len(arrivals))) + 5_000_000 * np.arange(1, len(arrivals) + 1)
+    log = np.zeros(len(arrivals), REQUESTS)
+    log["arrival_ns"], log["start_ns"], log["finish_ns"] = arrivals, finished - 5_000_000, finished
+    assert met_by_chance_ns(log, 5_000_000) == pytest.approx(60 * 0.005 ** 2 / 2 / (1 - 0.3) * 1e9, rel=0.03)
 
 
 def test_clairvoyant_with_channels() -> None:

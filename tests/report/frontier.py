@@ -23,14 +23,17 @@ import numpy as np
 
 from tests.bench.eval import clairvoyant, workloads
 from tests.report import multiples
+from tests.testbed.requests import met_by_chance_ns
 
 # Okabe and Ito: told apart with any colour vision; ours stand out.
 STYLES = {
     "auto": ("#0072B2", "o-"), "fixed interval": ("#56B4E9", "s-"), "uncontrolled": ("#D55E00", "X"),
     "QEMU throttle": ("#555555", "v--"), "mq-deadline": ("#009E73", "D"), "bfq": ("#CC79A7", "P--"), "kyber": ("#E69F00", "^"),
-    "io.cost": ("#000000", "*"),
+    "io.cost": ("#000000", "*"), "variant 2": ("#F0E442", "<"), "variant 3": ("#009E73", ">"), "variant 4": ("#CC79A7", "^"), "AIMD": ("#D55E00", "p--"),
 }
 
+
+BY_CHANCE = ("#999999", "-", "starts at random moments of idle time")
 
 MANY = 10_000
 """Of fewer requests p99.9 is chance."""
@@ -60,6 +63,16 @@ class Point:
     background_per_second: float
     share_percent: float
     """Background, of a clairvoyant scheduler's."""
+    chance_percent: float
+    """What the foreground waited for each of the background's requests, of what it waits for one that begins at a random moment of idle time."""
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Of a line in the plot."""
+
+    slowdown_percent: float
+    share_percent: float
 
 
 def _samples(run: dict[str, Any], folder: Path) -> list[list[np.ndarray]]:
@@ -101,6 +114,14 @@ class Base:
     seconds: float
     clairvoyant: float
     """Background operations a second that a clairvoyant scheduler could give."""
+    chance_us: float
+    """What the foreground waits for a background request that begins at a random moment of idle time; nan where more than one is served at a time."""
+
+    def by_chance(self) -> list[Mark]:
+        """What starts at random moments of idle time pay for what they bring."""
+        spent_us = len(self.latencies) / (self.runs * self.seconds) * self.latencies.mean()
+        shares = range(0, 131, 2)
+        return [Mark(share * self.clairvoyant * self.chance_us / spent_us, share) for share in shares]
 
 
 def _figures(latencies: np.ndarray, at_disk: np.ndarray, measured: dict[str, Any], base: Base) -> tuple[float, ...]:
@@ -117,6 +138,7 @@ def _figures(latencies: np.ndarray, at_disk: np.ndarray, measured: dict[str, Any
         100 * (latencies.mean() / alone.mean() - 1), _ratio(latencies, alone, 99), *tails,
         100 * len(latencies) / (measured["seconds"] * rate), background,
         100 * background / base.clairvoyant if base.clairvoyant else float("nan"),
+        100 * measured["at_disk"]["waited_us"] / (background * measured["seconds"] * base.chance_us) if background else float("nan"),
     )
 
 
@@ -161,7 +183,12 @@ class Results:
             np.concatenate([_latencies(each) for each in parts]), np.concatenate([each["finish_ns"] - each["arrival_ns"] for each in times]),
             len(runs), runs[0]["seconds"],
             median(self._left(*about) for about in zip(runs, parts, times)),
+            median(self._chance_us(each) for each in times),
         )
+
+    def _chance_us(self, times: np.ndarray) -> float:
+        one = self.disk.get("channels", 1) == 1 and self.disk.get("model") == "fixed"
+        return met_by_chance_ns(times, self.disk["service_us"] * 1000) / 1000 if one else float("nan")
 
     def _left(self, run: dict[str, Any], parts: list[list[np.ndarray]], times: np.ndarray) -> float:
         """What the foreground leaves to a clairvoyant scheduler, requests a second; of many channels by the disk's log."""
@@ -188,6 +215,12 @@ class Results:
         stem = run["key"] if measured is run else f"{run['key']}-learning"
         return _figures(_latencies(_samples(measured, self.folder)), _at_disk(self.folder, stem), measured, base)
 
+    def by_chance(self, title: str) -> list[Mark]:
+        """The line of starts at random moments, beside the workload of this title on the first way to the disk; empty where it is not known."""
+        run = next(run for run in self._contended if run["workload"]["title"] == title)
+        base = self._base(run["path"], run["workload"]["name"])
+        return base.by_chance() if base and not np.isnan(base.chance_us) else []
+
     @cached_property
     def _contended(self) -> list[dict[str, Any]]:
         return [run for run in self.runs.values() if run["workload"] and run["contender"]]
@@ -204,7 +237,7 @@ class Results:
         for run in self._contended:
             resource = (run.get("query_idletime") or [{}])[0]
             total_us = resource.get("learned", {}).get("learner-us")
-            if total_us is None or not run["learning"]:
+            if total_us is None or not run["contender"]["budget_percent"]:
                 continue
             # The figure only grows, as long as the process lives; its arena has a name of its own.
             microseconds = total_us - spent_us[resource["path"]]
@@ -240,7 +273,7 @@ def _tails(point: Point) -> str:
 
 def _table(points: list[Point]) -> list[str]:
     lines = [
-        f"  {'':<22}{'waited at disk':>15}{'slower':>9}{'p99':>8}{'kept':>8}{'background':>13}{'of clairvoyant':>16}{'auto, for as much':>19}",
+        f"  {'':<22}{'waited at disk':>15}{'slower':>9}{'p99':>8}{'kept':>8}{'background':>13}{'of clairvoyant':>16}{'auto, for as much':>19}{'by chance':>11}",
     ]
     for point in sorted(points, key=lambda each: each.slowdown_percent):
         line = (
@@ -248,7 +281,8 @@ def _table(points: list[Point]) -> list[str]:
             f"{point.background_per_second:>8.1f} op/s{point.share_percent:>15.0f}%"
         )
         other = f"{ours_at(points, point.slowdown_percent):>18.0f}%" if point.family != OURS else ""
-        lines.append(line + (other or " " * 19 * bool(_tails(point))) + _tails(point))
+        chance = f"{point.chance_percent / 100:>10.2f}x" if not np.isnan(point.chance_percent) else ""
+        lines.append((line + f"{other:>19}{chance}" + _tails(point)).rstrip())
     return lines
 
 
@@ -278,7 +312,7 @@ def draw(results: Results, target: Path) -> None:
         title: [
             ((*style, family), [point for point in points if point.title == title and point.family == family])
             for family, style in STYLES.items()
-        ] for title in dict.fromkeys(point.title for point in points)
+        ] + [(BY_CHANCE, results.by_chance(title))] for title in dict.fromkeys(point.title for point in points)
     }
     about = results.conditions
     counts = sorted({point.repeats for point in results.points})

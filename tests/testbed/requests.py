@@ -50,6 +50,32 @@ def waited_ns(requests: np.ndarray, channels: int = 1, service_ns: np.ndarray | 
     return requests["finish_ns"] - finished
 
 
+CHANCES = 200
+"""Moments in a service time that met_by_chance_ns() tries."""
+
+
+def met_by_chance_ns(requests: np.ndarray, service_ns: int) -> float:
+    """How long these requests would wait, all together, for one more request that begins at a random moment of their disk's idle time.
+
+    The disk serves one at a time, in order of arrival; they arrive when they did. Where arrivals are Poisson of rate r and all need the
+    same time S, this is r S^2 / (2 (1 - r S)) in the mean, whenever one begins that does not know when the next one comes.
+    """
+    ordered = requests[np.argsort(requests["arrival_ns"], kind="stable")]
+    finished = np.maximum.accumulate(ordered["finish_ns"])
+    first = np.flatnonzero(np.concatenate([[True], ordered["arrival_ns"][1:] > finished[:-1]])[:len(ordered)])
+    gaps = ordered["arrival_ns"][first[1:]] - finished[first[1:] - 1]
+    counts = np.diff(np.append(first, len(ordered)))
+    before = (np.arange(CHANCES) + 0.5) * service_ns / CHANCES
+    total = 0.0
+    for number, gap in enumerate(gaps):
+        delay, busy = service_ns - before[before < gap], number + 1
+        while delay.any():
+            total += float(delay.sum()) * int(counts[busy])
+            delay = np.maximum(delay - gaps[busy], 0) if busy < len(gaps) else delay * 0
+            busy += 1
+    return total * service_ns / CHANCES / float(gaps.sum()) if gaps.sum() else float("nan")
+
+
 def pauses_ns(foreground: np.ndarray, background: np.ndarray) -> np.ndarray:
     """From the end of a foreground request to the arrival of the first background one after it, if it is the next to come."""
     order = np.argsort(np.concatenate([foreground["arrival_ns"], background["arrival_ns"]]), kind="stable")

@@ -1,6 +1,6 @@
 """The evaluation: foreground slowdown against background throughput, for every contender on every workload.
 
-    python3 -m tests.bench.eval [--disk arm|seek|ssd] [--quick] [--output build/bench/eval] [--qemu PATH] [--minutes M] [--seconds S] [--learning-seconds S]
+    python3 -m tests.bench.eval [--disk arm|rules|seek|ssd] [--quick] [--output build/bench/eval] [--qemu PATH] [--minutes M] [--seconds S] [--learning-seconds S]
                                 [--workload NAME]... [--contender NAME]... [--repeats N] [--outstanding N]
 
 Who learns sees the workload for a while before its run, with other random
@@ -24,7 +24,7 @@ from typing import Any, Iterator
 
 import numpy as np
 
-from tests.bench.eval import contenders, disks
+from tests.bench.eval import contenders, disks, rules
 from tests.bench.eval.contenders import Contender
 from tests.bench.eval.disks import Setting
 from tests.bench.eval.rig import BACKGROUND_LOAD, Rig
@@ -91,7 +91,7 @@ class Evaluation:
 
     def learning(self, step: Step) -> float:
         """How long this step's contender learns before its run."""
-        return self.learning_seconds if step.contender and step.contender.budget_percent else 0
+        return self.learning_seconds if step.contender and step.contender.learns else 0
 
     def run(self, rig: Rig, step: Step) -> None:
         """Run one step and write its line."""
@@ -180,7 +180,7 @@ def _chosen(names: list[str] | None, known: dict[str, Any], what: str) -> list[A
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python3 -m tests.bench.eval", description="Everyone on one disk.")
-    parser.add_argument("--disk", choices=disks.BY_NAME, default="arm", help="which disk (arm)")
+    parser.add_argument("--disk", choices=disks.BY_NAME, default="arm", help="which disk (arm); rules: arm, with a QEMU compiled for it that has the dissertation's other rules, too")
     parser.add_argument("--quick", action="store_true", help="about ten minutes: fewer contenders and workloads, one repeat")
     parser.add_argument("--fresh", action="store_true", help="forget the results that are there")
     parser.add_argument("--output", type=Path, default=paths.BUILD / "bench" / "eval", help="folder of the results")
@@ -215,6 +215,8 @@ def main() -> int:
 
     def work() -> None:
         setting = disks.BY_NAME[arguments.disk]
+        if setting.other_rules and arguments.qemu:
+            raise ValueError("--disk rules compiles a QEMU of its own: leave --qemu out")
         plan = _plan(arguments, setting)
         if arguments.fresh:
             shutil.rmtree(arguments.output, ignore_errors=True)
@@ -223,7 +225,8 @@ def main() -> int:
         todo = evaluation.results.missing(plan)
         print(f"{len(plan) - len(todo)} of {len(plan)} runs are there already.")
         if todo:
-            measure(evaluation, setting, todo, arguments.qemu, 60 * arguments.minutes)
+            qemu = str(rules.build()) if setting.other_rules else arguments.qemu
+            measure(evaluation, setting, todo, qemu, 60 * arguments.minutes)
         frontier.report(evaluation.results.path)
 
     return exit_status(work, lambda: "the same command goes on where this one ended")

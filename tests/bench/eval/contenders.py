@@ -12,6 +12,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from tests.bench.eval import rules
+
 
 @dataclass(frozen=True)
 class Contender:
@@ -22,6 +24,8 @@ class Contender:
     """The line of the plot that it belongs to."""
     path: str = "nbd"
     interval_us: int | None = None
+    rule: int = 0
+    """Of rules.py; 0: the product's."""
     budget_percent: int | None = None
     throttle_iops: int | None = None
     elevator: str = "none"
@@ -29,6 +33,11 @@ class Contender:
     weight: int | None = None
     """Of the background's cgroup; the foreground's is 1000 (libvirt's blkiotune, bfq)."""
     io_cost: bool = False
+
+    @property
+    def learns(self) -> bool:
+        """What it does depends on what it has seen."""
+        return self.budget_percent is not None or self.rule == rules.AIMD
 
     def parameters(self) -> dict[str, Any]:
         """For the data."""
@@ -45,6 +54,7 @@ INTERVALS_US = (0, 1000, 5000, 20000, 50000, 80000)
 BUDGETS_PERCENT = (1, 3, 5, 10, 20, 30)
 THROTTLES_IOPS = (20, 60, 100)
 
+IO_COST = Contender("io.cost, weight 1", "io.cost", path="guest", io_cost=True)
 MQ_DEADLINE = Contender("mq-deadline, idle", "mq-deadline", path="loop", elevator="mq-deadline", idle_class=True)
 
 
@@ -66,12 +76,18 @@ CONTENDERS = (
     Contender("bfq, idle", "bfq", path="loop", elevator="bfq", idle_class=True),
     Contender("bfq, weight 10", "bfq", path="loop", elevator="bfq", weight=10),
     UNCONTROLLED_GUEST,
-    Contender("io.cost, weight 1", "io.cost", path="guest", io_cost=True),
+    IO_COST,
     Contender("kyber, idle", "kyber", path="loop", elevator="kyber", idle_class=True),
 )
 
+VARIANTS = tuple(
+    Contender(f"variant {rule}, {us / 1000:g} ms", f"variant {rule}", interval_us=us, rule=rule) for rule in (2, 3, 4) for us in (5000, 20000)
+)
+AIMD = tuple(Contender(f"AIMD {ms} ms/s", "AIMD", interval_us=1000 * ms, rule=rules.AIMD) for ms in (30, 100, 300))
+
 SEEK = (UNCONTROLLED, *_intervals((5000, 20000)), *_autos((3, 5, 10)), MQ_DEADLINE)
 SSD = (UNCONTROLLED, *_intervals((0, 20000)), *_autos((3, 5, 10)))
+RULES = (*_intervals((5000, 20000)), *VARIANTS, *AIMD, *_autos((3, 10)), IO_COST)
 
 QUICK = {
     "uncontrolled", "interval 0 ms", "interval 5 ms", "interval 20 ms", "auto 3 %", "throttle 60/s",

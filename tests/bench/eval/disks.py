@@ -30,6 +30,8 @@ class Setting:
     contenders: tuple[Contender, ...]
     outstanding: int = 1
     """Requests that the greedy background keeps."""
+    other_rules: bool = False
+    """QEMU is the one of rules.py."""
     mounted: bool = False
     """QEMU reaches it through a mount of its own, else by NBD."""
 
@@ -37,6 +39,9 @@ class Setting:
 ARM = Setting(
     Model(model="fixed", size="1G", service_us=5000), "5 ms a request, one at a time", workloads.WORKLOADS, contenders.CONTENDERS,
 )
+FORESEEN = tuple(workload for workload in workloads.WORKLOADS if workload.name not in ("search", "greedy"))
+"""Those that leave a clairvoyant scheduler something."""
+RULES = Setting(ARM.model, ARM.title, FORESEEN, contenders.RULES, other_rules=True)
 SEEK = Setting(
     Model(model="seek", size="1G", seek_max_us=28000, rotation="half"), "seeks, 15 ms a request within one half, 24 ms across, one at a time",
     workloads.SEEK, contenders.SEEK,
@@ -45,4 +50,4 @@ SSD = Setting(
     Model(model="fixed", size="1G", service_us=workloads.SSD_SERVICE_US, channels=workloads.SSD_CHANNELS, spin_us=100),
     f"{workloads.SSD_CHANNELS} requests of {workloads.SSD_SERVICE_US / 1000:g} ms at a time", workloads.SSD, contenders.SSD, 32, True,
 )
-BY_NAME = {"arm": ARM, "seek": SEEK, "ssd": SSD}
+BY_NAME = {"arm": ARM, "rules": RULES, "seek": SEEK, "ssd": SSD}

@@ -38,6 +38,8 @@ PAUSE_PERCENTILES = (10, 50, 90)
 """Of the time from the end of a foreground request to the next background one's arrival at the disk."""
 CGROUP = Path("/sys/fs/cgroup/blkio")
 FOREGROUND_WEIGHT = 1000
+MAX_HOLD_MS = 5000
+"""The product's own value."""
 CHUNK_BYTES = 16384
 """A command line to the guest holds this much of a file."""
 
@@ -157,6 +159,7 @@ class Rig:
         learns = any(each["name"] == "auto" for each in properties)
         if contender.budget_percent and not learns:
             raise ValueError(f"this QEMU has no property `auto`: {contender.name} needs one that has")
+        set_("max-hold-ms", MAX_HOLD_MS + contender.rule)
         set_("interval-us", contender.interval_us or 0)
         if learns:
             set_("auto", contender.budget_percent is not None)
