@@ -64,7 +64,7 @@ func NewLink(file, session string, program wire.Program) *Link {
 	}
 	if data, err := os.ReadFile(file); err == nil {
 		kept := wire.Request{}
-		if json.Unmarshal(data, &kept) == nil && wire.CheckClass("class", kept.Class) == nil {
+		if json.Unmarshal(data, &kept) == nil && kept.Check() == nil {
 			link.request = kept.Clone()
 		}
 	}
@@ -233,16 +233,7 @@ func (l *Link) ask(
 	ctx context.Context, change func(wire.Request) wire.Request, asked part,
 ) (wire.Asked, error) {
 	l.mu.Lock()
-	before := l.request
-	l.request = change(l.request.Clone())
-	l.sequence++
-	sequence := l.sequence
-	err := l.keep()
-	if err != nil {
-		// Who asked is told that it failed: it must not be asked all the same with the next state.
-		l.request = before
-		l.sequence--
-	}
+	sequence, err := l.replace(change(l.request.Clone()))
 	l.mu.Unlock()
 	if err != nil {
 		return wire.Asked{}, err
@@ -251,6 +242,22 @@ func (l *Link) ask(
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
 	return l.await(ctx, sequence, asked), nil
+}
+
+// replace makes this the request, and tells in which state it comes first; an error leaves all as it was. Context: mu held.
+func (l *Link) replace(request wire.Request) (uint64, error) {
+	if problem := request.Check(); problem != nil {
+		return 0, problem
+	}
+	before := l.request
+	l.request = request
+	if err := l.keep(); err != nil {
+		// Who asked is told that it failed: it must not be asked all the same with the next state.
+		l.request = before
+		return 0, err
+	}
+	l.sequence++
+	return l.sequence, nil
 }
 
 // keep writes the request down, in one step.

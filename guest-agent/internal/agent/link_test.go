@@ -4,6 +4,7 @@ package agent
 
 import (
 	"context"
+	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -304,5 +305,29 @@ func TestErrorsAreRareAndNeverAnswered(t *testing.T) {
 	end.link.Line([]byte(`{"version":9,"type":"policy"}`))
 	if got := <-end.lines; !strings.Contains(got, `"code":"version"`) || !strings.Contains(got, `"speaks":[1]`) {
 		t.Errorf("%s", got)
+	}
+}
+
+// TestWishesThatNoHostTakes: one queue list too many, or one that is too long, is refused; what was asked before stays in force.
+func TestWishesThatNoHostTakes(t *testing.T) {
+	end := newHostEnd(t, "")
+	end.link.HostHere()
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	for i := range 64 {
+		if _, err := end.link.SetQueues(ctx, wire.Device{Serial: fmt.Sprint("d", i)}, "1"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err := end.link.SetQueues(ctx, wire.Device{Serial: "one more"}, "1")
+	if err == nil || !strings.Contains(err.Error(), "65 entries: at most 64") {
+		t.Errorf("%v", err)
+	}
+	if _, err := end.link.SetQueues(ctx, wire.Device{Serial: "d0"}, strings.Repeat("1,", 32<<10)+"1"); err == nil {
+		t.Error("a line that is too long")
+	}
+	state, problem := wire.ParseState(end.link.stateLine())
+	if problem != nil || len(state.Request.Queues) != 64 || state.Sequence != 64 {
+		t.Errorf("%v, %+v", problem, state)
 	}
 }

@@ -32,6 +32,9 @@ const (
 	// rules. No process may have more threads than the latter.
 	maxUserMarks   = maxMarks / 4
 	maxUserThreads = maxThreads / 4
+	// maxMemberMarks and maxMemberThreads are the same for users' processes in cgroups that root has marked.
+	maxMemberMarks   = maxMarks - maxUserMarks
+	maxMemberThreads = maxThreads - maxUserThreads
 	// maxPasses bounds the hunt for threads that a process makes while it is being marked. Each pass finds only those that
 	// came from threads not marked in the one before, so two are enough but for a process that does nothing else.
 	maxPasses = 20

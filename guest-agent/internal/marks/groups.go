@@ -129,11 +129,20 @@ func (b *Book) members(path string) ([]facts.Process, *wire.Error) {
 	return processes, nil
 }
 
-// markMembers marks what is not marked yet, one process after the other; who ends meanwhile is left out.
+// markMembers marks what is not marked yet, one process after the other; who ends meanwhile is left out, and processes of users
+// beyond what is left to root.
 func (b *Book) markMembers(path string, processes []facts.Process) (done wire.Marked) {
+	full := false
 	for _, process := range processes {
-		if record := b.records[process.PID]; record != nil && record.Start == process.Start && record.Origin != groupOrigin(path) {
+		record := b.records[process.PID]
+		fresh := record == nil || record.Start != process.Start
+		if !fresh && record.Origin != groupOrigin(path) {
 			continue
+		}
+		if fresh && !process.Owned(0) {
+			if full = full || b.room(maxMemberMarks, maxMemberThreads, "") != nil; full {
+				continue
+			}
 		}
 		if threads, problem := b.markProcess(process, groupOrigin(path), ""); problem == nil {
 			done.Processes++
@@ -210,7 +219,7 @@ func (b *Book) forgetGroup(path string) {
 
 func (b *Book) pruneGroups() (ended int) {
 	for path, group := range maps.Clone(b.groups) {
-		if b.Tree == nil || !b.Tree.Has(path) {
+		if b.Tree == nil || b.Tree.Gone(path) {
 			// The properties of a unit would be there when it starts again.
 			if b.restore(group) == nil {
 				ended++

@@ -345,3 +345,43 @@ func TestMarkedUnitsTakeNoRoomOfScopes(t *testing.T) {
 	must(t, problem)
 	w.expect(50, "/user.slice/user-1000.slice/idletime-session-1.scope 6000/0 6000/0")
 }
+
+// TestMembersLeaveMarksForRoot: whatever users start in a cgroup that root has marked, root can mark one more.
+func TestMembersLeaveMarksForRoot(t *testing.T) {
+	w := newWorld(t)
+	book := w.book()
+	w.process(42, 0, 0, "/other", 1)
+	w.process(43, 0, 1000, "/user", 1)
+	w.process(44, 0, 0, "/user", 1)
+	for pid := range maxMemberMarks {
+		book.records[1000000+pid] = &Record{PID: 1000000 + pid}
+	}
+	w.write("cgroup/user/cgroup.procs", "43\n44\n")
+	done, problem := book.MarkGroup("/user")
+	must(t, problem)
+	if done.Processes != 1 || book.records[43] != nil || book.records[44] == nil {
+		t.Errorf("%+v", done)
+	}
+	_, problem = book.Mark(0, 42, "test")
+	must(t, problem)
+}
+
+// TestWhatCannotBeLookedAtHasNotEnded: neither a process nor a group, as where there are no more descriptors.
+func TestWhatCannotBeLookedAtHasNotEnded(t *testing.T) {
+	w := newWorld(t)
+	book := w.book()
+	w.process(42, 0, 1000, "/other", 1)
+	_, problem := book.Mark(1000, 42, "test")
+	must(t, problem)
+	_, problem = book.MarkGroup("/user")
+	must(t, problem)
+	again := w.away("proc/42/stat", "cgroup/user")
+	if ended := book.Prune(); ended != 0 {
+		t.Errorf("%d have ended", ended)
+	}
+	again()
+	_, problem = book.Unmark(1000, 42)
+	must(t, problem)
+	_, problem = book.UnmarkGroup("/user")
+	must(t, problem)
+}

@@ -210,7 +210,8 @@ func (b *Book) Prune() int {
 func (b *Book) pruneRecords() (ended int) {
 	left := map[string][]*Record{}
 	for pid, record := range b.records {
-		if b.same(pid, record.Start) != nil {
+		// One that cannot be looked at now, as where there are no more descriptors, has not ended.
+		if errors.Is(b.same(pid, record.Start), facts.ErrGone) {
 			b.forget(pid)
 			ended++
 			if group := cmp.Or(record.Group, record.Stays); group != "" {

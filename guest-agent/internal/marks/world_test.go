@@ -3,6 +3,7 @@
 package marks
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -204,4 +205,22 @@ func code(problem *wire.Error) string {
 		return "done"
 	}
 	return problem.Code
+}
+
+// away has files and folders that cannot be looked at, until what it returns is called: each is a link to itself.
+func (w *world) away(paths ...string) (again func()) {
+	for _, path := range paths {
+		path = filepath.Join(w.root, path)
+		if err := errors.Join(os.Rename(path, path+".away"), os.Symlink(path, path)); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	return func() {
+		for _, path := range paths {
+			path = filepath.Join(w.root, path)
+			if err := errors.Join(os.Remove(path), os.Rename(path+".away", path)); err != nil {
+				w.t.Fatal(err)
+			}
+		}
+	}
 }

@@ -47,6 +47,17 @@ func (p *Policy) check() *Error {
 	return p.Granted.check("granted")
 }
 
+// Check refuses what a host would take for no request at all. A line that holds it has room for the rest of a state.
+func (r *Request) Check() *Error {
+	if problem := r.check("request"); problem != nil {
+		return problem
+	}
+	if length := len(Encode(r)); length > maxRequest {
+		return Errorf(CodeMalformed, "request has %d bytes: at most %d", length, maxRequest)
+	}
+	return nil
+}
+
 // check accepts a class and a bounded number of entries; what is wrong with one entry is for the host to refuse.
 func (r *Request) check(field string) *Error {
 	if err := CheckClass(field+".class", r.Class); err != nil {

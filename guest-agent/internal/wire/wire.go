@@ -29,6 +29,8 @@ const (
 	maxSession = 64
 	// maxQueueEntries bounds what one request can make the host do.
 	maxQueueEntries = 64
+	// maxRequest is the longest request in bytes: a state with it is a line.
+	maxRequest = MaxLine - 4096
 )
 
 // Class names. Guest appears only in what the host tells.

@@ -68,6 +68,12 @@ func (t Tree) Has(group string) bool {
 	return err == nil && info.IsDir()
 }
 
+// Gone tells whether a group has ended; one that cannot be looked at has not.
+func (t Tree) Gone(group string) bool {
+	info, err := os.Stat(t.path(group))
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENODEV) || err == nil && !info.IsDir()
+}
+
 // Find lists the groups whose path matches a pattern, as of path.Match.
 func (t Tree) Find(pattern string) (groups []string) {
 	found, _ := filepath.Glob(t.path(pattern))
