@@ -251,6 +251,16 @@ def test_nowhere(play: Play) -> None:
     play(scene, Settings())
 
 
+def test_a_host_that_is_named_twice(play: Play) -> None:
+    async def scene(world: World) -> None:
+        world.vms["b"].share = 0.1
+        world.looked()
+        await world.step(300)
+        assert len(world.commands) == 1
+
+    play(scene, replace(SAID, migrate=replace(SAID.migrate, to=f"{FREE} {FREE}")))
+
+
 def test_this_host_is_among_them(play: Play, caplog: pytest.LogCaptureFixture) -> None:
     """The same list may be on all hosts."""
     async def scene(world: World) -> None:

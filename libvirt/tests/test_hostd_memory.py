@@ -248,6 +248,43 @@ def test_the_last_resort(play: Play, caplog: pytest.LogCaptureFixture) -> None:
     assert "domain 'b' is started again: nothing was short for 60 s" in caplog.messages
 
 
+def test_a_start_that_fails_is_tried_again(play: Play, caplog: pytest.LogCaptureFixture) -> None:
+    async def scene(world: World) -> None:
+        vm = world.vms["b"]
+        assert reclaim.save(world, "b", "memory")
+        vm.wrong = "start"
+        world.looked()
+        for _ in range(62):
+            await world.step()
+            world.looked()
+        (problem,) = caplog.messages
+        assert "it cannot; it is tried again in 300 s; remedy: virsh start" in problem
+        assert vm.image and world.memory.saved
+        vm.wrong = ""
+        await world.step(280)
+        assert not vm.isActive()
+        await world.step(30)
+        assert vm.acts == ["save", "start"] and CONFIG not in vm.records
+
+    play(scene)
+
+
+def test_a_save_that_an_operator_ends_is_not_begun_again(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scene(world: World) -> None:
+        calls: list[int] = []
+
+        def save(flags: int) -> None:
+            calls.append(flags)
+            raise failed(libvirt.VIR_ERR_OPERATION_ABORTED, "save job: canceled by client")
+
+        monkeypatch.setattr(world.vms["b"], "managedSave", save)
+        with pytest.raises(libvirt.libvirtError, match="canceled"):
+            reclaim.save(world, "b", "memory")
+        assert len(calls) == 1 and CONFIG not in world.vms["b"].records
+
+    play(scene)
+
+
 @pytest.mark.parametrize("record", [None, stopped.Record(1, "disk sda")])
 def test_who_is_stopped_and_saved_runs_when_it_is_started(play: Play, record: stopped.Record | None,
                                                           monkeypatch: pytest.MonkeyPatch) -> None:

@@ -234,7 +234,7 @@ def test_part(tmp_path):
     job = {"id": "idletime-x", "devices": [], "jobs": [{"id": "copy"}]}
     jobs = replace(plan, jobs=(DiskJobs("vda", "idletime-a", "d0", also=("idletime-x",)),))
     (one,) = watched.part("vm", None, [copied], jobs, [job], FakeHost(tmp_path, Resolution("x", ("sda",)))).uses
-    assert one == Use("x", "/r/x", "disk", "background", True, ("/dev/sda",)), "it would wait for what it writes"
+    assert one == Use("x", "/r/x", "disk", "background", True, ("/dev/sda",), work=True), "it would wait for what it writes"
     assert watched.part("vm", None, [disk], jobs, [job], FakeHost(tmp_path, Resolution("x", ("sda",)))).uses == ()
     both = replace(plan, jobs=(DiskJobs("vda", "idletime-x", "d0"),))
     have = [{**job, "devices": [{"device": "d0", "class": "foreground"}]}]

@@ -21,6 +21,7 @@ from idletime.hostd.police import Police
 from idletime.hostd.settings import Suspend
 from idletime.hostd.settle import Looked
 from idletime.hostd.usage import Access, Seen
+from idletime.hostd.watched import Part, Use
 from idletime.police.enforce import Choice
 from idletime.police.suspend import Mode, State
 from played import Domain, Host, failed, stage
@@ -79,7 +80,8 @@ class World(Host):
     def __init__(self, root: Path, said: Suspend = Suspend()) -> None:
         super().__init__(root)
         self.vms, self.disk = {"b": Vm()}, 0
-        self.police = self.by_hand(Police(lambda: self, said, str(root)))
+        self.parts: list[Part] = []
+        self.police = self.by_hand(Police(lambda: self, said, str(root), parts=lambda: self.parts))
         self.write()
 
     async def end(self) -> None:
@@ -154,6 +156,40 @@ def test_what_the_host_itself_writes_now_and_then_is_no_foreground(play: Play) -
         world.looked()
         await world.step(1, 40)
         assert world.vms["b"].stops == []
+
+    play(scene)
+
+
+def test_work_that_is_held_is_no_foreground(play: Play) -> None:
+    """A backup of any VM, which the kernel counts and libvirt does not: beside it nobody is judged by the kernel's numbers."""
+    def use(work: bool, disk: str) -> Part:
+        return Part("f", uses=(Use("fast", "/run/fast", "disk", "background", True, (f"/dev/{disk}",), work=work),))
+
+    async def scene(world: World) -> None:
+        vm = world.vms["b"]
+        world.looked()
+        world.parts = [use(True, "sda")]
+        await world.step(50, 40)
+        assert vm.stops == []
+        world.parts = [use(False, "sda"), use(True, "sdb")]
+        await world.step(50, 8)
+        assert vm.stops[:1] == ["suspend"], "the backup is over: what there is now is foreground"
+
+    play(scene)
+
+
+def test_one_that_hangs_while_it_is_saved_keeps_nobody_stopped(play: Play) -> None:
+    async def scene(world: World) -> None:
+        vm, other = world.vms["b"], Vm("c")
+        world.looked()
+        await world.step(50, 7)
+        assert vm.stops == ["suspend"]
+        world.vms["c"] = other
+        other.now = (PAUSED, libvirt.VIR_DOMAIN_PAUSED_SAVE)
+        world.looked(uuid="c")
+        other.jobInfo = lambda: pytest.fail("libvirt would wait for its QEMU")  # type: ignore[method-assign]
+        await world.step(0, 12)
+        assert vm.stops == ["resume"] and other.acts == []
 
     play(scene)
 

@@ -147,6 +147,17 @@ def test_who_cannot_be_saved_stays():
     assert (act.name, act.how) == ("b", How.SAVE)
 
 
+def test_who_is_paused_is_saved_last_and_not_before_the_time():
+    """It may run again in a moment and give then; who paused it expects to find it so."""
+    paused = Vm("p", 4 * GIB, 4 * GIB, GIB, balloon=False, paused=True)
+    assert memory.decide(State(), Host(0, 0, GIB), [paused], 0).acts == ()
+    (act,) = memory.decide(State(0.0), Host(0, 0, GIB), [paused], 11).acts
+    assert (act.name, act.how) == ("p", How.SAVE)
+    runs = replace(paused, name="r", resident=8 * GIB, balloon=True, paused=False)
+    acts = memory.decide(State(0.0), Host(0, 0, GIB), [paused, runs], 11).acts
+    assert [act.name for act in acts if act.how is How.SAVE] == ["r"]
+
+
 def test_a_guest_that_has_not_touched_its_memory():
     """What is asked of it counts from what it has; nobody asks a balloon to be larger than it was."""
     (act,) = memory.decide(State(), Host(0, 16 * MIB), [replace(two()[0], resident=GIB)], 0).acts

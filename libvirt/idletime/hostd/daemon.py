@@ -108,7 +108,7 @@ class Daemon:
         self.folder = Folder(settings, lambda: self.rules, self._say, self.observe, self.counts.look)
         self.gauges = Gauges(settings.run_dir, self._places)
         self.police = Police(self.hands.connect, settings.suspend, rate=settings.rate, touch=self.touched,
-                             deeds=self.counts.deeds)
+                             deeds=self.counts.deeds, parts=lambda: self.parts.values())
         self.memory = Memory(self.hands.connect, settings, self.touched, deeds=self.counts.deeds)
         self.space = Space(self.hands.connect, settings, self.touched, self.counts.deeds)
         self.linger = Linger(self.hands.connect, settings, self.touched, self.police.stopped_seconds, self.counts.deeds)

@@ -73,7 +73,7 @@ class Follower(ABC):
         try:
             found = await asyncio.wait_for(self._hands.do(work, *arguments), PATIENCE_SECONDS)
         except Exception as error:
-            self._complain("", f"{what} cannot be looked at: {error or type(error).__name__}")
+            self._complain("", f"{what} cannot be looked at: {str(error) or type(error).__name__}")
             return None
         self._said.pop("", None)
         return found

@@ -79,7 +79,7 @@ class Linger(Follower):
         super().__init__(connect, touch)
         self._deeds, self._stopped = deeds or Deeds(), stopped
         self._settings, self._uri, self._folder = said.migrate, said.uri, said.run_dir
-        self._to = tuple(said.migrate.to.split())
+        self._to = tuple(dict.fromkeys(said.migrate.to.split()))
         self.members: dict[str, Member] = {}
         self._since: dict[str, float] = {}
         self._peers: Hands | None = None

@@ -65,6 +65,7 @@ class Memory(Follower):
         self._reserve, self._run_dir = said.memory.reserve_percent / 100, Path(said.run_dir)
         self.members: dict[str, Member] = {}
         self.saved: dict[str, tuple[str, Saved]] = {}
+        self._unstarted: dict[str, float] = {}  # those of them that could not be started, and when
         self._groups: dict[str, Group] = {}
         self._open: set[str] = set()  # foreground that nothing protects
         self._low: dict[str, int] = {}  # memory.low that we have written
@@ -146,8 +147,10 @@ class Memory(Follower):
             return
         vms = await self._vms()
         if vms is not None:
-            saved = [one for _, one in self.saved.values()]
-            decision = memory.decide(self._state, host, vms, time.monotonic(), self._settings, saved)
+            now = time.monotonic()
+            self._unstarted = {uuid: at for uuid, at in self._unstarted.items() if now - at < memory.AGAIN_S}
+            saved = [one for uuid, (_, one) in self.saved.items() if uuid not in self._unstarted]
+            decision = memory.decide(self._state, host, vms, now, self._settings, saved)
             self._state = decision.state
             for act in decision.acts:
                 self._begin(act)
@@ -175,7 +178,7 @@ class Memory(Follower):
         can = member.folder is not None and os.path.exists(f"{self._root}/sys/fs/cgroup{member.folder}/memory.reclaim")
         may_save = member.refused_s is None or time.monotonic() - member.refused_s >= memory.AGAIN_S
         return Vm(uuid, has.resident, has.target, said.low, said.high, has.was, member.balloon and has.guest, can,
-                  has.persistent and may_save, self._files.swapped(member.pid, member.folder))
+                  has.persistent and may_save, self._files.swapped(member.pid, member.folder), member.balloon and not has.guest)
 
     def _starting(self) -> int:
         """Memory of foreground VMs whose hook waits for it; one that was killed does not wait any more, nor does the next
@@ -250,7 +253,7 @@ class Memory(Follower):
 
     async def _carry_out(self, uuid: str, words: str, work: Callable[..., bool], arguments: Sequence[Any],
                          deed: Act | None) -> None:
-        """What did not come through is tried at the next look; who could not be saved is not chosen again for a while."""
+        """What did not come through is tried at the next look; who could not be saved, or started, only after a while."""
         assert self._hands is not None
         member = self.members.get(uuid)
         try:
@@ -259,10 +262,13 @@ class Memory(Follower):
             if deed is not None:
                 self._deeds.done("memory", deed.how.value, deed.cause, deed.gives)
         except Exception as error:
-            self._complain(uuid, f"{words}: it did not come through: {error}")
+            remedy = f"; it is tried again in {memory.AGAIN_S:.0f} s; remedy: virsh start" if work is reclaim.start else ""
+            self._complain(uuid, f"{words}: it did not come through: {error}{remedy}")
             if member is not None:
                 member.refused_s = time.monotonic() if work is reclaim.save else member.refused_s
                 member.balloon = member.balloon and work is not reclaim.balloon
+            if work is reclaim.start:
+                self._unstarted[uuid] = time.monotonic()
             self._state = replace(self._state, leaving=self._state.leaving - {uuid})
         if member is not None:
             member.busy = False

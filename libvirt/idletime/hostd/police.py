@@ -17,7 +17,7 @@ import contextlib
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -27,7 +27,7 @@ from ..police import suspend
 from ..police.look import Look
 from ..police.suspend import Act, Decision, Mode, Sample, State
 from ..police.windows import Thresholds
-from . import rates, stopped, usage
+from . import rates, stopped, usage, watched
 from .deeds import Deeds
 from .hands import Hands
 from .settings import Rate, Suspend
@@ -115,11 +115,12 @@ def _free_first(there: list[Any]) -> tuple[list[Any], list[Any]]:
 
 class Police:
     """connect: gives a thread its connection. root: where /proc and /sys are. touch: has a domain looked at anew. deeds: where
-    what is done is counted."""
+    what is done is counted. parts: of all VMs, background or not."""
 
     def __init__(self, connect: Callable[[], Any], said: Suspend, root: str = "/", rate: Rate = Rate(),
-                 touch: Callable[[str], None] = lambda _uuid: None, deeds: Deeds | None = None) -> None:
-        self._deeds, self._looked = deeds or Deeds(), 0.0
+                 touch: Callable[[str], None] = lambda _uuid: None, deeds: Deeds | None = None,
+                 parts: Callable[[], Iterable[watched.Part]] = tuple) -> None:
+        self._deeds, self._looked, self._parts = deeds or Deeds(), 0.0, parts
         self._connect, self._settings, self._files, self._touch = connect, settings_of(said), Look(root), touch
         self._quiet_per_second = said.quiet_per_second
         self._thresholds = Thresholds(rate.high_kbytes * 1000, rate.low_kbytes * 1000, rate.limit_kbytes * 1000)
@@ -184,7 +185,7 @@ class Police:
         try:
             done, problems = await asyncio.wait_for(self._eyes.do(release, self._limits), PATIENCE_SECONDS)
         except Exception as error:  # whatever it is, we end; virsh resume, or the next idletimed, lets them go on
-            done, problems = [], [f"what was stopped stays so: {error or type(error).__name__}; remedy: idletimed --release"]
+            done, problems = [], [f"what was stopped stays so: {str(error) or type(error).__name__}; remedy: idletimed --release"]
         for name in done:
             log.info("domain '%s' goes on: idletimed ends", name)
         for problem in problems:
@@ -210,10 +211,12 @@ class Police:
         self._hands.watch(time.monotonic())
         vms, began = {uuid: one.accesses for uuid, one in self.members.items()}, time.monotonic()
         try:
-            found = await asyncio.wait_for(self._eyes.do(usage.look, vms, self._files), PATIENCE_SECONDS)
+            work = frozenset[str]().union(*(usage.work_of(one) for one in self._parts()))
+            found = await asyncio.wait_for(self._eyes.do(usage.look, vms, self._files, work), PATIENCE_SECONDS)
         except Exception as error:  # libvirtd is away: nothing is known, so nothing is done
             self._before, self._window = None, ()
-            self._complain("", f"background VMs cannot be looked at, so all stay as they are: {error or type(error).__name__}")
+            self._complain("", f"background VMs cannot be looked at, so all stay as they are: "
+                               f"{str(error) or type(error).__name__}")
             return
         self._said.pop("", None)
         self._add(found)

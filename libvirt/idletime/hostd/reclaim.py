@@ -32,6 +32,9 @@ BEGINS_SECONDS = 300.0
 SLACK_BYTES = 1 << 20
 """A balloon is in pages, and a guest may round them: what is smaller by less than this is what was asked for."""
 
+_ENDED = (libvirt.VIR_ERR_OPERATION_ABORTED, libvirt.VIR_ERR_OPERATION_TIMEOUT)
+"""A save that somebody ended, or that was not begun, as another job took too long: it is not tried in another way."""
+
 _RUNS = (libvirt.VIR_DOMAIN_RUNNING, libvirt.VIR_DOMAIN_BLOCKED)
 
 
@@ -162,7 +165,9 @@ def save(connection: Any, uuid: str, why: str) -> bool:
         running = libvirt.VIR_DOMAIN_SAVE_RUNNING if stopped.record_of(domain) is not None else 0
         try:
             domain.managedSave(running | libvirt.VIR_DOMAIN_SAVE_BYPASS_CACHE)
-        except libvirt.libvirtError:
+        except libvirt.libvirtError as error:
+            if error.get_error_code() in _ENDED:
+                raise
             domain.managedSave(running)
     except libvirt.libvirtError:
         _keep(domain, None, _CONFIG)
@@ -171,9 +176,15 @@ def save(connection: Any, uuid: str, why: str) -> bool:
 
 
 def start(connection: Any, uuid: str) -> bool:
-    """Start a domain that we saved, and forget that. Forgotten first: what happens then leaves it saved, for its operator."""
+    """Start a domain that we saved, and forget that. Forgotten first: where idletimed ends then it stays saved, for its operator.
+    Where it cannot be started it is remembered again."""
     domain = connection.lookupByUUIDString(uuid)
-    if saved_of(domain) is not None:
+    if (record := saved_of(domain)) is not None:
         _keep(domain, None, _CONFIG)
-        domain.create()
+        try:
+            domain.create()
+        except libvirt.libvirtError:
+            if not domain.isActive() and domain.hasManagedSaveImage():
+                _keep(domain, record, _CONFIG)
+            raise
     return True

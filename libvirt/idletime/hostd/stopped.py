@@ -39,11 +39,14 @@ class Record:
     why: str
 
 
+def may_wait(state: int | None, reason: int | None) -> bool:
+    """Whether a VM is paused, and goes on when somebody says so, or when what is under way ends. Asks nobody."""
+    return state == libvirt.VIR_DOMAIN_PAUSED and reason in _WAITING + _RESTORED
+
+
 def waits(domain: Any, state: int | None, reason: int | None) -> bool:
-    """Whether a VM is paused, and goes on when somebody says so."""
-    if state != libvirt.VIR_DOMAIN_PAUSED:
-        return False
-    return reason in _WAITING or (reason in _RESTORED and not _has_job(domain))
+    """Whether a VM is paused, and goes on when somebody says so. libvirt may wait for its QEMU to tell."""
+    return may_wait(state, reason) and (reason in _WAITING or not _has_job(domain))
 
 
 def _has_job(domain: Any) -> bool:

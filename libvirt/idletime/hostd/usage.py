@@ -114,9 +114,10 @@ def accesses(policy: Policy, devices: Iterable[DeviceFacts], plan: Plan, host: H
 
 # ---- a look
 
-def look(connection: Any, vms: Mapping[str, Sequence[Access]], files: Look) -> Usage:
-    """Look at background VMs, by UUID, and at what they share. Raises libvirtError."""
-    shares = _Shares(files, {one for its in vms.values() for one in its})
+def look(connection: Any, vms: Mapping[str, Sequence[Access]], files: Look, work: frozenset[str] = frozenset()) -> Usage:
+    """Look at background VMs, by UUID, and at what they share. work: disks at which a block job or an export is background,
+    as work_of() has them. Asks nothing that libvirt would have to wait for a QEMU for. Raises libvirtError."""
+    shares = _Shares(files, {one for its in vms.values() for one in its}, work)
     stats = dict(_stats(connection, vms))
     seen = {uuid: _seen(domain, one) for uuid, (domain, one) in stats.items()}
     counted = {uuid: one for uuid, (_, one) in stats.items()}
@@ -139,21 +140,22 @@ def _stats(connection: Any, vms: Iterable[str]) -> Iterator[tuple[str, tuple[Any
 
 def _seen(domain: Any, one: Mapping[str, Any]) -> Seen:
     state, reason = one.get("state.state"), one.get("state.reason")
-    if stopped.waits(domain, state, reason):
+    if stopped.may_wait(state, reason):
         return Seen(paused=True, record=stopped.record_of(domain))
     return Seen(runs=state in (libvirt.VIR_DOMAIN_RUNNING, libvirt.VIR_DOMAIN_BLOCKED))
 
 
 class _Shares:
     """Devices, each with all accesses and those of background VMs. Where libvirt left out what a VM did, as it would have to
-    wait for it, its devices are left out: all would be taken for the foreground's."""
+    wait for it, its devices are left out: all would be taken for the foreground's. So are disks where held jobs work: what
+    these read and write is in no VM's statistics. Foreground that is on the board is seen there all the same."""
 
-    def __init__(self, files: Look, there: Iterable[Access]) -> None:
+    def __init__(self, files: Look, there: Iterable[Access], work: frozenset[str]) -> None:
         self._files = files
         self._kernel = {(one.kind, name) for one in there for name in one.host}
         self._early = self._whole = self._counted()  # of the kernel: what is everybody's
         self._own: dict[str, dict[str, int]] = {}
-        self._unknown: set[str] = set()
+        self._unknown: set[str] = set(work)
         self._rest: dict[str, int] = {}  # of arenas: what is foreground
         self._moved: dict[str, Moved] = {}
 
@@ -216,6 +218,11 @@ class _Shares:
         """What everybody did, by device."""
         whole = self._whole | {key: rest + sum(self._own[key].values()) for key, rest in self._rest.items()}
         return {key: count for key, count in whole.items() if key not in self._unknown}
+
+
+def work_of(part: watched.Part) -> frozenset[str]:
+    """Disks of this host at which block jobs and exports of a VM are background."""
+    return frozenset(_key(DISK, name.rpartition("/")[2]) for use in part.uses if use.work for name in use.host)
 
 
 def _key(kind: str, name: str) -> str:

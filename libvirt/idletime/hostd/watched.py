@@ -40,6 +40,7 @@ class Use:
     host: tuple[str, ...]
     tap: str = ""
     apart: str = ""
+    work: bool = False  # it is a block job or an export
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ def _jobs(tree: Tree, devices: Mapping[str, DeviceFacts], plan: Plan, query: Seq
             own = one.resource if source is device.source else ID_PREFIX + (found.name or "")
             if own in names & busy & paths.keys():
                 yield Use(*paths[own], DISK, Class.BACKGROUND.value, True, disks(tree, paths[own][0], source.name, found),
-                          apart=written_by_kernel(tree, found))
+                          apart=written_by_kernel(tree, found), work=True)
 
 
 def _others(tree: Tree, disks_: Iterable[DeviceFacts], host: Host) -> Iterator[Other]:

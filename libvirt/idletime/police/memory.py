@@ -83,7 +83,7 @@ class Vm:
     """A background VM. resident: of its QEMU; swapped: of the same, in the host's swap. target: of its balloon. low: its
     minimum; high: beyond it goes first; None: not said, which is all. was: what its balloon had before we took of it, None:
     nothing was taken. balloon: it has one, and runs. reclaim: memory.reclaim is there (Linux 5.19, cgroup v2). can_save: it has
-    a definition to come back to."""
+    a definition to come back to. paused: it has a balloon, which moves when it runs again."""
 
     name: str
     resident: int
@@ -95,6 +95,7 @@ class Vm:
     reclaim: bool = False
     can_save: bool = True
     swapped: int = 0
+    paused: bool = False
 
     @property
     def _used(self) -> int:
@@ -114,9 +115,9 @@ class Vm:
 
     @property
     def may_come(self) -> int:
-        """That, and what was asked and is not there yet: balloons lag."""
+        """That, and what was asked and is not there yet: balloons lag, and that of a paused VM waits for it."""
         there = min(self.resident, max(0, self._used - self.low))
-        return there if self.balloon or self.reclaim else 0
+        return there if self.balloon or self.reclaim or self.paused else 0
 
 
 @dataclass(frozen=True)
@@ -263,8 +264,9 @@ def _give(vm: Vm, part: int) -> Act:
 
 
 def _who_goes(vms: Sequence[Vm], missing: int) -> Vm | None:
-    """The smallest VM that suffices, else the largest: so that as few as possible go."""
-    can = [vm for vm in vms if vm.can_save]
+    """The smallest VM that suffices, else the largest: so that as few as possible go. One that is paused goes last: who paused
+    it expects to find it so."""
+    can = [vm for vm in vms if vm.can_save and not vm.paused] or [vm for vm in vms if vm.can_save]
     enough = [vm for vm in can if vm.resident >= missing]
     if enough:
         return min(enough, key=lambda vm: (vm.resident, vm.name))
