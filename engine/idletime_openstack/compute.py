@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from typing import Any
@@ -54,7 +54,8 @@ class Node:
 
 @dataclass(frozen=True)
 class Seen:
-    """A server, as Nova shows it. specs: of its flavor. ram: MiB."""
+    """A server, as Nova shows it. specs: of its flavor. ram: MiB. background: it may be evicted; else it is here as it
+    is marked, and is only brought back."""
 
     uuid: str
     name: str
@@ -66,6 +67,7 @@ class Seen:
     ram: int
     marked: bool
     specs: Mapping[str, str] = field(default_factory=dict)
+    background: bool = True
 
 
 @dataclass(frozen=True)
@@ -132,8 +134,9 @@ class Compute:
                     for one in self._nova.hypervisors(details=True)}
 
     def servers(self, background: Background) -> dict[str, Seen]:
-        """Background ones of all projects, by UUID. Others are not even asked for."""
-        queries: list[dict[str, str]] = [{"project_id": one} for one in sorted(background.projects)]
+        """Background ones of all projects, and those that we paused or shelved when they were background, by UUID. Others are
+        not even asked for."""
+        queries: list[dict[str, str]] = [{"tags": MARK}, *({"project_id": one} for one in sorted(background.projects))]
         if background.flavors:
             with _asking("flavors"):
                 queries += [{"flavor": str(one.id)} for one in self._nova.flavors(details=True, is_public="None")
@@ -142,8 +145,8 @@ class Compute:
         for query in queries:
             with _asking(f"servers by {query}"):
                 for one in map(_seen, self._nova.servers(details=True, all_projects=True, **query)):
-                    if one in background:
-                        found[one.uuid] = one
+                    if one in background or one.marked:
+                        found[one.uuid] = replace(one, background=one in background)
         return found
 
     def server(self, uuid: str) -> Seen:

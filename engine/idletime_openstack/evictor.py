@@ -85,6 +85,8 @@ class Evictor:
         self._marked: dict[str, float] = {}
         self._back: set[str] = set()
         self._changed: set[str] = set()
+        self._foreign: set[str] = set()
+        self._unshelved: dict[str, float] = {}
         self._refused: list[tuple[float, Migration]] = []
         self._user: str | None = None
         self._dry: set[str] = set()
@@ -147,12 +149,14 @@ class Evictor:
         migrations = self._compute.migrations(wall, wall - timedelta(seconds=RETRY_SECONDS))
         migrations += self._migrating(seen.values(), migrations, wall, between)
         between()
+        self._see_unshelved(seen)
         self._refused = [one for one in self._refused if self._clock() - one[0] < RETRY_SECONDS]
         refused = [one for _, one in self._refused]
         found = facts(children, nodes, seen.values(), [*migrations, *refused], self._stuck(seen.values()),
                       self._unsure_now())
         self._back &= seen.keys()
         self._changed &= seen.keys()
+        self._foreign &= seen.keys()
         self._learn(found, wall, between)
         between()
         self._end_slow(migrations, seen)
@@ -181,6 +185,18 @@ class Evictor:
         self._failed = {uuid: at for uuid, at in self._failed.items() if now - at < RETRY_SECONDS}
         slow = {uuid for uuid, since in self._busy_since.items() if now - since > self._policy.busy_seconds}
         return frozenset(slow | self._failed.keys())
+
+    def _see_unshelved(self, seen: dict[str, Seen]) -> None:
+        """Nova takes an unshelve, and finds out later that it cannot: then it is others' turn."""
+        for uuid, asked in list(self._unshelved.items()):
+            one = seen.get(uuid)
+            if one is not None and one.task:
+                continue
+            del self._unshelved[uuid]
+            if one is not None and state_of(one) is State.SHELVED:
+                self._failed[uuid] = self._clock()
+                log.warning("unshelve %s failed: Nova took it %.0f s ago, and it is shelved still; not tried again for %.0f s; "
+                            "remedy: openstack server event list %s", uuid, self._clock() - asked, RETRY_SECONDS, uuid)
 
     def _unsure_now(self) -> Set[str]:
         """Nova did not say whether it does what was asked of these."""
@@ -319,6 +335,7 @@ class Evictor:
             raise Changed(f"it was {before.status} on {before.host}, and is {now.status} on {now.host} {now.task}".rstrip())
         match act.what:
             case What.MOVE:
+                self._own(act.server, now)
                 self._compute.move(act.server, act.to)
             case What.PAUSE | What.SHELVE:
                 self._back.discard(act.server)
@@ -327,14 +344,27 @@ class Evictor:
             case What.RESUME | What.UNSHELVE:
                 self._bring_back(act.server, now)
 
+    def _own(self, server: str, now: Seen) -> None:
+        """Raises Changed if the server was paused or shelved by somebody else. Its mark stays until it runs: it tells whoever
+        looks for what was evicted, also where the evictor had another user then."""
+        what = {"PAUSED": "pause", "SHELVED": "shelve", "SHELVED_OFFLOADED": "shelve"}.get(now.status)
+        if what is None or by_us(done := self._compute.actions(server, self._wall()), what, self._user or ""):
+            return
+        self._failed[server] = self._clock()
+        if server not in self._foreign:
+            who = next((one.user for one in done if one.action == what), "")
+            log.warning("server %s (%s) stays as it is: the last %s was by user %s, and the evictor is %s; remedy, if nobody "
+                        "wants it so: openstack server un%s %s", server, now.name, what, who or "-", self._user, what, server)
+        self._foreign.add(server)
+        raise Changed("somebody else did it since; it is left alone")
+
     def _bring_back(self, server: str, now: Seen) -> None:
-        paused = now.status == "PAUSED"
-        if not by_us(self._compute.actions(server, self._wall()), "pause" if paused else "shelve", self._user or ""):
-            self._failed[server] = self._clock()
-            if paused:  # from one that is shelved Nova takes no tag: it goes when the server runs
-                self._compute.unmark(server)
-            raise Changed("somebody else did it since; it is left alone")
-        (self._compute.resume if paused else self._compute.unshelve)(server)
+        self._own(server, now)
+        if now.status == "PAUSED":
+            self._compute.resume(server)
+        else:
+            self._compute.unshelve(server)
+            self._unshelved[server] = self._clock()
         self._back.add(server)
 
     def _note(self, notes: list[str]) -> None:

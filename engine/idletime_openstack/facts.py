@@ -83,7 +83,8 @@ def _servers(children: Sequence[Child], nodes: Mapping[str, Node], seen: Iterabl
             held.setdefault(server, {})[host, resource_of(child.name)] = child.kind, float(used)
     for one in seen:
         state = state_of(one)
-        if state is None or (one.uuid in stuck and state in (State.PAUSED, State.SHELVED)):
+        away = state in (State.PAUSED, State.SHELVED)
+        if state is None or (one.uuid in stuck if away else not one.background):
             continue
         if state is State.STUCK:
             notes[one.uuid] = (f"server {one.uuid} ({one.name}) is in status {one.status}: it is left alone; remedy: openstack "

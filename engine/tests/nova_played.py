@@ -78,6 +78,10 @@ class Nova:
         self.delay = 0.0
         self.hang_seconds = 2.0
         self.move_fails = ""
+        self.hidden: set[str] = set()
+        """Flavors that were deleted."""
+        self.homeless: set[str] = set()
+        """UUIDs of servers that no host takes when they are unshelved."""
         self._lock = threading.RLock()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"nova": self}))
         self._server.daemon_threads = True
@@ -207,7 +211,7 @@ class Nova:
             self.placement.ask("DELETE", f"/allocations/{server.uuid}")
             server.status, server.host = "SHELVED_OFFLOADED", ""
         elif task == "unshelving":
-            for host in sorted(self.hosts):
+            for host in () if server.uuid in self.homeless else sorted(self.hosts):
                 if self._claim(server.uuid, server.flavor, host):
                     server.status, server.host = "ACTIVE", host
                     break
@@ -307,7 +311,8 @@ class _Handler(BaseHTTPRequestHandler):
             case "GET", ["os-hypervisors", "detail"]:
                 self._json({"hypervisors": [self._hypervisor(host) for host in self.nova.hosts]})
             case "GET", ["flavors", "detail"]:
-                self._json({"flavors": list(self.nova.flavors.values()) if "marker" not in query else []})
+                there = [one for name, one in self.nova.flavors.items() if name not in self.nova.hidden]
+                self._json({"flavors": there if "marker" not in query else []})
             case "GET", ["servers", "detail"]:
                 self._servers(query)
             case "GET", ["os-migrations"]:
@@ -330,7 +335,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _servers(self, query: dict[str, str]) -> None:
         flavor = {one["id"]: name for name, one in self.nova.flavors.items()}.get(query.get("flavor", ""))
         found = [one for one in self.nova.servers.values() if query.get("all_tenants") and
-                 ("flavor" not in query or one.flavor == flavor) and query.get("project_id", one.project) == one.project]
+                 ("flavor" not in query or one.flavor == flavor) and query.get("project_id", one.project) == one.project and
+                 ("tags" not in query or query["tags"] in one.tags)]
         begin = next((index + 1 for index, one in enumerate(found) if one.uuid == query.get("marker")), 0)
         page = found[begin:begin + PAGE]
         answer: dict[str, Any] = {"servers": [self._server(one) for one in page]}

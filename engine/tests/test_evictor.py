@@ -132,6 +132,30 @@ def test_shelved_and_back(world):
     assert (mine.status, mine.host, mine.tags) == ("ACTIVE", world.h2, set())
 
 
+def test_one_that_cannot_be_unshelved_keeps_nobody_away(world, caplog):
+    """Nova takes the request, and finds no host later. It is tried again after ten minutes."""
+    world.nova.flavor("bg.tiny", 512, **{DISK: 10})
+    small, large = world.nova.boot("a", "bg.tiny", world.h1), world.nova.boot("b", "bg.large", world.h1)
+    evictor = world.evictor(after_seconds=0, resume_seconds=60, nowhere="shelve")
+    world.spare(0.0, 0.0, 0.0)
+    for _ in range(4):
+        world.look(evictor)
+        world.nova.finish()
+    assert (small.status, large.status) == ("SHELVED_OFFLOADED", "SHELVED_OFFLOADED")
+    world.nova.homeless = {small.uuid}
+    world.spare(0.0, 0.9, 0.0, again=True)
+    done = []
+    for _ in range(12):
+        done += world.look(evictor)
+        world.nova.finish()
+    assert done == ["unshelve a", "unshelve b"] and large.status == "ACTIVE"
+    assert f"remedy: openstack server event list {small.uuid}" in said(caplog)
+    world.nova.homeless = set()
+    world.look(evictor, times=20)
+    world.nova.finish()
+    assert small.status == "ACTIVE"
+
+
 def test_policy_may_leave_them(world, caplog):
     world.nova.boot("mine", "bg.small", world.h1)
     world.spare(0.1, 0.0, 0.0)
@@ -159,8 +183,25 @@ def test_a_pause_of_an_operator_after_ours_is_left_alone(world, caplog):
     world.nova.act(mine, "pause")
     world.spare(0.9, 0.0, 0.0)
     assert world.look(evictor, times=3, seconds=400) == []
-    assert (mine.status, mine.tags) == ("PAUSED", set())
+    world.spare(0.1, 0.9, 0.0)
+    assert world.look(evictor, times=6, seconds=400) == [], "nor is it moved"
+    assert (mine.status, mine.tags) == ("PAUSED", {MARK})
     assert "somebody else did it since; it is left alone" in said(caplog)
+    assert said(caplog).count(f"remedy, if nobody wants it so: openstack server unpause {mine.uuid}") == 1
+
+
+@pytest.mark.parametrize(("globs", "hidden"), [("bg.large", ""), ("bg.*", "bg.small")])
+def test_who_is_no_background_any_more_is_brought_back(world, globs, hidden):
+    """It was paused when it was: then the setting named other flavors, or Nova's administrator deleted this one."""
+    mine = world.nova.boot("mine", "bg.small", world.h1)
+    world.spare(0.1, 0.0, 0.0)
+    assert world.look(world.evictor(after_seconds=0)) == ["pause mine"]
+    world.nova.hidden = {hidden}
+    evictor = world.evictor(after_seconds=0, resume_seconds=60, background_flavors=globs)
+    world.spare(0.9, 0.0, 0.0)
+    assert world.look(evictor, times=6) == ["unpause mine"]
+    world.spare(0.0, 0.0, 0.0)
+    assert world.look(evictor, times=6) == [] and mine.tags == set(), "and is not evicted"
 
 
 def test_what_a_tenant_resumes_is_marked_no_more(world):

@@ -185,7 +185,8 @@ class Police:
         try:
             done, problems = await asyncio.wait_for(self._eyes.do(release, self._limits), PATIENCE_SECONDS)
         except Exception as error:  # whatever it is, we end; virsh resume, or the next idletimed, lets them go on
-            done, problems = [], [f"what was stopped stays so: {str(error) or type(error).__name__}; remedy: idletimed --release"]
+            why = str(error) or type(error).__name__
+            done, problems = [], [f"what was stopped stays so: {why}; remedy: idletimed --release"]
         for name in done:
             log.info("domain '%s' goes on: idletimed ends", name)
         for problem in problems:

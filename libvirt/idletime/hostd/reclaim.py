@@ -176,8 +176,8 @@ def save(connection: Any, uuid: str, why: str) -> bool:
 
 
 def start(connection: Any, uuid: str) -> bool:
-    """Start a domain that we saved, and forget that. Forgotten first: where idletimed ends then it stays saved, for its operator.
-    Where it cannot be started it is remembered again."""
+    """Start a domain that we saved, and forget that. Forgotten first: where idletimed ends then it stays saved, for its
+    operator. Where it cannot be started it is remembered again."""
     domain = connection.lookupByUUIDString(uuid)
     if (record := saved_of(domain)) is not None:
         _keep(domain, None, _CONFIG)
