@@ -29,7 +29,7 @@ from tests.testbed.requests import met_by_chance_ns
 STYLES = {
     "auto": ("#0072B2", "o-"), "fixed interval": ("#56B4E9", "s-"), "uncontrolled": ("#D55E00", "X"),
     "QEMU throttle": ("#555555", "v--"), "mq-deadline": ("#009E73", "D"), "bfq": ("#CC79A7", "P--"), "kyber": ("#E69F00", "^"),
-    "io.cost": ("#000000", "*"), "variant 2": ("#F0E442", "<"), "variant 3": ("#009E73", ">"), "variant 4": ("#CC79A7", "^"), "AIMD": ("#D55E00", "p--"),
+    "io.cost": ("#000000", "*"), "variant 2": ("#F0E442", "<"), "variant 3": ("#009E73", ">"), "variant 4": ("#CC79A7", "^"), "AIMD": ("#D55E00", "p"),
 }
 
 

@@ -8,7 +8,9 @@
  *                 boards at the path are good again (the directory is made
  *                 anew if it was deleted; a damaged one stays until somebody
  *                 removes it): participants move, each in its own thread
- *                      |
+ *                      |             ^
+ *                      |             |  lost again: some may be on boards of
+ *                      |             |  before still
  *                 one period after all its gates have moved: those of other
  *                 processes have, too
  *                      |
@@ -32,7 +34,7 @@
 static bool move_gate(IdletimeGate *gate, IdletimeBoards *boards, Error **errp)
 {
     /* Under way, or there already. */
-    if (qatomic_load_acquire(&gate->move) || gate->slots.boards == boards) {
+    if (!idletime_gate_moved(gate) || gate->slots.boards == boards) {
         return true;
     }
     return idletime_gate_move(gate, boards, errp);
@@ -72,7 +74,7 @@ static IdletimeBoards *find_boards(IdletimeResource *res)
 }
 
 /*
- * A failure in the middle (a full board, say) leaves gates on both sets; they
+ * A failure in the middle (a full board, say) leaves gates on older sets; they
  * are all blind, and the next look tries again with the rest.
  */
 static bool move_rest(IdletimeResource *res, Error **errp)
@@ -91,7 +93,7 @@ static void move_all(IdletimeResource *res, IdletimeBoards *boards)
 {
     Error *err = NULL;
 
-    res->old_boards = res->boards;
+    res->old_boards = g_slist_prepend(res->old_boards, res->boards);
     res->boards = boards;
     if (!move_rest(res, &err)) {
         warn_report_err(err);
@@ -130,33 +132,62 @@ static void see_again(IdletimeResource *res)
     notifier_list_notify(&res->changed, NULL);
 }
 
-/* Have all gates moved?  Then the old boards are no longer needed. */
+static bool is_used(const IdletimeBoards *boards, const IdletimeResource *res)
+{
+    const IdletimeGate *gate;
+
+    QTAILQ_FOREACH(gate, &res->gates, next) {
+        if (gate->slots.boards == boards) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* No gate is on its way: what none of them uses is not needed any more. */
+static void drop_unused(IdletimeResource *res)
+{
+    GSList *used = NULL;
+
+    for (GSList *each = res->old_boards; each; each = each->next) {
+        if (is_used(each->data, res)) {
+            used = g_slist_prepend(used, each->data);
+        } else {
+            idletime_boards_free(each->data);
+        }
+    }
+    g_slist_free(res->old_boards);
+    res->old_boards = used;
+}
+
+/* Have all gates moved? */
 static bool settled(IdletimeResource *res)
 {
     IdletimeGate *gate;
-    bool all = true;
+    bool rest = true, all = true;
 
     QTAILQ_FOREACH(gate, &res->gates, next) {
-        /* One that could not move still writes to the old boards. */
-        all = idletime_gate_moved(gate) && gate->slots.boards == res->boards &&
-              all;
+        bool moved = idletime_gate_moved(gate);
+
+        rest &= moved;
+        /* One that could not move still writes to older boards. */
+        all &= moved && gate->slots.boards == res->boards;
     }
-    if (all) {
-        idletime_boards_free(res->old_boards);
-        res->old_boards = NULL;
+    if (rest) {
+        drop_unused(res);
     }
     return all;
 }
 
 static void watch_blind(IdletimeResource *res, int64_t now_ns)
 {
-    if (res->old_boards && !settled(res)) {
-        /* Said once, by move_all(); not every second. */
-        move_rest(res, NULL);
-        return;
-    }
+    bool all = settled(res);
+
     if (!res->found_ns || idletime_boards_lost(res->boards)) {
         look_for_arena(res, now_ns);
+    } else if (!all) {
+        /* Said once, by move_all(); not every second. */
+        move_rest(res, NULL);
     } else if (now_ns - res->found_ns > WATCH_PERIOD_NS) {
         see_again(res);
     }

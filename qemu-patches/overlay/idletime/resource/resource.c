@@ -210,7 +210,8 @@ static void idletime_resource_finalize(Object *obj)
         QTAILQ_REMOVE(&resources, res, next);
     }
     idletime_observer_close(&res->observer);
-    idletime_boards_free(res->old_boards);
+    g_slist_free_full(res->old_boards,
+                      (GDestroyNotify)idletime_boards_free);
     idletime_boards_free(res->boards);
     qemu_mutex_destroy(&res->lock);
     g_free(res->learner);

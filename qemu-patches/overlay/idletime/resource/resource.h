@@ -38,7 +38,7 @@ struct IdletimeResource {
     QTAILQ_HEAD(, IdletimeGate) gates;
     NotifierList changed;                   /* settings; data: NULL */
     IdletimeBoards *boards;                 /* in use, or to be moved to */
-    IdletimeBoards *old_boards;             /* being left; NULL: none */
+    GSList *old_boards;                     /* being left */
     IdletimeError observer_why;             /* refused: said so already */
     QEMUTimer *watch;                       /* gate/recover.c */
     int64_t found_ns;                       /* arena found again; 0: never */

@@ -195,16 +195,61 @@ static void test_damaged(const void *opaque)
     machine_free(m);
 }
 
+/* All slots of a board, until the descriptor is closed. */
+static int take_all(TestMachine *m, const char *class)
+{
+    struct flock all = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
+    g_autofree char *lock = g_strconcat(class, ".lock", NULL);
+    g_autofree char *path = below(m, lock);
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+
+    g_assert_cmpint(fd, >=, 0);
+    g_assert_cmpint(fcntl(fd, F_OFD_SETLK, &all), ==, 0);
+    return fd;
+}
+
+/* Lost a second time while one has not found a place on the new boards. */
+static void test_again(const void *opaque)
+{
+    const char *class = opaque;
+    TestMachine *stuck, *other;
+    TestDisk *fg, *bg;
+    TestRequest *f;
+    int fd;
+
+    machine_two("", &fg, &bg);
+    disk_pause_read(fg, "F");
+    f = disk_read(fg);
+    stuck = g_str_equal(class, "background") ? bg->m : fg->m;
+    other = stuck == bg->m ? fg->m : bg->m;
+    arena_delete(other);
+    machine_step_us(other, ARENA_LOOK_US);
+    fd = take_all(other, class);
+    machine_step_to(stuck, other);
+    machine_step_us(stuck, 3 * ARENA_LOOK_US);
+    /* Who has no background shows no state. */
+    g_assert_true(stuck == fg->m || arena_is_lost(stuck));
+
+    arena_delete(other);
+    close(fd);
+    machine_step_to(other, stuck);
+    arena_await(other);
+    machine_step_to(stuck, other);
+    arena_await(stuck);
+    machine_step_to(other, stuck);
+    assert_waits_for(fg, f, bg);
+    machine_free(bg->m);
+    machine_free(fg->m);
+}
+
 /* Whoever has all slots keeps others out, who are told, and stay stock. */
 static void test_full(const void *opaque)
 {
     const char *class = opaque;
-    struct flock all = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
-    g_autofree char *lock = g_strconcat(class, ".lock", NULL);
     g_autofree char *json = g_strdup_printf("{'device': 'd', 'resource': '"
                                             RESOURCE "', 'class': '%s'}",
                                             class);
-    g_autofree char *board = NULL, *path = NULL, *error = NULL;
+    g_autofree char *board = NULL, *error = NULL;
     TestMachine *m = machine_new();
     int fd;
 
@@ -212,13 +257,10 @@ static void test_full(const void *opaque)
     machine_disk(m, "d", "");
     machine_start(m);
     board = below(m, class);
-    path = below(m, lock);
     error = g_strdup_printf("idletime-resource '" RESOURCE "': arena board "
                             "'%s' is full: all 1024 slots are taken; move "
                             "some devices to another resource", board);
-    fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    g_assert_cmpint(fd, >=, 0);
-    g_assert_cmpint(fcntl(fd, F_OFD_SETLK, &all), ==, 0);
+    fd = take_all(m, class);
     machine_refused(m, error, "idletime-attach", json);
     close(fd);
     machine_ok(m, "idletime-attach", json);
@@ -234,6 +276,10 @@ int main(int argc, char **argv)
                         test_two);
     qtest_add_data_func("idletime/arena/two/background", "background",
                         test_two);
+    qtest_add_data_func("idletime/arena/again/foreground", "foreground",
+                        test_again);
+    qtest_add_data_func("idletime/arena/again/background", "background",
+                        test_again);
     qtest_add_func("idletime/arena/observer", test_observer);
     qtest_add_data_func("idletime/arena/full/foreground", "foreground",
                         test_full);
