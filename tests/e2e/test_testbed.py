@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
 from contextlib import ExitStack
 from typing import Any, Callable
 
 import numpy as np
 import pytest
 
-from tests.bench.eval import clairvoyant
+from tests.bench.eval import clairvoyant, rules
+from tests.framework import paths
 from tests.framework.guest import GuestError
 from tests.framework.process import ProcessError
 from tests.framework.qemu import Boot, Machine
@@ -92,6 +94,12 @@ def test_met_by_chance_of_poisson_arrivals() -> None:
     log = np.zeros(len(arrivals), REQUESTS)
     log["arrival_ns"], log["start_ns"], log["finish_ns"] = arrivals, finished - 5_000_000, finished
     assert met_by_chance_ns(log, 5_000_000) == pytest.approx(60 * 0.005 ** 2 / 2 / (1 - 0.3) * 1e9, rel=0.03)
+
+
+def test_the_other_rules_fit_the_core() -> None:
+    """What the evaluation compiles them from."""
+    overlay = paths.ROOT / "qemu-patches" / "overlay"
+    subprocess.run(["patch", "--dry-run", "-s", "-p1", "--fuzz=0", "-d", str(overlay), "-i", str(rules.PATCH)], check=True)
 
 
 def test_clairvoyant_with_channels() -> None:
