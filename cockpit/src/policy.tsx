@@ -62,8 +62,14 @@ export const PolicyEditor = ({ vm, close }: { vm: Vm; close: (saved: boolean) =>
             });
     }
 
+    // What is being saved is waited for: its end would close another editor, or be told nowhere.
+    function leave() {
+        if (!saving)
+            close(false);
+    }
+
     return (
-        <Modal isOpen variant="medium" onClose={() => close(false)} aria-labelledby="policy-title" aria-describedby="policy-body">
+        <Modal isOpen variant="medium" onClose={leave} aria-labelledby="policy-title" aria-describedby="policy-body">
             <ModalHeader labelId="policy-title" title={cockpit.format(_("Policy of $0"), vm.name)}
                          description={_("It is a part of the virtual machine's definition; idletime-policy(5) describes it.")} />
             <ModalBody id="policy-body">
@@ -82,7 +88,7 @@ export const PolicyEditor = ({ vm, close }: { vm: Vm; close: (saved: boolean) =>
             </ModalBody>
             <ModalFooter>
                 <Button variant="primary" onClick={save} isDisabled={!good || saving} isLoading={saving}>{_("Save")}</Button>
-                <Button variant="link" onClick={() => close(false)}>{_("Cancel")}</Button>
+                <Button variant="link" onClick={leave} isDisabled={saving}>{_("Cancel")}</Button>
             </ModalFooter>
         </Modal>
     );

@@ -44,18 +44,30 @@ def _is_list(value: Any) -> bool:
     return isinstance(value, str) and numbers_of(value) is not None
 
 
-_NUMBER = (int, float)
-_TRAFFIC = {"requests": int, "bytes": int}
-_HELD = {"held": int, "in-service": int, "background": _TRAFFIC, "promotions": {}}
+_MOST = 1 << 64
+
+
+def _count(value: Any) -> bool:
+    """What 64 bits hold: others are an overflow somewhere, or are no JSON."""
+    return type(value) is int and 0 <= value < _MOST
+
+
+def _number(value: Any) -> bool:
+    return type(value) in (int, float) and 0 <= value < _MOST  # neither is nan
+
+
+_TRAFFIC = {"requests": _count, "bytes": _count}
+_HELD = {"held": _count, "in-service": _count, "background": _TRAFFIC, "promotions": {}}
 _DEVICE = {**_HELD, "device": str, "class": str, "foreground": _TRAFFIC, "background-queues": _is_list, "dscp": _May(_is_list),
-           "detaching": _May(bool)}
-_WORK = {**_HELD, "id": str, "detaching": bool, "hold": {"bins": [int], "boundaries-us": [int]}}
+           "detaching": _May(bool), "seen": _May(bool)}
+_WORK = {**_HELD, "id": str, "detaching": bool, "hold": {"bins": [_count], "boundaries-us": [_count]}}
 _WORKS = ("jobs", "exports", "migrations")
-_LEARNED = {"service-us": _May(_NUMBER), "spare": _May({"second": _May(_NUMBER)})}
+_LEARNED = {"service-us": _May(_number), "spare": _May({"second": _May(_number)})}
 _RESOURCE = {
     "id": str, "path": str, "devices": [_DEVICE], **{name: _May([_WORK]) for name in _WORKS},
-    "state": _May(str), "auto": _May(bool), "generation": _May(int), "other-generations": _May([int]), "observer": _May({}),
-    "learned": _May(_LEARNED), **{name: _May(int) for name in ("interval-us", "collisions", "collision-cost-us")}}
+    "state": _May(str), "auto": _May(bool), "shadow": _May(bool), "generation": _May(_count), "other-generations": _May([_count]),
+    "observer": _May({"state": _May(str)}), "learned": _May(_LEARNED),
+    **{name: _May(_count) for name in ("interval-us", "rate-bps", "held", "collisions", "collision-cost-us")}}
 """What those who ask take for granted."""
 
 
@@ -63,21 +75,19 @@ def _is_resource(one: Any) -> bool:
     if not _has(one, _RESOURCE):
         return False
     works = [each for name in _WORKS for each in one.get(name, ())]
-    return all(type(number) is int for each in (*one["devices"], *works) for number in each["promotions"].values()) and \
+    return all(_count(number) for each in (*one["devices"], *works) for number in each["promotions"].values()) and \
         all(len(each["hold"]["bins"]) == len(each["hold"]["boundaries-us"]) + 1 for each in works)
 
 
 def _has(value: Any, form: Any) -> bool:
-    """Whether a value is of a form: a type or one of some, what a function says, a list of one form, or members of theirs;
-    others are not looked at."""
+    """Whether a value is of a form: a type, what a function says, a list of one form, or members of theirs; others are not
+    looked at."""
     if isinstance(form, dict):
         return isinstance(value, dict) and all(
             _has(value[name], each.form if isinstance(each, _May) else each) if name in value else isinstance(each, _May)
             for name, each in form.items())
     if isinstance(form, list):
         return isinstance(value, list) and all(_has(each, form[0]) for each in value)
-    if isinstance(form, tuple):
-        return type(value) in form
     return type(value) is form if isinstance(form, type) else bool(form(value))
 
 

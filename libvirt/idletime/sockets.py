@@ -57,7 +57,8 @@ def sample(said: state.DomainState, known: Rules, numbers: bool, run_dir: str = 
         facts.said = replace(said, in_force=False)
     if numbers:
         with contextlib.suppress(MonitorError), SocketMonitor(said.socket, SECONDS) as monitor:
-            runs = str((monitor.execute("query-status") or {}).get("status", "running"))
+            said_so = monitor.execute("query-status")
+            runs = str(said_so.get("status", runs)) if isinstance(said_so, dict) else runs
             facts.query = query(monitor) if said.query is not None else None
             facts.old = False
     facts.observers = observed.read(run_dir)

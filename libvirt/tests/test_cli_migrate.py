@@ -6,6 +6,7 @@ from __future__ import annotations
 import signal
 import threading
 from argparse import Namespace
+from collections.abc import Iterator
 from typing import Any
 
 import libvirt
@@ -168,6 +169,54 @@ def test_ended_by_a_signal(there: There, monkeypatch: pytest.MonkeyPatch, number
         for each, handler in before:
             signal.signal(each, handler)
     assert domain.aborted == early + 1 and written(domain)[1] is None
+
+
+@pytest.fixture
+def ctrl_c(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """As soon as it says something, somebody presses Ctrl-C."""
+    def nothing(*_: Any) -> Look:
+        raise libvirt.libvirtError("no such job")
+
+    monkeypatch.setattr(jobview, "look", nothing)
+    monkeypatch.setattr(migrate._Teller, "nothing", lambda *_: signal.raise_signal(signal.SIGINT))
+    before = [(each, signal.getsignal(each)) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    for each, handler in before:
+        signal.signal(each, handler)
+
+
+@pytest.mark.usefixtures("ctrl_c")
+def test_an_end_that_comes_too_late(there: There, capsys: pytest.CaptureFixture[str]) -> None:
+    """In the switchover: it runs there, and starts with that host."""
+    class Late(Moving):
+        def abortJob(self) -> None:
+            self.go.set()
+            raise libvirt.libvirtError("in its switchover")
+
+    domain = Late()
+    domain.starts = 1
+    domain.go.clear()
+    assert run(domain) == 0
+    assert there.domain is not None and there.domain.starts == 1
+    assert "it was too late to end the migration of 'vm'" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("ctrl_c")
+def test_pressed_again_while_it_ends(there: There) -> None:
+    class Slow(Moving):
+        def abortJob(self) -> None:
+            self.aborted += 1
+            signal.raise_signal(signal.SIGINT)
+            if self.aborted == 2:
+                self.go.set()
+
+    domain = Slow(fails="aborted")
+    domain.go.clear()
+    with pytest.raises(KeyboardInterrupt):
+        run(domain, "--idle")
+    assert domain.aborted == 2 and written(domain)[1] is None
+    assert not any(isinstance(one, migrate._Migration) for one in threading.enumerate())
 
 
 @pytest.mark.parametrize("starts", [0, 1])

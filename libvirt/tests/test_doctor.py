@@ -163,6 +163,25 @@ def test_what_a_qemu_says(commands, knows):
     assert sources._asked(monitor) == (None, None)
 
 
+@pytest.mark.parametrize("version", ["x", [], {"qemu": {"major": 1}}, {"qemu": 5}])
+def test_a_qemu_that_says_what_is_no_version(version: Any) -> None:
+    assert sources._asked(_Says({"query-version": version, "query-commands": []})) == (None, None)
+
+
+def test_a_version_is_nothing_that_a_terminal_obeys() -> None:
+    version = {"qemu": {"major": "\x1b[2J", "minor": 0, "micro": 2}, "package": "\x1b]0;mine\x07"}
+    said, _ = sources._asked(_Says({"query-version": version, "query-commands": []}))
+    assert said is not None and said.isprintable()
+
+
+class _Says:
+    def __init__(self, answers: dict[str, Any]) -> None:
+        self.answers = answers
+
+    def execute(self, name: str, _arguments: Any = None) -> Any:
+        return self.answers[name]
+
+
 def test_a_program_is_read_and_not_run(tmp_path):
     (tmp_path / "stock").write_bytes(b"\x7fELF" + b"x" * 5000)
     (tmp_path / "ours").write_bytes(b"\x7fELF" + b"x" * 5000 + b"\0idletime-attach\0")

@@ -273,6 +273,18 @@ def test_jobs(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with_api(run_dir, work)
 
 
+def test_a_rate_is_not_since_another_job_of_long_ago(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = [jobview.Look(time.monotonic() - 3600, (jobview.Seen("ci", "vda", "backup", 20, 100),)),
+             jobview.Look(time.monotonic(), (jobview.Seen("ci", "vda", "backup", 60, 100),))]
+    monkeypatch.setattr(jobview, "look", lambda *_: looks.pop(0))
+
+    async def work(_api: Api, _connection: Connection, ask: Ask) -> None:
+        for done in (20, 60):
+            _, found = await ask("GET", "/v1/jobs", uid=1000)
+            assert (found["jobs"][0]["done"], found["jobs"][0]["rate"]) == (done, None)
+    with_api(run_dir, work)
+
+
 def test_one_look_for_jobs_at_a_time(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A VM that hangs keeps one thread waiting, not one for each who asks; who goes leaves the look to the others."""
     answers, began = threading.Event(), []

@@ -25,7 +25,7 @@ from idletime import state
 from idletime.hostd import metrics_look, metrics_server
 from idletime.hostd import settings as settings_room
 from idletime.hostd.metrics_look import Book, Counts, Looks
-from idletime.hostd.metrics_server import Server, Tcp, Unix
+from idletime.hostd.metrics_server import Request, Response, Server, Tcp, Unix
 from idletime.hostd.settings import Api, Metrics, Settings
 from test_metrics import resource, said
 
@@ -207,6 +207,55 @@ def test_who_says_nothing_keeps_nobody_out(start: Start, path: str) -> None:
         assert ask(path).startswith(b"HTTP/1.1 200")
         assert time.monotonic() - began < metrics_server.SECONDS / 2
         assert server.refused >= 8
+
+
+@contextlib.contextmanager
+def api_of(path: str, seconds: float) -> Iterator[list[str]]:
+    """A server of an API that takes its time; what it has carried out."""
+    done: list[str] = []
+
+    async def respond(request: Request) -> Response:
+        await asyncio.to_thread(lambda: (time.sleep(seconds), done.append(request.path)))
+        return Response("200 OK", "text/plain", [b"ok"])
+
+    server = Server(lambda _accept: ([b""], ""), (Unix(path, api=True),), respond)
+    server.start()
+    wait_until(lambda: os.path.exists(path) and _connects(path), "it listens")
+    try:
+        yield done
+    finally:
+        server.close()
+
+
+def _connects(path: str) -> bool:
+    with socket.socket(socket.AF_UNIX) as line:
+        return line.connect_ex(path) == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs two users")
+def test_who_floods_does_not_end_what_root_changes(path: str, tmp_path: Path) -> None:
+    with api_of(path, 0.6) as done:
+        for folder in (tmp_path, *tmp_path.parents[:2]):
+            os.chmod(folder, 0o711)
+        flood = subprocess.Popen([sys.executable, "-c", FLOOD, path, "600"], **_as_nobody())
+        answers = []
+        for number in range(2):
+            with socket.socket(socket.AF_UNIX) as line:
+                line.connect(path)  # waits for its turn: it has no time limit
+                line.sendall(b"PUT /%d HTTP/1.1\r\n\r\n" % number)
+                answers.append(everything(line)[:15])
+        assert flood.poll() is None
+        flood.kill()
+        flood.wait()
+    assert answers == [b"HTTP/1.1 200 OK"] * 2 and [one for one in done if one in ("/0", "/1")] == ["/0", "/1"]
+
+
+def test_a_change_that_takes_too_long_may_be_carried_out(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics_server, "SECONDS", 0.3)
+    with api_of(path, 1.0) as done:
+        answer = ask(path, "PUT /1 HTTP/1.1\r\n\r\n")
+        assert answer.startswith(b"HTTP/1.1 504") and b"may be carried out" in answer
+        wait_until(lambda: "/1" in done, "it is carried out")
 
 
 def test_memory_is_bounded(start: Start, path: str) -> None:

@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import copy
+import math
 from typing import Any
 
 import pytest
 
 import fakes
 from idletime.errors import MonitorError
+from idletime.hostd.act import Brought
 from idletime.qmp import query
 
 RIGHT = [{**fakes.resource("sda", [fakes.device("net0", dscp="8")]), "jobs": [fakes.job("backup-vda-x")],
@@ -41,7 +43,10 @@ DEVICE = (0, "devices", 0)
     ((0, "learned"), [1]), ((0, "learned", "spare"), 1), ((0, "learned", "spare", "second"), "x"),
     ((0, "learned", "service-us"), "x"), ((0, "collisions"), "x"), ((0, "collision-cost-us"), 1.5), ((0, "interval-us"), "x"),
     ((0, "state"), 1), ((0, "observer"), []), ((0, "generation"), "x"), ((0, "other-generations"), ["x"]),
-    ((0, "jobs", 0, "hold", "bins"), [1]), ((0, "jobs"), [1]),
+    ((0, "jobs", 0, "hold", "bins"), [1]), ((0, "jobs"), [1]), ((0, "interval-us"), 1 << 64), ((0, "interval-us"), -1),
+    ((0, "rate-bps"), math.inf), ((0, "held"), 10 ** 400), ((0, "shadow"), "x"), ((0, "observer"), {"state": 1}),
+    ((0, "learned", "service-us"), math.nan), ((0, "learned", "service-us"), 1e300), ((*DEVICE, "held"), 1 << 64),
+    ((*DEVICE, "promotions"), {"flush": 1 << 64}), ((*DEVICE, "seen"), 1),
 ])
 def test_a_wrong_one(path: tuple[Any, ...], value: Any) -> None:
     answer: Any = {"": copy.deepcopy(RIGHT)}
@@ -59,3 +64,8 @@ def test_what_has_to_be_there() -> None:
         del answer[0]["devices"][0][name]
         with pytest.raises(MonitorError):
             query(Said(answer))
+
+
+def test_what_qemu_calls_its_devices_is_nothing_that_a_terminal_obeys() -> None:
+    (words,) = Brought(refused={"\x1b]0;mine\x07\x1b[2J": "it is busy"}).words
+    assert words.isprintable() and words.endswith("it is busy")

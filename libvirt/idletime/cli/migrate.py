@@ -84,11 +84,14 @@ def run(options: argparse.Namespace, connection: Any, domain: Any) -> int:
         try:
             _follow(options, connection, domain, thread)
         except KeyboardInterrupt:
+            _deafen()
             while thread.is_alive():  # there is no job before libvirt has begun
                 with contextlib.suppress(libvirt.libvirtError):
                     domain.abortJob()
                 thread.join(LOOK_SECONDS)
-            raise
+            if thread.failed:
+                raise
+            print(f"note: it was too late to end the migration of '{name}'", file=sys.stderr)
     with domains.translated(f"migrate '{name}'"):
         thread.result()
     if starts:
@@ -99,11 +102,15 @@ def run(options: argparse.Namespace, connection: Any, domain: Any) -> int:
 
 
 def _interrupted(_number: int, _frame: Any) -> None:
-    """SIGTERM and SIGHUP are as Ctrl-C: the migration is ended, and the policy put back. A closed terminal sends more
-    than one; the next would cut that off."""
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
+    """SIGTERM and SIGHUP are as Ctrl-C: the migration is ended, and the policy put back."""
+    _deafen()
     raise KeyboardInterrupt
+
+
+def _deafen() -> None:
+    """A closed terminal sends more than one signal, and people press Ctrl-C again; the next would cut the end off."""
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _flags(options: argparse.Namespace, domain: Any) -> int:
@@ -132,6 +139,11 @@ class _Migration(threading.Thread):
             self._domain.migrate3(self._there, self._parameters, self._flags)
         except libvirt.libvirtError as error:
             self._error = error
+
+    @property
+    def failed(self) -> bool:
+        """When it is over: the VM runs here."""
+        return self._error is not None
 
     def result(self) -> None:
         """Raises libvirtError."""

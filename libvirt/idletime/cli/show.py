@@ -138,15 +138,20 @@ def status(found: Sequence[DomainStatus]) -> None:
         print(f"note: figures are those of idletimed's last looks, the oldest of {when}", file=sys.stderr)
     for one in found:
         for problem in (*one.problems, *([f"its guest asks for: {one.asked}"] if one.asked else ())):
-            print(f"{one.name}: {problem}", file=sys.stderr)
+            _say(f"{one.name}: {problem}")
         if one.suspends:
-            print(f"{one.name} {one.enforced}", file=sys.stderr)
+            _say(f"{one.name} {one.enforced}")
         if one.stopped:
-            print(f"{one.name}: idletimed has stopped it: {one.stopped}", file=sys.stderr)
+            _say(f"{one.name}: idletimed has stopped it: {one.stopped}")
         if one.limited:
-            print(f"{one.name}: limited for the foreground: {', '.join(one.limited)}", file=sys.stderr)
+            _say(f"{one.name}: limited for the foreground: {', '.join(one.limited)}")
         if one.memory_given:
             print(f"{one.name}: the foreground has {one.memory_given >> 20} MiB of its memory", file=sys.stderr)
+
+
+def _say(text: str) -> None:
+    """What others have said, a QEMU among them, is in it."""
+    print(printable(text), file=sys.stderr)
 
 
 def _rows(one: DomainStatus) -> list[tuple[Any, ...]]:

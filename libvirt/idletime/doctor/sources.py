@@ -17,7 +17,7 @@ from typing import Any
 from .. import domains, observed, sockets, state, verdict
 from ..conf import rules
 from ..devices import pci_address
-from ..errors import IdletimeError, MonitorError, PolicyError, Severity
+from ..errors import IdletimeError, MonitorError, PolicyError, Severity, printable
 from ..facts import DISK, DeviceFacts, DevicePlan
 from ..hostd import act
 from ..hostd.settings import Settings
@@ -230,13 +230,13 @@ def _asked(monitor: Monitor) -> tuple[str | None, str | None]:
     """Version and what it knows."""
     try:
         version = monitor.execute("query-version")
-        names = {one["name"] for one in monitor.execute("query-commands")}
-    except MonitorError:
+        names = {str(one["name"]) for one in monitor.execute("query-commands")}
+        number = ".".join(str(version["qemu"][part]) for part in ("major", "minor", "micro"))
+        package = str(version.get("package") or "").strip()
+    except (MonitorError, KeyError, TypeError, AttributeError, ValueError):
         return None, None
-    number = ".".join(str(version["qemu"][part]) for part in ("major", "minor", "micro"))
-    package = str(version.get("package") or "").strip()
     knows = OURS if LIVE_COMMAND in names else OLD if ANY_COMMAND in names else STOCK
-    return f"{number} ({package})" if package else number, knows
+    return printable(f"{number} ({package})" if package else number), knows
 
 
 def _query(domain: Any, emulator: Emulator | None, ask: bool, said: state.DomainState | None) -> Have:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .. import jobs
-from ..errors import MonitorError, Severity
+from ..errors import MonitorError, Severity, printable
 from ..facts import Plan
 from ..police.deadline import Track
 from ..qmp import UNKNOWN_COMMAND, Monitor, query
@@ -48,7 +48,7 @@ class Brought:
     @property
     def words(self) -> list[str]:
         """All that is not as it should be."""
-        return [*self.problems, *(f"{subject}: {text}" for subject, text in self.refused.items())]
+        return [*self.problems, *(printable(f"{subject}: {text}") for subject, text in self.refused.items())]
 
 
 @dataclass

@@ -58,6 +58,9 @@ HOST_SECONDS, HOST_REST = 0.25, 4.0
 JOBS_SECONDS = 1.0
 """How old an answer about jobs may be: each asks libvirtd about every disk."""
 
+RATE_SECONDS = 30.0
+"""How old the look may be that a rate is since: a disk's job of an hour ago may have been another one."""
+
 LEFT_SECONDS = 3.0
 """A timeline that nobody has asked for so long is not kept."""
 MOST_TIMELINES = 8
@@ -203,7 +206,7 @@ class Api:
         return api_host.host(found, off, self._run_dir, self._known()[1], observers, looks.book.snapshot.facts.left_out)
 
     async def _jobs(self, _request: Request) -> dict[str, Any]:
-        """Rates are those since the last look, whoever asked for it; without one they are not known. Of a VM that hangs none
+        """Rates are those since the last look, whoever asked for it; without one of just before they are not known. Of a VM that hangs none
         are shown; it is named."""
         if self._jobs_look is None or time.monotonic() - self._jobs_look.seconds >= JOBS_SECONDS:
             await asyncio.shield(self._jobs_task.begin(self._look_for_jobs))
@@ -211,7 +214,9 @@ class Api:
 
     async def _look_for_jobs(self) -> None:
         look: jobview.Look = await self._work(_jobs_now, self._run_dir, self._patience)
-        before, self._jobs_look = self._jobs_look or look, look
+        before, self._jobs_look = self._jobs_look, look
+        if before is None or look.seconds - before.seconds > RATE_SECONDS:
+            before = look
         self._jobs_said = [asdict(one) for one in jobview.build(before, look, time.time())]
 
     async def _timeline(self, request: Request, name: str) -> dict[str, Any]:

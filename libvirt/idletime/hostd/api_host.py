@@ -19,7 +19,7 @@ from ..policy.model import Class, Policy
 from ..state import DomainState
 from ..status import DomainStatus, Told
 from .metrics_facts import MOST_VMS
-from .metrics_look import Answer
+from .metrics_look import Answer, is_newer
 
 UNKNOWN = "unknown"  # what a QEMU without background says of its resource
 _CLASSES = frozenset(one.value for one in Class)
@@ -34,7 +34,7 @@ def vms(said: Mapping[str, DomainState], fresh: Mapping[str, Answer],
 
 def _vm(said: DomainState, fresh: Answer | None, observers: Mapping[str, ObserverState]) -> DomainStatus:
     """With QEMU's last answer, where it is of this run and can be understood."""
-    if fresh is not None and fresh[0] == said.run and fresh[2] > said.looked:
+    if fresh is not None and is_newer(fresh, said):
         with contextlib.suppress(KeyError, TypeError, ValueError, AttributeError):
             return _built(said, fresh[1], fresh[2], observers)
     with contextlib.suppress(KeyError, TypeError, ValueError, AttributeError):

@@ -224,7 +224,7 @@ class Looks:
         if known is not None and known[0] is said and known[1] is fresh:
             return known[2]
         vm = metrics_facts.vm_of(key, said)
-        if fresh is not None and fresh[0] == said.run and fresh[2] > said.looked:
+        if fresh is not None and is_newer(fresh, said):
             vm = metrics_facts.with_figures(vm, said, fresh[1], fresh[2])
         self._vms[key] = said, fresh, vm
         return vm
@@ -254,6 +254,12 @@ class Looks:
         self._asked.pop(key, None)
         if not done.cancelled() and done.exception() is None and done.result() is not None:
             self.fresh[key] = done.result()  # else the figures are those of the last look, and say how old they are
+
+
+def is_newer(fresh: Answer, said: DomainState) -> bool:
+    """Whether an answer of QEMU's is of this run, and later than idletimed's last look. A look of the future is of before the
+    clock was set back."""
+    return fresh[0] == said.run and (fresh[2] > said.looked or said.looked > time.time())
 
 
 def stale_seconds(settings: Settings) -> float:

@@ -3,8 +3,9 @@
 with a loop of its own: what readers do costs idletimed's loop nothing but the interpreter's lock, and little of that:
 
     RATE connections a second are taken from each listener; more wait in the kernel
-    MOST of them at a time; one more ends the oldest, so that whoever opens and says nothing keeps nobody out
-    SECONDS each; who does not ask, or does not read, in that time is ended
+    MOST of them at a time; one more ends the oldest of the user who has most, so that whoever opens and says nothing keeps
+    nobody out; root's are not ended for others', nor while they are carried out
+    SECONDS each to ask, to be answered and to read; who does not is ended
     the page is made once for all who ask between two looks, and sent from where it lies
 
 It reads one request of HEAD_BYTES at most, answers, and closes. Where the page is, it knows GET and HEAD of one path: nothing
@@ -21,8 +22,9 @@ import shutil
 import socket
 import struct
 import threading
+from collections import Counter
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 RATE, MOST, SECONDS, HEAD_BYTES = 50, 16, 10.0, 8192
 BODY_BYTES = 65536
@@ -134,6 +136,7 @@ class Server:
     refused: int = 0
     _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.new_event_loop)
     _thread: threading.Thread | None = None
+    _working: set[asyncio.Task[None]] = field(default_factory=set)
 
     def start(self) -> None:
         self._thread = threading.Thread(target=self._run, daemon=True, name="idletimed-metrics")
@@ -183,19 +186,33 @@ class Server:
             await asyncio.sleep(RETRY_SECONDS)
 
     async def _accept(self, line: socket.socket, api: Api | None) -> None:
-        there: dict[asyncio.Task[None], None] = {}
+        there: dict[asyncio.Task[None], int | None] = {}
         try:
             while True:
                 client, _ = await self._loop.sock_accept(line)
-                if len(there) >= MOST:
-                    next(iter(there)).cancel()
-                task = self._loop.create_task(self._attend(client, api))
-                there[task] = None
-                task.add_done_callback(lambda task: there.pop(task, None))
+                uid = _uid(client)
+                if len(there) < MOST or self._make_room(there, uid):
+                    task = self._loop.create_task(self._attend(client, api))
+                    there[task] = uid
+                    task.add_done_callback(lambda task: there.pop(task, None))
+                else:
+                    client.close()
                 await asyncio.sleep(1 / RATE)
         finally:
             for task in list(there):
                 task.cancel()
+
+    def _make_room(self, there: dict[asyncio.Task[None], int | None], uid: int | None) -> bool:
+        """End one for another of this user, if there is one that may be ended."""
+        counts = Counter(its for its in there.values() if its != 0)
+        whose = max(counts, key=lambda its: counts[its]) if counts else 0
+        if whose == 0 and uid != 0:
+            return False
+        oldest = next((task for task, its in there.items() if its == whose and (its != 0 or task not in self._working)), None)
+        if oldest is not None:
+            oldest.cancel()
+            del there[oldest]  # it may take a moment to end
+        return oldest is not None
 
     async def _attend(self, client: socket.socket, api: Api | None) -> None:
         """One client, to its end."""
@@ -205,12 +222,17 @@ class Server:
                     head, rest = await self._head(client)
                     if head is None:
                         raise ConnectionResetError
-                    if api is not None:
-                        await self._send(client, *await self._by_api(api, client, head, rest))
-                        return
+                    asked = await self._asked(client, head, rest) if api is not None else None
+                if api is None:
                     response, head_only = _answer_to(head, self.page)
+                elif isinstance(asked, Request):
+                    response, head_only = await self._by_api(api, asked), asked.method == "HEAD"
+                else:
+                    assert asked is not None
+                    response, head_only = asked, False
+                async with asyncio.timeout(SECONDS):
                     await self._send(client, response, head_only)
-                    self.answered += response.status.startswith("200")
+                self.answered += api is None and response.status.startswith("200")
             except (TimeoutError, asyncio.CancelledError, OSError):
                 self.refused += api is None
             except Exception:  # whatever it is, the next scrape is answered
@@ -229,19 +251,31 @@ class Server:
             if not more or len(data) > HEAD_BYTES:
                 return None, b""
 
-    async def _by_api(self, api: Api, client: socket.socket, head: bytes, rest: bytes) -> tuple[Response, bool]:
+    async def _asked(self, client: socket.socket, head: bytes, rest: bytes) -> Request | Response:
+        """What the API is asked, or what is wrong with that."""
         request, length = _parse(head)
         if request is None:
-            return Response("400 Bad Request", _PLAIN, [b"this is HTTP, see idletime-api(7)\n"]), False
+            return Response("400 Bad Request", _PLAIN, [b"this is HTTP, see idletime-api(7)\n"])
         if not 0 <= length <= BODY_BYTES:
-            return Response("413 Content Too Large", _PLAIN, [b"at most %d bytes are read\n" % BODY_BYTES]), False
+            return Response("413 Content Too Large", _PLAIN, [b"at most %d bytes are read\n" % BODY_BYTES])
         while len(rest) < length:
             if not (more := await self._loop.sock_recv(client, length - len(rest))):
                 raise ConnectionResetError
             rest += more
-        _, uid, _ = struct.unpack("3i", client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
-        request = Request(request.method, request.path, request.words, request.accept, rest[:length], uid)
-        return await api(request), request.method == "HEAD"
+        return replace(request, body=rest[:length], uid=_uid(client))
+
+    async def _by_api(self, api: Api, request: Request) -> Response:
+        """A change goes on when its time is over: libvirt has begun it."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._working.add(task)
+        try:
+            async with asyncio.timeout(SECONDS):
+                return await api(request)
+        except TimeoutError:
+            return Response("504 Gateway Timeout", "application/json", [_LATE])
+        finally:
+            self._working.discard(task)
 
     async def _send(self, client: socket.socket, response: Response, head_only: bool) -> None:
         length = sum(len(part) for part in response.parts)
@@ -260,7 +294,16 @@ def _what(listener: Unix | Tcp) -> str:
     return "api" if isinstance(listener, Unix) and listener.api else "metrics"
 
 
+def _uid(client: socket.socket) -> int | None:
+    """Who is at the other end, by the kernel's word; None where it does not say."""
+    if client.family != socket.AF_UNIX:
+        return None
+    uid: int = struct.unpack("3i", client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))[1]
+    return uid
+
+
 _PLAIN = "text/plain; charset=utf-8"
+_LATE = b'{"problem":"it takes too long; a change may be carried out all the same","remedy":"look again"}\n'
 
 
 def _parse(head: bytes) -> tuple[Request | None, int]:

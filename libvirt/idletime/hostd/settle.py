@@ -110,6 +110,7 @@ class _Job:
     exports: dict[str, str] = field(default_factory=dict)  # of each NBD export that is to be background, its disk
     tracks: dict[str, deadline.Track] = field(default_factory=dict)  # jobs that have a deadline
     due: due.Due | None = None  # when it becomes foreground
+    began: float = field(default_factory=time.time)  # whatever QEMU says is of then or later
 
     def settled(self, wanted: Wish | None) -> Looked:
         name = self.domain.name()
@@ -157,7 +158,7 @@ class _Job:
             own = find(root)
         subject = state.Subject(self.domain.UUIDString(), self.domain.name(), self.domain.ID(), state.digest(own))
         decision = self.decision or rules.Decision(None, "domain", "it cannot be read")
-        told = state.described(subject, decision, looked.grant.plan, self.have, self.problems, time.time())
+        told = state.described(subject, decision, looked.grant.plan, self.have, self.problems, self.began)
         told = replace(told, in_force=told.in_force and self.decision is not None and not self.pending, exports=self.exports,
                        deadlines=deadline.record(self.tracks))
         if self.choice is not None and decision.policy is not None:
