@@ -65,8 +65,8 @@ _WORKS = ("jobs", "exports", "migrations")
 _LEARNED = {"service-us": _May(_number), "spare": _May({"second": _May(_number)})}
 _RESOURCE = {
     "id": str, "path": str, "devices": [_DEVICE], **{name: _May([_WORK]) for name in _WORKS},
-    "state": _May(str), "auto": _May(bool), "shadow": _May(bool), "generation": _May(_count), "other-generations": _May([_count]),
-    "observer": _May({"state": _May(str)}), "learned": _May(_LEARNED),
+    "state": _May(str), "auto": _May(bool), "shadow": _May(bool), "generation": _May(_count),
+    "other-generations": _May([_count]), "observer": _May({"state": _May(str)}), "learned": _May(_LEARNED),
     **{name: _May(_count) for name in ("interval-us", "rate-bps", "held", "collisions", "collision-cost-us")}}
 """What those who ask take for granted."""
 

@@ -23,7 +23,7 @@ import hypothesis_profile  # noqa: F401
 from idletime import observed, state
 from idletime.gauge.said import Gauge, Gauged
 from idletime.gauge.spare import Spare
-from idletime.hostd import metrics, metrics_facts
+from idletime.hostd import metrics, metrics_facts, metrics_look
 from idletime.hostd.metrics import Tally
 from idletime.hostd.metrics_facts import Facts, Misfit, Reader, Vm
 from idletime.hostd.metrics_ledger import MOST, Ledger
@@ -432,3 +432,10 @@ def test_a_vm_with_more_devices_than_are_shown_has_metrics() -> None:
     found = metrics_facts.vm_of("0-1", said(query=[{**resource(), "devices": many}]))
     assert found.misfit == "" and found.resources is not None
     assert [one["device"] for one in found.resources[0]["devices"]] == [device()["device"]]
+
+
+@pytest.mark.parametrize(("run", "at", "looked", "newer"), [
+    (1, 200.0, 100.0, True), (1, 50.0, 100.0, False), (2, 200.0, 100.0, False), (1, 50.0, 4e9, True)])
+def test_which_answer_is_newer(run: int, at: float, looked: float, newer: bool) -> None:
+    """Also where the clock was set back since the look: else counters would begin anew."""
+    assert metrics_look.is_newer((run, [], at), said(looked=looked)) is newer

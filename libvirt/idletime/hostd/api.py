@@ -206,8 +206,8 @@ class Api:
         return api_host.host(found, off, self._run_dir, self._known()[1], observers, looks.book.snapshot.facts.left_out)
 
     async def _jobs(self, _request: Request) -> dict[str, Any]:
-        """Rates are those since the last look, whoever asked for it; without one of just before they are not known. Of a VM that hangs none
-        are shown; it is named."""
+        """Rates are those since the last look, whoever asked for it; without one of just before they are not known. Of a VM
+        that hangs none are shown; it is named."""
         if self._jobs_look is None or time.monotonic() - self._jobs_look.seconds >= JOBS_SECONDS:
             await asyncio.shield(self._jobs_task.begin(self._look_for_jobs))
         return {"jobs": self._jobs_said, "silent": self._jobs_look.silent if self._jobs_look else ()}
