@@ -145,8 +145,9 @@ class Compute:
         for query in queries:
             with _asking(f"servers by {query}"):
                 for one in map(_seen, self._nova.servers(details=True, all_projects=True, **query)):
-                    if one in background or one.marked:
-                        found[one.uuid] = replace(one, background=one in background)
+                    meant = one in background
+                    if meant or one.marked:
+                        found[one.uuid] = replace(one, background=meant)
         return found
 
     def server(self, uuid: str) -> Seen:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import threading
 from argparse import Namespace
@@ -144,6 +145,25 @@ def test_one_that_fails_stays_as_it_was(there: There) -> None:
     assert len(domain.written) == 2 and written(domain)[1] is None
 
 
+@contextlib.contextmanager
+def signalled(monkeypatch: pytest.MonkeyPatch, number: signal.Signals) -> Iterator[None]:
+    """As soon as the command says something, it gets this signal."""
+    def nothing(*_: Any) -> Look:
+        raise libvirt.libvirtError("no such job")
+
+    monkeypatch.setattr(jobview, "look", nothing)
+    monkeypatch.setattr(migrate._Teller, "nothing", lambda *_: signal.raise_signal(number))
+    before = [(each, signal.getsignal(each)) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
+    # Whoever runs the tests in the background may have had SIGINT ignored.
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        for each, handler in before:
+            signal.signal(each, handler)
+
+
 @pytest.mark.parametrize("early", [0, 2])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ended_by_a_signal(there: There, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, early: int) -> None:
@@ -151,43 +171,12 @@ def test_ended_by_a_signal(there: There, monkeypatch: pytest.MonkeyPatch, number
     domain = Moving(fails="aborted")
     domain.early = early
     domain.go.clear()
-
-    def interrupted(_teller: Any, _why: str) -> None:
-        signal.raise_signal(number)
-
-    def nothing(*_: Any) -> Look:
-        raise libvirt.libvirtError("no such job")
-
-    monkeypatch.setattr(jobview, "look", nothing)
-    monkeypatch.setattr(migrate._Teller, "nothing", interrupted)
-    # Whoever runs the tests in the background may have had SIGINT ignored.
-    before = [(each, signal.signal(each, signal.default_int_handler)) for each in (signal.SIGINT, signal.SIGTERM)]
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            run(domain, "--idle")
-    finally:
-        for each, handler in before:
-            signal.signal(each, handler)
+    with signalled(monkeypatch, number), pytest.raises(KeyboardInterrupt):
+        run(domain, "--idle")
     assert domain.aborted == early + 1 and written(domain)[1] is None
 
 
-@pytest.fixture
-def ctrl_c(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """As soon as it says something, somebody presses Ctrl-C."""
-    def nothing(*_: Any) -> Look:
-        raise libvirt.libvirtError("no such job")
-
-    monkeypatch.setattr(jobview, "look", nothing)
-    monkeypatch.setattr(migrate._Teller, "nothing", lambda *_: signal.raise_signal(signal.SIGINT))
-    before = [(each, signal.getsignal(each)) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    for each, handler in before:
-        signal.signal(each, handler)
-
-
-@pytest.mark.usefixtures("ctrl_c")
-def test_an_end_that_comes_too_late(there: There, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_end_that_comes_too_late(there: There, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """In the switchover: it runs there, and starts with that host."""
     class Late(Moving):
         def abortJob(self) -> None:
@@ -197,13 +186,13 @@ def test_an_end_that_comes_too_late(there: There, capsys: pytest.CaptureFixture[
     domain = Late()
     domain.starts = 1
     domain.go.clear()
-    assert run(domain) == 0
+    with signalled(monkeypatch, signal.SIGINT):
+        assert run(domain) == 0
     assert there.domain is not None and there.domain.starts == 1
     assert "it was too late to end the migration of 'vm'" in capsys.readouterr().err
 
 
-@pytest.mark.usefixtures("ctrl_c")
-def test_pressed_again_while_it_ends(there: There) -> None:
+def test_pressed_again_while_it_ends(there: There, monkeypatch: pytest.MonkeyPatch) -> None:
     class Slow(Moving):
         def abortJob(self) -> None:
             self.aborted += 1
@@ -213,7 +202,7 @@ def test_pressed_again_while_it_ends(there: There) -> None:
 
     domain = Slow(fails="aborted")
     domain.go.clear()
-    with pytest.raises(KeyboardInterrupt):
+    with signalled(monkeypatch, signal.SIGINT), pytest.raises(KeyboardInterrupt):
         run(domain, "--idle")
     assert domain.aborted == 2 and written(domain)[1] is None
     assert not any(isinstance(one, migrate._Migration) for one in threading.enumerate())

@@ -161,6 +161,7 @@ class Results:
         }
 
         self.disk = self.conditions.get("disk", {})
+        self._bases: dict[tuple[str, str], Base | None] = {}
 
     def _service_seconds(self, path: str) -> float:
         rates = [r["background"]["operations_per_second"] for r in self.runs.values() if r["path"] == path and not r["workload"]]
@@ -174,6 +175,11 @@ class Results:
 
     def _base(self, path: str, workload: str) -> Base | None:
         """None: the foreground has not run alone."""
+        if (path, workload) not in self._bases:
+            self._bases[path, workload] = self._read_base(path, workload)
+        return self._bases[path, workload]
+
+    def _read_base(self, path: str, workload: str) -> Base | None:
         runs = self._alone(path, workload)
         if not runs:
             return None
@@ -203,11 +209,10 @@ class Results:
         groups: dict[tuple[str, str, str], list[tuple[dict[str, Any], dict[str, Any]]]] = defaultdict(list)
         for run, measured in chosen:
             groups[run["path"], run["workload"]["name"], run["contender"]["name"]].append((run, measured))
-        bases = {key[:2]: self._base(*key[:2]) for key in groups}
         order = list(workloads.BY_NAME)
         points = [
             _point(members[0][0], [self._measured(*member, base) for member in members])
-            for key, members in groups.items() if (base := bases[key[:2]])
+            for key, members in groups.items() if (base := self._base(*key[:2]))
         ]
         return sorted(points, key=lambda each: order.index(each.workload))
 

@@ -146,7 +146,7 @@ def status(found: Sequence[DomainStatus]) -> None:
         if one.limited:
             _say(f"{one.name}: limited for the foreground: {', '.join(one.limited)}")
         if one.memory_given:
-            print(f"{one.name}: the foreground has {one.memory_given >> 20} MiB of its memory", file=sys.stderr)
+            _say(f"{one.name}: the foreground has {one.memory_given >> 20} MiB of its memory")
 
 
 def _say(text: str) -> None:

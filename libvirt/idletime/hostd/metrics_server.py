@@ -20,11 +20,12 @@ import logging
 import os
 import shutil
 import socket
-import struct
 import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
+
+from ..qmp import peer_of
 
 RATE, MOST, SECONDS, HEAD_BYTES = 50, 16, 10.0, 8192
 BODY_BYTES = 65536
@@ -190,9 +191,9 @@ class Server:
         try:
             while True:
                 client, _ = await self._loop.sock_accept(line)
-                uid = _uid(client)
+                uid = peer_of(client).uid if client.family == socket.AF_UNIX else None
                 if len(there) < MOST or self._make_room(there, uid):
-                    task = self._loop.create_task(self._attend(client, api))
+                    task = self._loop.create_task(self._attend(client, api, uid))
                     there[task] = uid
                     task.add_done_callback(lambda task: there.pop(task, None))
                 else:
@@ -214,15 +215,15 @@ class Server:
             del there[oldest]  # it may take a moment to end
         return oldest is not None
 
-    async def _attend(self, client: socket.socket, api: Api | None) -> None:
-        """One client, to its end."""
+    async def _attend(self, client: socket.socket, api: Api | None, uid: int | None) -> None:
+        """One client, to its end. uid: of who it is; None where the kernel does not say."""
         with contextlib.closing(client):
             try:
                 async with asyncio.timeout(SECONDS):
                     head, rest = await self._head(client)
                     if head is None:
                         raise ConnectionResetError
-                    asked = await self._asked(client, head, rest) if api is not None else None
+                    asked = await self._asked(client, uid, head, rest) if api is not None else None
                 if api is None:
                     response, head_only = _answer_to(head, self.page)
                 elif isinstance(asked, Request):
@@ -251,7 +252,7 @@ class Server:
             if not more or len(data) > HEAD_BYTES:
                 return None, b""
 
-    async def _asked(self, client: socket.socket, head: bytes, rest: bytes) -> Request | Response:
+    async def _asked(self, client: socket.socket, uid: int | None, head: bytes, rest: bytes) -> Request | Response:
         """What the API is asked, or what is wrong with that."""
         request, length = _parse(head)
         if request is None:
@@ -262,7 +263,7 @@ class Server:
             if not (more := await self._loop.sock_recv(client, length - len(rest))):
                 raise ConnectionResetError
             rest += more
-        return replace(request, body=rest[:length], uid=_uid(client))
+        return replace(request, body=rest[:length], uid=uid)
 
     async def _by_api(self, api: Api, request: Request) -> Response:
         """A change goes on when its time is over: libvirt has begun it."""
@@ -292,14 +293,6 @@ class Server:
 
 def _what(listener: Unix | Tcp) -> str:
     return "api" if isinstance(listener, Unix) and listener.api else "metrics"
-
-
-def _uid(client: socket.socket) -> int | None:
-    """Who is at the other end, by the kernel's word; None where it does not say."""
-    if client.family != socket.AF_UNIX:
-        return None
-    uid: int = struct.unpack("3i", client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))[1]
-    return uid
 
 
 _PLAIN = "text/plain; charset=utf-8"
