@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import os
 import time
 from collections.abc import Awaitable, Callable
@@ -19,6 +20,7 @@ from idletime.conf.rules import Rules
 from idletime.hostd import alive, hook, reclaim, stopped
 from idletime.hostd import memory as room
 from idletime.hostd.memory import GIVES, STARTING, Memory
+from idletime.hostd.protect import FILE, Protection
 from idletime.hostd.settings import Settings
 from idletime.hostd.settle import Looked
 from idletime.police.enforce import Choice
@@ -476,6 +478,55 @@ def test_cgroups_of_version_2(play: Play) -> None:
         assert lows() == [0, 0, 0]
 
     play(scene)
+
+
+def low_of(root: Path, folder: str) -> Path:
+    file = root / "sys/fs/cgroup" / folder / "memory.low"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    return file
+
+
+def test_what_others_write_to_memory_low(tmp_path: Path) -> None:
+    """The file says what is in force. The kernel rounds down to pages."""
+    (tmp_path / "run").mkdir()
+    low, protection = low_of(tmp_path, "a"), Protection(str(tmp_path), tmp_path / "run")
+    low.write_text("0\n")
+    for others in ("0\n", "max\n", "4096\n"):
+        low.write_text(others)
+        assert protection.bring({"/a": MIB + 9}) == {} and low.read_text() == str(MIB + 9) and protection.holds(["/a"])
+    low.write_text(f"{MIB}\n")
+    assert protection.bring({"/a": MIB + 9}) == {} and low.read_text() == f"{MIB}\n" and protection.holds(["/a"])
+    low.unlink()
+    assert protection.bring({"/a": MIB + 9}) == {} and not low.exists() and not protection.holds(["/a"]), "it has just ended"
+    low.mkdir()
+    assert protection.bring({"/a": MIB + 9, "/nowhere/x": 1}).keys() == {"/nowhere/x"}
+
+
+def test_a_killed_idletimed_leaves_no_protection(tmp_path: Path) -> None:
+    """The next one, and --release, take back what nobody wants any more, and nothing of others."""
+    (tmp_path / "run").mkdir()
+    ours, theirs, gone = low_of(tmp_path, "a"), low_of(tmp_path, "b"), low_of(tmp_path, "c")
+    ours.write_text("0\n"), theirs.write_text("4096\n"), gone.write_text("0\n")
+    Protection(str(tmp_path), tmp_path / "run").bring({"/a": 65536, "/c": 65536})
+    gone.unlink()
+    following = Protection(str(tmp_path), tmp_path / "run")
+    assert following.ours == {"/a", "/c"} and following.bring({}) == {}
+    assert (ours.read_text(), theirs.read_text(), gone.exists()) == ("0", "4096\n", False)
+    assert not (tmp_path / "run" / FILE).exists() and not following.ours
+
+
+def test_the_kernel_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """EAGAIN says that less was found; what has a buffer would ask again when it is closed."""
+    class Kernel(io.RawIOBase):
+        def writable(self) -> bool:
+            return True
+
+        def write(self, data: Any) -> None:
+            asked.append(bytes(data))
+
+    asked: list[bytes] = []
+    monkeypatch.setattr(reclaim, "open", lambda _path, _mode, buffering: Kernel() if buffering == 0 else None, raising=False)
+    assert reclaim.reclaim(None, "/nowhere", 7) and asked == [b"7"]
 
 
 # ---- a VM that is about to start

@@ -20,7 +20,7 @@ from idletime.errors import MonitorError
 from idletime.hostd import act, native, reclaim, rights, settle, stopped, wish
 from idletime.hostd.protocol import QueueWish, Wish
 from idletime.hostd.settings import Settings
-from idletime.policy import Class, Policy
+from idletime.policy import Class, CpuClass, Policy
 
 LIVE = """<domain type='kvm'><name>d</name><vcpu>4</vcpu><metadata>{policy}</metadata>
 <devices><emulator>/bin/false</emulator>
@@ -264,6 +264,21 @@ def test_who_does_not_answer_has_a_policy_still(look: Look, monkeypatch: pytest.
     assert gone.choice is not None and not gone.choice.suspend and gone.stopped is not None
 
 
+@pytest.mark.parametrize(("now", "suspends"), [
+    (policy("foreground"), False), (enforced("auto", "foreground"), False), (enforced("suspend"), True)])
+def test_what_is_known_whoever_answers(look: Look, monkeypatch: pytest.MonkeyPatch, now: str, suspends: bool) -> None:
+    """Who is made foreground goes on, and who is to be stopped is, also where its QEMU cannot be asked."""
+    one = Domain(now, taints=("tainted: custom monitor control commands issued",))
+
+    def hang(*_: Any) -> None:
+        raise MonitorError("libvirt refused a monitor command: the line is cut")
+
+    monkeypatch.setattr(one.qemu, "execute", hang)
+    looked = look(one)
+    assert looked.failed and looked.choice is not None
+    assert (looked.choice.suspend, looked.choice.interval) == (suspends, False)
+
+
 def test_status_says_that_it_is_stopped(look: Look, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A record of one that runs is from between two acts."""
     one = Domain(enforced("suspend") + f"<s:stopped xmlns:s='{stopped.NAMESPACE}' seconds='4' why='sda'/>")
@@ -401,6 +416,40 @@ def test_a_promoted_vm_gets_its_processors_back(look: Look) -> None:
     assert one.set == {"cpu_shares": 50} and "minimal" in one.xml
 
 
+def test_what_cannot_be_put_back_now_is_put_back_later(look: Look, monkeypatch: pytest.MonkeyPatch) -> None:
+    """libvirt has another job, or refuses: what was in force stays on record, and the look is tried again."""
+    one = Domain(policy(inner="<i:cpu class='minimal'/>"))
+    one.setSchedulerParametersFlags({"cpu_shares": 50}, 0)
+    look(one)
+    one.xml = one.xml.replace('class="background"', 'class="foreground"')
+    with monkeypatch.context() as refused:
+        refused.setattr(one, "setSchedulerParametersFlags", one.setMemoryParameters)
+        looked = look(one)
+        assert looked.failed and any("shares 50 is not in force" in problem for problem in looked.problems)
+        assert one.set == {"cpu_shares": native.MIN_SHARES} and native.NAMESPACE in one.xml
+    assert not look(one).failed
+    assert one.set == {"cpu_shares": 50} and native.NAMESPACE not in one.xml
+
+
+def test_what_never_came_into_force_is_not_put_back(look: Look) -> None:
+    """The VM of a libvirt without cgroups is made foreground: there is nothing to do, and nothing to complain of."""
+    one = Domain(policy(inner=MEMORY))
+    assert look(one).problems and native.NAMESPACE not in one.xml
+    one.xml = one.xml.replace("<metadata>", f"<metadata><b:before xmlns:b='{native.NAMESPACE}' soft-limit=''/>", 1)
+    one.xml = one.xml.replace('class="background"', 'class="foreground"').replace("class='background'", "class='foreground'")
+    looked = look(one)
+    assert (looked.problems, looked.failed) == ((), False) and native.NAMESPACE not in one.xml
+
+
+@pytest.mark.parametrize("element", ["vcpusched", "iothreadsched", "emulatorsched"])
+def test_a_scheduler_of_the_domain_stays(element: str) -> None:
+    live = etree.fromstring(f"<domain><cputune><{element} scheduler='fifo' priority='1'/></cputune></domain>")
+    meant = Policy(Class.BACKGROUND, cpu=CpuClass.IDLE)
+    assert native.SCHEDULER not in native.wanted(meant, live)
+    live[0].remove(live[0][0])
+    assert native.SCHEDULER in native.wanted(meant, live)
+
+
 def test_a_share_of_cgroup_v2(look: Look, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """2 of 100 is ten times what v1 gives: the domain's group, not that of its threads, is idle; first not, at the way back."""
     own, groups = "/machine.slice/machine-qemu\\x2d1\\x2dweb.scope", tmp_path / "cgroup"
@@ -521,10 +570,11 @@ def test_what_it_gives_is_told(look: Look, tmp_path: Path) -> None:
     ({"shares": "2"}, {"shares": "2"}, {"shares": "7"}, {}, {"shares": "7"}),
     ({"shares": "2"}, {"shares": "2"}, {}, {}, {}),
     ({"shares": "2"}, {"shares": "9"}, {"shares": "7"}, {"shares": "2"}, {"shares": "7"}),
-    ({}, {"shares": "2"}, {"shares": "7"}, {"shares": "7"}, {}),
+    ({}, {"shares": "2"}, {"shares": "7"}, {"shares": "7"}, {"shares": "7"}),
     ({"shares": "2", "group-idle": "1"}, {"shares": "7", "group-idle": "0"}, {}, {"shares": "2", "group-idle": "1"},
      {"shares": "7", "group-idle": "0"}),
-    ({"soft-limit": "1"}, {"shares": "2"}, {"shares": ""}, {"soft-limit": "1", "shares": ""}, {"soft-limit": ""}),
+    ({"soft-limit": "1"}, {"shares": "2"}, {"shares": ""}, {"soft-limit": "1", "shares": ""},
+     {"soft-limit": "", "shares": ""}),
 ])
 def test_what_is_set_and_put_back(want: Any, now: Any, before: Any, to_set: Any, kept: Any) -> None:
     assert native.change(want, now, before) == (to_set, kept)

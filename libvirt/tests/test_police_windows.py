@@ -56,10 +56,32 @@ def test_several_share():
 
 
 def test_counters_that_begin_anew():
+    """What is not known is nobody's; what was known before counts on."""
     window = run((), 10, 9000, a=300)
-    assert len(windows.add(window, Reading(11, 5, {"a": 5}))) == 1
-    assert len(windows.add(window, Reading(11, 1 << 40, {"a": 1 << 30, "b": 1 << 30}))) == 1
-    assert windows.foreground(()) == 0 and windows.foreground(windows.add(window, Reading(11, 5, {}))) == 0
+    for reading in (Reading(10.25, 5, {"a": 5}), Reading(10.25, 1 << 40, {"a": 1 << 30, "b": 1 << 30}), Reading(10.25, 5, {})):
+        assert windows.foreground(windows.add(window, reading)) == 9000 * KB
+    assert windows.foreground(()) == 0 and windows.foreground((Reading(1, 1 << 40),)) == 0
+
+
+def test_limits_outlast_who_comes_and_goes():
+    """Another background VM starts, or a foreground one ends: nobody's limits are lifted, and the newcomer has its own."""
+    window = run((), 10, 700, a=100)
+    last = window[-1]
+    more = windows.add(window, Reading(last.at_s + 0.25, last.total + 1, {**last.own, "b": 0}))
+    assert windows.decide({"a": 500 * KB}, more, OF_THE_PAPER).limits == {"a": 375 * KB, "b": 125 * KB}
+    less = windows.add(window, Reading(last.at_s + 0.25, 5, last.own))
+    assert windows.decide({"a": 500 * KB}, less, OF_THE_PAPER).limits == {"a": 500 * KB}
+    assert windows.decide({"a": 500 * KB}, run(less, 6, 0, a=500), OF_THE_PAPER).limits is None
+
+
+def test_limits_stay_while_too_little_is_known():
+    """One starts at every look."""
+    window, now = run((), 10, 0, a=500), {"a": 500 * KB}
+    for number in range(40):
+        last = window[-1]
+        window = windows.add(window, Reading(last.at_s + 0.25, last.total, {**last.own, f"n{number}": 0}))
+    assert windows.decide(now, window, OF_THE_PAPER).limits is not None
+    assert windows.decide(now, run(window, 3, 0, a=500), OF_THE_PAPER).limits is None
 
 
 def test_a_window_is_bounded():

@@ -226,6 +226,22 @@ def test_a_tenant_is_never_started_twice() -> None:
     assert good_play("update", variables=moved()).changed == []
 
 
+def test_who_was_saved_for_memory_is_left_to_idletimed() -> None:
+    """A new definition would take away its record, by which alone idletimed starts it again: that is for the next run."""
+    record = '<memory bytes="1" run="1" why="memory" at="1"/>'
+    on_node("node2", "service idletimed stop; virsh managedsave batch && "
+                     f"virsh metadata batch urn:idletime:memory:1 --config --key idletimem --set '{record}'")
+    changed = moved()
+    changed["tenant_domains"] = [{**one, "title": "changed"} for one in changed["tenant_domains"]]
+    good_play("tenants", variables=changed)
+    now = on_node("node2", "virsh dumpxml --inactive batch; virsh list --all --managed-save")
+    assert "urn:idletime:memory:1" in now and "saved" in now and "changed" not in now
+    on_node("node2", "virsh start batch && service idletimed start")
+    good_play("tenants", variables=changed)
+    assert "changed" in on_node("node2", "virsh dumpxml --inactive batch")
+    good_play("tenants", variables=moved())
+
+
 def test_a_killed_node_comes_back() -> None:
     """After a power failure of node2, mail on node1 has not noticed, and batch starts with its node and its policy."""
     before = machines("node1")
@@ -251,12 +267,18 @@ def test_rollback_holds_nothing_from_then_on() -> None:
     """First live, though idletimed does not run on node2: the machines run on, nothing is held. Then on the distribution's
     QEMU, and nothing of ours is left."""
     before = machines("node2")
-    on_node("node2", "service idletimed stop")
+    on_node("node2", "service idletimed stop; echo '# as by the README' >/etc/apt/sources.list.d/idletime.list")
     play = good_play("rollback", variables=moved())
     FIGURES["rollback_live_seconds"] = round(play.seconds, 1)
     assert machines("node2") == before
     assert devices("node2", "batch") == [], "it is not stock"
+    disk = on_node("node2", "virsh domblklist batch | awk '$1 == \"vda\" { print $2 }'").strip()
+    on_node("node2", f"mv {disk} {disk}.away")
+    play = run_play("rollback", variables={**moved(), "restart": True})
+    assert play.failures["node2"] and "batch" not in machines("node2")
+    on_node("node2", f"mv {disk}.away {disk}")
     play = good_play("rollback", variables={**moved(), "restart": True})
+    assert "batch" in machines("node2"), "what a run has ended the next one starts"
     FIGURES["rollback_restart_seconds"] = round(play.seconds, 1)
     for node in ("node1", "node2"):
         for pid in machines(node).values():

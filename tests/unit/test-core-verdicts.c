@@ -163,6 +163,53 @@ static void test_deadlines(void)
     assert_wait(ask(&never, &view, 6 * SEC, 0), IDLETIME_WAIT_ARENA, 6100 * MS);
 }
 
+/*
+ * Somebody writes tokens and turns that are not so: what is overdue waits a
+ * lease longer, 5 s; from then on only our own count, until the board permits
+ * a start of ours.
+ */
+static void test_kept(void)
+{
+    IdletimeView kept[] = {
+        { .fg_last_ns = INT64_MIN, .fg_in_service = 1, .bg_in_service = 1 },
+        { .fg_last_ns = INT64_MIN, .fg_in_service = 1, .overdue_first = true },
+    };
+    IdletimeView well = { .fg_last_ns = INT64_MIN, .fg_in_service = 1 };
+
+    for (int i = 0; i < 2; i++) {
+        IdletimeCore core = core_new();
+        IdletimeVerdict verdict;
+        int64_t now_ns = 6 * SEC;
+
+        for (; now_ns < 11 * SEC; now_ns += 10 * MS) {
+            verdict = idletime_core_ask(&core, &rule20, &kept[i], now_ns, SEC);
+            g_assert_cmpint(verdict.kind, >, IDLETIME_PROMOTE);
+        }
+        for (int n = 0; n < 2; n++) {
+            verdict = idletime_core_ask(&core, &rule20, &kept[i], now_ns, SEC);
+            g_assert_cmpint(verdict.kind, ==, IDLETIME_PROMOTE);
+            g_assert_true(verdict.alone);
+            idletime_core_started(&core);
+            assert_wait(idletime_core_ask(&core, &rule20, &kept[i], now_ns,
+                                          SEC),
+                        IDLETIME_WAIT_INFLIGHT, now_ns + 10 * MS);
+            idletime_core_done(&core, &rule20, &kept[i], now_ns, true);
+        }
+        /* The board permits one: it is believed again. */
+        verdict = idletime_core_ask(&core, &rule20, &well, now_ns, SEC);
+        g_assert_cmpint(verdict.kind, ==, IDLETIME_PROMOTE);
+        g_assert_false(verdict.alone);
+        verdict = idletime_core_ask(&core, &rule20, &kept[i], now_ns, SEC);
+        g_assert_cmpint(verdict.kind, >, IDLETIME_PROMOTE);
+        /* Nobody asked for more than a second, or the clock has jumped. */
+        for (int n = 0; n < 9; n++) {
+            now_ns += SEC + 1;
+            verdict = idletime_core_ask(&core, &rule20, &kept[i], now_ns, SEC);
+            g_assert_cmpint(verdict.kind, >, IDLETIME_PROMOTE);
+        }
+    }
+}
+
 static void test_interval_zero(void)
 {
     IdletimeRule plain = rule20;
@@ -275,6 +322,7 @@ int main(int argc, char **argv)
     g_test_add_func("/core/blind-cap", test_blind_cap);
     g_test_add_func("/core/due", test_due);
     g_test_add_func("/core/deadlines", test_deadlines);
+    g_test_add_func("/core/kept", test_kept);
     g_test_add_func("/core/interval-zero", test_interval_zero);
     g_test_add_func("/core/saturation", test_saturation);
     g_test_add_func("/core/jump", test_jump);

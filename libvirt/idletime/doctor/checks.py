@@ -178,8 +178,8 @@ def _confinement(facts: HostFacts) -> _Found:
         yield _note("", f"AppArmor confines {names['apparmor']}; whether it lets their QEMU open arenas is not known", _AS_ROOT)
     elif facts.apparmor_on and names["apparmor"] and not facts.apparmor_allows:
         yield _error("", f"AppArmor confines {names['apparmor']}, and does not let their QEMU open arenas",
-                     "put '#include <abstractions/idletime>' into /etc/apparmor.d/local/abstractions/libvirt-qemu; it counts "
-                     "from a domain's next start", 10)
+                     "put 'include if exists <abstractions/idletime>' into /etc/apparmor.d/local/abstractions/libvirt-qemu; "
+                     "it counts from a domain's next start", 10)
     if facts.selinux_on and names["selinux"] and facts.selinux_allows is False:
         yield _error("", f"SELinux confines {names['selinux']}, and {facts.run_dir} does not have the type idletime_arena_t",
                      f"semodule -i idletime.pp (confinement/selinux), then restorecon -R {facts.run_dir} and restorecon "

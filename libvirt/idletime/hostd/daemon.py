@@ -47,6 +47,7 @@ from .metrics_look import Counts, Looks
 from .observe import decide
 from .observers import Observers
 from .police import Police
+from .protect import Protection
 from .protocol import State
 from .records import Records
 from .settings import Settings
@@ -455,6 +456,10 @@ def _release(settings: Settings) -> int:
         done, problems = police.release(libvirt.open(settings.uri)) if settings.uri else ([], [])
     except libvirt.libvirtError as error:
         done, problems = [], [f"{settings.uri}: {error.get_error_message()}; remedy: is libvirtd (or virtqemud) running?"]
+    try:
+        Protection("", Path(settings.run_dir)).bring({})
+    except OSError as error:
+        problems.append(f"memory.low of VMs: {error}; remedy: write 0 to it below /sys/fs/cgroup")
     for name in done:
         print(f"domain '{name}' goes on")
     for problem in problems:

@@ -27,6 +27,7 @@ from ..policy import Memory as Said
 from . import reclaim, settings
 from .deeds import Deeds
 from .follow import Follower
+from .protect import FILE, Protection
 from .settle import Looked
 
 PERIOD_SECONDS = 1.0
@@ -68,7 +69,7 @@ class Memory(Follower):
         self._unstarted: dict[str, float] = {}  # those of them that could not be started, and when
         self._groups: dict[str, Group] = {}
         self._open: set[str] = set()  # foreground that nothing protects
-        self._low: dict[str, int] = {}  # memory.low that we have written
+        self._protection = Protection(self._root, self._run_dir)
         self._state = State()
         self._tell()
 
@@ -128,7 +129,7 @@ class Memory(Follower):
     # ---- looks
 
     def _wanted(self) -> bool:
-        return bool(self.members or self.saved or self._low)
+        return bool(self.members or self.saved or self._protection.ours)
 
     def _over(self) -> None:
         self._state = State()
@@ -202,24 +203,18 @@ class Memory(Follower):
     def _protected(self) -> bool:
         """memory.low of all foreground VMs is in force; without any the foreground is something else."""
         foreground = [one.folder for one in self._groups.values() if one.low is None]
-        return bool(foreground) and not self._open and all(self._low.get(folder) for folder in foreground)
+        return bool(foreground) and not self._open and self._protection.holds(foreground)
 
     def _protect(self, memory_bytes: int) -> None:
         """memory.low of cgroup v2, where it is not what it should be."""
-        want = memory.protections(memory_bytes, list(self._groups.values()))
-        for folder in {**self._low, **want}:
-            low = want.get(folder, 0)
-            if self._low.get(folder) == low:
-                continue
-            try:
-                Path(f"{self._root}/sys/fs/cgroup{folder}/memory.low").write_text(str(low))
-                self._low[folder] = low
-            except OSError as error:
-                if folder in want:
-                    self._complain(folder, f"memory.low of {folder} is not in force: {error.strerror}; remedy: let idletimed "
-                                           "write below /sys/fs/cgroup (no ProtectControlGroups in its unit)")
-            if folder not in want:
-                self._low.pop(folder, None)
+        try:
+            problems = self._protection.bring(memory.protections(memory_bytes, list(self._groups.values())))
+        except OSError as error:
+            self._complain(FILE, f"no VM's memory is protected: {error}; remedy: give idletimed room in its run directory")
+            return
+        for folder, why in problems.items():
+            self._complain(folder, f"memory.low of {folder} is not in force: {why}; remedy: let idletimed write below "
+                                   "/sys/fs/cgroup (no ProtectControlGroups in its unit)")
 
     # ---- acts
 

@@ -18,6 +18,7 @@ from typing import Any
 import libvirt
 from lxml import etree
 
+from ..errors import IdletimeError
 from ..policy import Class, CpuClass, Policy
 from ..xmltree import Element
 
@@ -44,6 +45,7 @@ RECORDS = {"qemu:///system": "/run/libvirt/qemu"}
 
 SHARES, SOFT_LIMIT, SCHEDULER, GROUP, AUTOGROUP = "shares", "soft-limit", "scheduler", "group-idle", "autogroup"
 _PATHS = {SHARES: "./cputune/shares", SOFT_LIMIT: "./memtune/soft_limit"}
+_OWN_SCHEDULERS = ("vcpusched", "iothreadsched", "emulatorsched")
 _SCHEDULERS = {"idle": os.SCHED_IDLE, "other": os.SCHED_OTHER}
 _NEEDS = {GROUP: "let idletimed write below /sys/fs/cgroup (no ProtectControlGroups in its unit)"}
 _REMEDY = "give libvirtd its cgroup controllers (cgroup_controllers in qemu.conf), or restart the domain"
@@ -71,7 +73,7 @@ def wanted(policy: Policy | None, live: Element, group: bool = False, autogroup:
         values |= {AUTOGROUP: str(LAST)} if autogroup else {SHARES: str(MIN_SHARES)}
         if group:
             values[GROUP] = "1"
-        if policy.cpu is CpuClass.IDLE and not live.xpath("./cputune/vcpusched | ./cputune/emulatorsched"):
+        if policy.cpu is CpuClass.IDLE and not any(live.findall(f"./cputune/{one}") for one in _OWN_SCHEDULERS):
             values[SCHEDULER] = "idle"
     if policy is not None and policy.memory is not None and policy.memory.high and policy.class_ is not Class.FOREGROUND \
             and not _unified():  # of v2 libvirt would make memory.high of it, which throttles even where memory is free
@@ -80,21 +82,21 @@ def wanted(policy: Policy | None, live: Element, group: bool = False, autogroup:
 
 
 def change(want: Values, now: Values, before: Values) -> tuple[dict[str, str], dict[str, str]]:
-    """What to set, in order, and what was in force before all that is set then. Pure."""
+    """What to set, in order, and what was in force before all that is set then, or is put back. Pure."""
     to_set = {name: value for name, value in before.items() if name not in want}
     to_set |= {name: value for name, value in want.items() if now.get(name, "") != value}
     # The kernel takes no weight of a group that is idle: that ends first, and begins last.
     order = sorted(to_set, key=lambda name: name == GROUP, reverse=to_set.get(GROUP) == "0")
     order.sort(key=AUTOGROUP.__eq__)  # it may have to wait
     to_set = {name: to_set[name] for name in order}
-    return to_set, {name: before.get(name, now.get(name, "")) for name in want if name in before or name in to_set}
+    return to_set, {**{name: now.get(name, "") for name in want if name in to_set}, **before}
 
 
 # ---- facts and act
 
 def bring(domain: Any, live: Element, policy: Policy | None, pid: int | None) -> list[str]:
-    """Set what the policy says, take back what it does not say any more; what cannot be done, in words. Raises BlockingIOError
-    where the rest has to be tried again."""
+    """Set what the policy says, take back what it does not say any more; what cannot be set, in words. What was in force is on
+    record until it is so again. Raises BlockingIOError and IdletimeError where the rest has to be tried again."""
     record = live.find(f"./metadata/{{{NAMESPACE}}}before")
     before = {} if record is None else {str(name): str(value) for name, value in record.attrib.items()}
     idle = _group_file(pid)
@@ -106,10 +108,25 @@ def bring(domain: Any, live: Element, policy: Policy | None, pid: int | None) ->
     now[SCHEDULER] = _scheduler_of(pid)
     now[GROUP] = idle.read_text().strip() if idle else ""
     now[AUTOGROUP] = autogroup or ""
-    to_set, kept = change(want, now, before)
-    if kept != before:
-        _keep(domain, kept)
-    return [problem for name, value in to_set.items() if (problem := _try(domain, pid, name, value)) and name in want]
+    to_set, known = change(want, now, before)
+    if known != before:
+        _keep(domain, known)
+    done, problems = set(), {}
+    try:
+        for name, value in to_set.items():
+            problem = _try(domain, pid, name, value)
+            if problem and (name in want or now.get(name, "") != value):
+                problems[name] = problem
+            else:
+                done.add(name)
+    finally:
+        left = {name: value for name, value in known.items()
+                if (name in before or name in done if name in want else name not in done)}
+        if left != known:
+            _keep(domain, left)
+    if problems.keys() - want.keys():
+        raise IdletimeError("; ".join(problems.values()))
+    return list(problems.values())
 
 
 def _keep(domain: Any, kept: Values) -> None:

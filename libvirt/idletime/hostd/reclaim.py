@@ -8,11 +8,9 @@ Both are written before the act. Context: functions that take a connection or a 
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import libvirt
@@ -148,9 +146,10 @@ def restore(connection: Any, uuid: str) -> bool:
 
 
 def reclaim(_connection: Any, folder: str, bytes_: int) -> bool:
-    """Have the kernel reclaim of a cgroup. Where it finds less than that, it says EAGAIN."""
-    with contextlib.suppress(BlockingIOError):
-        Path(f"{folder}/memory.reclaim").write_text(str(bytes_))
+    """Have the kernel reclaim of a cgroup. Where it finds less than that, it says EAGAIN; a file with a buffer would write, and
+    so reclaim, once more."""
+    with open(f"{folder}/memory.reclaim", "wb", buffering=0) as file:
+        file.write(str(bytes_).encode())
     return True
 
 

@@ -199,8 +199,11 @@ class _Job:
         there = rights.devices(found.devices, found.plan)
         asked = self._recorded(root, policy, there, wanted)
         granted = rights.grant(policy, found.plan, there, asked)
-        choice = choice_of(policy, found.devices, found.plan, True, granted.background)
+        choice, stock = (choice_of(policy, found.devices, found.plan, ours, granted.background) for ours in (True, False))
         granted = replace(granted, plan=carried_out(choice, granted.plan))
+        background = granted.background or (policy is not None and policy.class_ is Class.BACKGROUND)
+        if not background or (choice.as_a_whole and stock.as_a_whole and choice.interval == stock.interval):
+            self.choice = stock  # whether or not its QEMU can be asked
         with self._noting():  # what QEMU has is told even if it cannot be changed
             self._arenas(root, found.plan)
             granted = self._bring(found.plan, granted, asked)

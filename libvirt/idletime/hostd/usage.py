@@ -238,7 +238,7 @@ class _Foreground:
 
 
 def _foreground(path: str) -> _Foreground | None:
-    """All foreground participants that are there now; a sum that falls is no use (facts.between, windows.add)."""
+    """All foreground participants that are there now; a sum that falls is no use (facts.between, windows.foreground)."""
     try:
         there = arena.read(path).foreground
     except arena.ArenaError:

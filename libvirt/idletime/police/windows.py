@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 SECONDS = 5.0
 """003, 5.1."""
@@ -35,28 +36,29 @@ Window = tuple[Reading, ...]
 
 
 def add(window: Window, reading: Reading) -> Window:
-    """The window with one more reading, and the last one that is older than SECONDS. It begins anew where a counter did, or
-    where others are background: what these have moved before would be taken for somebody's now."""
-    if window and (reading.own.keys() != window[-1].own.keys() or reading.total < window[-1].total
-                   or any(reading.own[name] < count for name, count in window[-1].own.items())):
-        return (reading,)
+    """The window with one more reading, and the last one that is older than SECONDS."""
     found = (*window, reading)
     while len(found) > 2 and found[1].at_s <= reading.at_s - SECONDS:
         found = found[1:]
     return found
 
 
-def _seconds(window: Window) -> float:
-    """A burst does not fill a window that is younger than a second."""
-    return max(window[-1].at_s - window[0].at_s, 1.0)
+def _spans(window: Window) -> list[tuple[Reading, Reading]]:
+    """Neighbours between which it is known who moved what: not where a counter began anew, or where others are background:
+    what these have moved before would be taken for somebody's now."""
+    return [(one, two) for one, two in pairwise(window)
+            if one.own.keys() == two.own.keys() and one.total <= two.total
+            and all(one.own[name] <= count for name, count in two.own.items())]
+
+
+def _known_s(window: Window) -> float:
+    return sum(two.at_s - one.at_s for one, two in _spans(window))
 
 
 def foreground(window: Window) -> float:
-    """Bytes a second of all who are not background."""
-    if not window:
-        return 0.0
-    rest = window[-1].total - sum(window[-1].own.values()) - window[0].total + sum(window[0].own.values())
-    return max(0.0, rest / _seconds(window))
+    """Bytes a second of all who are not background. A burst does not fill what is shorter than a second."""
+    rest = sum(two.total - one.total - sum(two.own.values()) + sum(one.own.values()) for one, two in _spans(window))
+    return max(0.0, rest / max(_known_s(window), 1.0))
 
 
 @dataclass(frozen=True)
@@ -77,9 +79,11 @@ class Decision:
 
 
 def decide(now: Mapping[str, int] | None, window: Window, thresholds: Thresholds) -> Decision:
-    """What holds for the background of one device. now: its limits so far."""
+    """What holds for the background of one device. now: its limits so far, which stay where less than half of the window is
+    known."""
     seen = foreground(window)
-    if not (seen > thresholds.high or (now is not None and seen >= thresholds.low)):
+    stay = seen >= thresholds.low or (window and _known_s(window) < SECONDS / 2)
+    if not (seen > thresholds.high or (now is not None and stay)):
         why = f"the foreground moves {_kb(seen)}, less than {_kb(thresholds.low)}" if now is not None else ""
         return Decision(None, why)
     want = _shares(thresholds.limit, window)
@@ -92,7 +96,8 @@ def decide(now: Mapping[str, int] | None, window: Window, thresholds: Thresholds
 def _shares(limit: int, window: Window) -> dict[str, int]:
     """Half of the limit alike, half by what each has moved in the window: who has moved nothing may begin. Each has a byte: 0
     is no limit to libvirt."""
-    moved = {name: count - window[0].own.get(name, count) for name, count in window[-1].own.items()}
+    spans = _spans(window)
+    moved = {name: sum(two.own[name] - one.own[name] for one, two in spans if name in one.own) for name in window[-1].own}
     whole = sum(moved.values())
     parts = {name: (0.5 / len(moved) + 0.5 * one / whole) if whole else 1 / len(moved) for name, one in moved.items()}
     return {name: max(1, int(limit * part)) for name, part in parts.items()}

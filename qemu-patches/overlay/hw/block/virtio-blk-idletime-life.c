@@ -115,6 +115,8 @@ void idletime_blk_drain(VirtIOBlock *s, bool drained)
 void idletime_blk_serve(VirtIOBlock *s, bool ioeventfd)
 {
     if (s->idletime) {
+        /* blk_set_aio_context() drains only where it changes something. */
+        blk_drain(s->blk);
         idletime_hold_serve(s->idletime, ioeventfd);
     }
 }

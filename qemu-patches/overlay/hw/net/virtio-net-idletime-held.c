@@ -81,18 +81,27 @@ static VirtQueueElement *piece_new(const IdletimeNetPacket *held,
                                    const IdletimePiece *piece)
 {
     const VirtQueueElement *whole = held->elem;
+    /* With a header of ours it would be more than writev() takes. */
+    size_t copied = whole->out_num < IOV_MAX ? 0 : piece->payload_bytes;
     size_t sg_bytes = (whole->out_num + 1) * sizeof(struct iovec);
     uint8_t *memory = g_malloc0(sizeof(VirtQueueElement) + sg_bytes +
-                                piece->header_bytes);
+                                piece->header_bytes + copied);
     VirtQueueElement *elem = (VirtQueueElement *)memory;
+    uint8_t *header = memory + sizeof(*elem) + sg_bytes;
 
     elem->out_sg = (struct iovec *)(memory + sizeof(*elem));
-    elem->out_sg[0].iov_base = memory + sizeof(*elem) + sg_bytes;
-    elem->out_sg[0].iov_len = piece->header_bytes;
-    memcpy(elem->out_sg[0].iov_base, piece->header, piece->header_bytes);
-    elem->out_num = 1 + iov_copy(elem->out_sg + 1, whole->out_num,
-                                 whole->out_sg, whole->out_num,
-                                 piece->payload_offset, piece->payload_bytes);
+    elem->out_sg[0].iov_base = header;
+    elem->out_sg[0].iov_len = piece->header_bytes + copied;
+    elem->out_num = 1;
+    memcpy(header, piece->header, piece->header_bytes);
+    if (copied) {
+        iov_to_buf(whole->out_sg, whole->out_num, piece->payload_offset,
+                   header + piece->header_bytes, copied);
+    } else {
+        elem->out_num += iov_copy(elem->out_sg + 1, whole->out_num,
+                                  whole->out_sg, whole->out_num,
+                                  piece->payload_offset, piece->payload_bytes);
+    }
     return elem;
 }
 

@@ -10,13 +10,6 @@
 
 /* A token younger than this is not doubted: most requests are done by then. */
 #define TOKEN_DOUBT_NS          IDLETIME_LOOK_INFLIGHT_NS
-/* The lease at least: no disk that works takes longer for one request. */
-#define TOKEN_LEASE_NS          (5 * 1000 * 1000 * 1000LL)
-
-int64_t idletime_lease_ns(const IdletimeRule *rule)
-{
-    return MAX(rule->max_hold_ns, TOKEN_LEASE_NS);
-}
 
 static IdletimeToken token_make(uint32_t slot, int64_t now_ns)
 {

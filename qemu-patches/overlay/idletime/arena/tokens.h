@@ -37,10 +37,4 @@ bool idletime_token_take(const IdletimeScan *scan, const IdletimeRule *rule,
 /** idletime_token_give: hand it back; one that was taken over stays taken. */
 void idletime_token_give(const IdletimeScan *scan, IdletimeGrant grant);
 
-/**
- * idletime_lease_ns: how long the token of a living owner is respected: the
- * deadline of held requests, at least 5 s.
- */
-int64_t idletime_lease_ns(const IdletimeRule *rule);
-
 #endif

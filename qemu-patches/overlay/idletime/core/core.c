@@ -51,6 +51,8 @@
  * background participants; each held request has a deadline (max_hold_ns),
  * after which it is promoted: it then waits for the cap alone, together with
  * all that are overdue, and the one that is overdue the longest is first.
+ * Whom the cap and those before it let not go for a lease longer, all the time,
+ * does not believe them any more: then our own in service are the cap.
  *
  * LIMITS
  *
@@ -126,6 +128,7 @@ void idletime_core_init(IdletimeCore *core, const IdletimeView *view)
         .state = IDLETIME_STATE_IDLE,
         .fg_started = view->fg_started,
         .fg_last_ns = INT64_MIN,
+        .kept_ns = INT64_MIN,
     };
 }
 
@@ -225,28 +228,54 @@ static IdletimeVerdict decide(const IdletimeRule *rule,
     return (IdletimeVerdict) { .kind = IDLETIME_START };
 }
 
+int64_t idletime_lease_ns(const IdletimeRule *rule)
+{
+    return rule->max_hold_ns > IDLETIME_LEASE_NS ? rule->max_hold_ns :
+                                                   IDLETIME_LEASE_NS;
+}
+
+/*
+ * Others keep what is overdue.  For longer than a lease, at each look?  Those
+ * who are well start and end requests meanwhile, and who has stopped loses his
+ * token: so somebody writes what is not so.  Looks that lie a second apart are
+ * of another request, or the clock has jumped.
+ */
+static bool is_kept_too_long(IdletimeCore *core, const IdletimeRule *rule,
+                             int64_t now_ns)
+{
+    int64_t gap_ns = 10 * IDLETIME_LOOK_ARENA_NS;
+
+    if (core->kept_ns == INT64_MIN ||
+        now_ns > idletime_time_add(core->kept_ns, gap_ns)) {
+        core->kept_since_ns = now_ns;
+    }
+    core->kept_ns = now_ns;
+    return now_ns >= idletime_time_add(core->kept_since_ns,
+                                       idletime_lease_ns(rule));
+}
+
 /*
  * The deadline overrides the foreground and the turn, not the cap, and not
  * who is overdue for longer: else the cap's holder would take it for ever.
  * Blind, nobody else is seen.
  */
-static IdletimeVerdict promote(const IdletimeCore *core,
-                               const IdletimeRule *rule,
+static IdletimeVerdict promote(IdletimeCore *core, const IdletimeRule *rule,
                                const IdletimeView *view, int64_t now_ns)
 {
-    /* Blind, all that we know to be in service is our own. */
-    uint32_t in_service = view->blind ? core->own_in_service :
-                          view->bg_in_service;
+    bool full = view->bg_in_service >= rule->max_inflight;
+    bool alone = view->blind || ((full || view->overdue_first) &&
+                                 is_kept_too_long(core, rule, now_ns));
 
-    if (in_service >= rule->max_inflight) {
+    /* Alone, all that we know to be in service is our own. */
+    if (alone ? core->own_in_service >= rule->max_inflight : full) {
         return wait_until(IDLETIME_WAIT_INFLIGHT,
                           idletime_time_add(now_ns, IDLETIME_LOOK_INFLIGHT_NS));
     }
-    if (view->overdue_first) {
+    if (view->overdue_first && !alone) {
         return wait_until(IDLETIME_WAIT_TURN,
                           idletime_time_add(now_ns, IDLETIME_GRACE_NS));
     }
-    return (IdletimeVerdict) { .kind = IDLETIME_PROMOTE };
+    return (IdletimeVerdict) { .kind = IDLETIME_PROMOTE, .alone = alone };
 }
 
 /* A background request of ours is held, and it does not start now. */
@@ -272,16 +301,16 @@ IdletimeVerdict idletime_core_ask(IdletimeCore *core, const IdletimeRule *rule,
 
     observe(core, rule, view, now_ns, true);
     verdict = decide(rule, view, now_ns);
-    if (verdict.kind == IDLETIME_START) {
-        return verdict;
-    }
-    if (rule->max_hold_ns && now_ns >= due_ns) {
+    if (verdict.kind != IDLETIME_START && rule->max_hold_ns &&
+        now_ns >= due_ns) {
         verdict = promote(core, rule, view, now_ns);
     } else {
         verdict.again_ns = time_min(verdict.again_ns, due_ns);
     }
-    if (verdict.kind != IDLETIME_PROMOTE) {
+    if (verdict.kind > IDLETIME_PROMOTE) {
         note_waiting(core);
+    } else if (!verdict.alone) {
+        core->kept_ns = INT64_MIN;
     }
     return verdict;
 }

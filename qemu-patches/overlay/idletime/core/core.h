@@ -75,6 +75,7 @@ typedef enum IdletimeVerdictKind {
 typedef struct IdletimeVerdict {
     IdletimeVerdictKind kind;
     int64_t again_ns;           /* WAIT_*: ask again then at the latest */
+    bool alone;                 /* PROMOTE: without a token if there is none */
 } IdletimeVerdict;
 
 typedef struct IdletimeCore {
@@ -83,6 +84,8 @@ typedef struct IdletimeCore {
     uint64_t fg_started;        /* of the last view */
     int64_t fg_last_ns;         /* of the last view */
     bool blind;                 /* the last view was that, or unseen */
+    int64_t kept_since_ns;      /* others let nothing of ours go, though it */
+    int64_t kept_ns;            /* is overdue; INT64_MIN: they do */
     uint64_t count[IDLETIME_STATE__MAX][IDLETIME_EVENT__MAX];
 } IdletimeCore;
 
@@ -102,6 +105,15 @@ typedef struct IdletimeCore {
 #define IDLETIME_GRACE_NS           (5000 * 1000LL)
 /* How often a lost arena is looked for. */
 #define IDLETIME_LOOK_ARENA_NS      (100 * 1000 * 1000LL)
+/* The lease at least: no disk that works takes longer for one request. */
+#define IDLETIME_LEASE_NS           (5 * 1000 * 1000 * 1000LL)
+
+/**
+ * idletime_lease_ns: how long the token of a living owner is respected, and
+ * for how long others may keep what is overdue: the deadline of held requests,
+ * at least IDLETIME_LEASE_NS.
+ */
+int64_t idletime_lease_ns(const IdletimeRule *rule);
 
 /**
  * idletime_core_init: state idle, all counters zero.
@@ -134,8 +146,9 @@ int64_t idletime_core_due_ns(const IdletimeRule *rule, int64_t held_since_ns);
  * idletime_core_ask: may the background request at the head start?
  * @held_since_ns: when the guest submitted it
  *
- * Observes, then decides.  Changes nothing else: after IDLETIME_START or
- * IDLETIME_PROMOTE the caller tells by idletime_core_started() that it did.
+ * Observes, then decides, and remembers since when others keep what is
+ * overdue.  Changes nothing else: after IDLETIME_START or IDLETIME_PROMOTE the
+ * caller tells by idletime_core_started() that it did.
  */
 IdletimeVerdict idletime_core_ask(IdletimeCore *core, const IdletimeRule *rule,
                                   const IdletimeView *view, int64_t now_ns,

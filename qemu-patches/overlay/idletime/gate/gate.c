@@ -204,10 +204,11 @@ static IdletimeVerdict ask_once(IdletimeGate *gate, IdletimeRule *rule,
                                                      now_ns);
         return verdict;
     }
-    if (view.blind) {
+    if (view.blind || !idletime_token_take(&gate->scan, rule, now_ns,
+                                           &lease->grant)) {
         lease->grant.value = 0;
-    } else if (!idletime_token_take(&gate->scan, rule, now_ns,
-                                    &lease->grant)) {
+    }
+    if (!lease->grant.value && !verdict.alone) {
         /* Another process was faster. */
         verdict.kind = IDLETIME_WAIT_INFLIGHT;
         verdict.again_ns = now_ns + IDLETIME_LOOK_INFLIGHT_NS;

@@ -39,6 +39,8 @@ struct IdletimeHoldPart {
     int64_t head_since_ns;
     bool pumping;
     uint64_t holds;             /* so many were ever held */
+    IdletimeReq *reheld;        /* the last that came back at cont, while it */
+                                /* is in the list; not owned */
     unsigned full_queues;       /* that hold more than their ring's share */
     /* Requests up to this number are expedited, for that reason. */
     uint64_t expedite_number;

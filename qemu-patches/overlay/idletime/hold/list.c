@@ -27,18 +27,27 @@ static void count_held(IdletimeHoldPart *part, const IdletimeReq *req, int n)
     idletime_stat_add(&part->gate->stats.held, n);
 }
 
-/* Restarted at cont in whichever order, they are in that of their holds. */
+/*
+ * Restarted at cont in whichever order, they are in that of their holds.  Those
+ * of one queue come in that order: the place of the next one is looked for
+ * behind the one before, so that each queue walks the list once.
+ */
 static void insert_by_number(IdletimeHoldPart *part, IdletimeReq *req)
 {
-    IdletimeReq *other;
+    IdletimeReq *other = part->reheld;
 
-    QTAILQ_FOREACH(other, &part->held, next) {
-        if (other->number > req->number) {
-            QTAILQ_INSERT_BEFORE(other, req, next);
-            return;
-        }
+    if (!other || other->number > req->number) {
+        other = QTAILQ_FIRST(&part->held);
     }
-    QTAILQ_INSERT_TAIL(&part->held, req, next);
+    while (other && other->number <= req->number) {
+        other = QTAILQ_NEXT(other, next);
+    }
+    if (other) {
+        QTAILQ_INSERT_BEFORE(other, req, next);
+    } else {
+        QTAILQ_INSERT_TAIL(&part->held, req, next);
+    }
+    part->reheld = req;
 }
 
 void idletime_hold_list_append(IdletimeHoldPart *part, IdletimeReq *req)
@@ -72,6 +81,9 @@ void idletime_hold_list_remove(IdletimeHoldPart *part, IdletimeReq *req)
     count_held(part, req, -1);
     if (part->head == req) {
         part->head = NULL;
+    }
+    if (part->reheld == req) {
+        part->reheld = NULL;
     }
 }
 

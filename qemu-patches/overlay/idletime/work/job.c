@@ -253,6 +253,9 @@ bool coroutine_fn idletime_job_ask_slow(Job *job, uint64_t bytes,
     IdletimeWork *work;
 
     for (work = first_of(job); work; work = next_of(work)) {
+        work->woken = false;
+    }
+    for (work = first_of(job); work; work = next_of(work)) {
         if (!idletime_work_reserve(work, since_ns, bytes, chunk)) {
             refused(job, work, *chunk, since_ns);
             *chunk = NULL;

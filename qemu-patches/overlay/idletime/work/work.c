@@ -156,7 +156,7 @@ static void pump(void *opaque)
     }
     if (work->ops->waits(work)) {
         work->ops->wake(work);
-    } else {
+    } else if (!work->woken) { /* else it is about to ask, as it has waited */
         idletime_work_rest(work);
     }
     if (unlikely(qatomic_load_acquire(&work->leaving))) {

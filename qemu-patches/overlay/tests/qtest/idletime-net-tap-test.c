@@ -16,7 +16,8 @@
 #define GUEST_FEATURES  ((1ull << VIRTIO_NET_F_CSUM) | \
                          (1ull << VIRTIO_NET_F_HOST_TSO4))
 
-static TestNic *one_tap(TestMachine *m, const char *resource, int *watched)
+static TestNic *tap_with(TestMachine *m, const char *resource,
+                         uint64_t features, int *watched)
 {
     g_autofree char *netdev = NULL;
     int tap = tap_open("tap-idle", 0);
@@ -26,10 +27,15 @@ static TestNic *one_tap(TestMachine *m, const char *resource, int *watched)
     *watched = tap_watch("tap-idle");
     netdev = g_strdup_printf("tap,fd=%d", tap);
     nic = tap_nic(m, netdev, "idletime=" RESOURCE
-                  ",idletime-class=background", GUEST_FEATURES);
+                  ",idletime-class=background", features);
     /* QEMU has it, and takes it away at its end. */
     close(tap);
     return nic;
+}
+
+static TestNic *one_tap(TestMachine *m, const char *resource, int *watched)
+{
+    return tap_with(m, resource, GUEST_FEATURES, watched);
 }
 
 /* A frame of segments as a guest with segmentation offload makes it. */
@@ -137,6 +143,35 @@ static void test_header(void)
     tap_done(m, nic, watched);
 }
 
+/* As many parts as a chain may have, the header in the same as data. */
+static void test_many_parts(void)
+{
+    enum { PARTS = VIRTQUEUE_MAX_SIZE };
+    TestMachine *m = machine_new();
+    g_autofree RingPart *part = g_new0(RingPart, PARTS);
+    uint8_t frame[NIC_HEADER + PARTS] = { 0 }, buffer[4096];
+    TestPacket packet = { .dscp = DSCP_LE,
+                          .payload = PARTS - ETHERNET - IP4 - UDP };
+    int watched;
+    TestNic *nic = tap_with(m, "", GUEST_FEATURES |
+                            (1ull << VIRTIO_RING_F_INDIRECT_DESC), &watched);
+    uint64_t addr = guest_alloc(&m->alloc, sizeof(frame));
+
+    g_assert_true(nic->tx.indirect);
+    g_assert_cmpint(packet_make(&packet, frame + NIC_HEADER), ==, PARTS);
+    qtest_bufwrite(m->qts, addr, frame, sizeof(frame));
+    part[0] = (RingPart) { .addr = addr, .size = NIC_HEADER + 1 };
+    for (int i = 1; i < PARTS; i++) {
+        part[i] = (RingPart) { .addr = addr + NIC_HEADER + i, .size = 1 };
+    }
+    ring_send(&nic->tx, part, PARTS);
+    nic_settle(m);
+    g_assert_cmpint(tap_seen(watched, buffer, sizeof(buffer)), ==, PARTS);
+    g_assert_cmpmem(buffer, PARTS, frame + NIC_HEADER, PARTS);
+    g_assert_cmpint(nic_returned(nic), ==, 1);
+    tap_done(m, nic, watched);
+}
+
 /* Each piece is asked for: with the clock, each in its time. */
 static void test_cut_by_clock(void)
 {
@@ -239,6 +274,7 @@ int main(int argc, char **argv)
         return 0;
     }
     nic_add("idletime/net-tap/cut", test_cut);
+    qtest_add_func("idletime/net-tap/many-parts", test_many_parts);
     nic_add("idletime/net-tap/header", test_header);
     nic_add("idletime/net-tap/clock", test_cut_by_clock);
     nic_add("idletime/net-tap/share-of-two", test_share_of_two);

@@ -9,7 +9,9 @@
  */
 #include "qemu/osdep.h"
 #include "qemu/units.h"
+#include <sys/mman.h>
 #include "idletime-machine.h"
+#include "idletime/arena/arena.h"
 
 #define HOLD_US     (100 * MS)
 #define GUEST_US    (500 * MS)      /* the head of a guest's list */
@@ -195,6 +197,79 @@ static void test_guest_only(const void *opaque)
     free_busy(m, fg);
 }
 
+/* ---- whoever may write the background board, and lies */
+
+#define LEASE_US    (5000 * MS)
+#define STEP_US     (4 * MS)        /* less than others are given for a turn */
+#define LIAR        1               /* a slot that is alive and never asks */
+
+static IdletimeBgBoard *map_board(TestMachine *m)
+{
+    g_autofree char *path = g_build_filename(m->dir, RESOURCE, "background",
+                                             NULL);
+    int fd = open(path, O_RDWR);
+    IdletimeBgBoard *board = mmap(NULL, sizeof(*board),
+                                  PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+
+    g_assert_true(board != MAP_FAILED);
+    close(fd);
+    g_assert_cmpint(board->header.slots_high, ==, LIAR + 1);
+    return board;
+}
+
+/* It is overdue for ever, and has just started one. */
+static void lie_turn(IdletimeBgBoard *board, uint64_t now_ms)
+{
+    board->line[LIAR].due_ns = INT64_MIN;
+    board->line[LIAR].started++;
+    board->line[LIAR].waiting = 1;
+}
+
+/* It has all tokens, and took them just now. */
+static void lie_tokens(IdletimeBgBoard *board, uint64_t now_ms)
+{
+    for (int i = 0; i < IDLETIME_TOKENS; i++) {
+        board->token[i] = (LIAR + 1ull) << IDLETIME_TOKEN_SHIFT | now_ms;
+    }
+}
+
+static void test_liar(const void *opaque)
+{
+    void (*lie)(IdletimeBgBoard *board, uint64_t now_ms) = opaque;
+    TestDisk *fg, *d[2];
+    TestMachine *m = busy("max-hold-ms=100", "background", &fg, d, 2);
+    IdletimeBgBoard *board = map_board(m);
+    TestRequest *r[3];
+    uint64_t now_ms;
+
+    /* The first leaves by its deadline, and shows what time it is. */
+    disk_pause_read(d[0], "A");
+    r[0] = disk_read(d[0]);
+    machine_step_us(m, HOLD_US);
+    assert_in_service(d[0], 1);
+    now_ms = board->token[0] & ((1ull << IDLETIME_TOKEN_SHIFT) - 1);
+    disk_resume(d[0], "A");
+    request_ok(r[0]);
+
+    lie(board, now_ms);
+    r[1] = disk_read(d[0]);
+    r[2] = disk_read(d[0]);
+    for (int64_t us = 0; us < HOLD_US + LEASE_US - STEP_US; us += STEP_US) {
+        machine_step_us(m, STEP_US);
+        lie(board, now_ms + us / MS);
+    }
+    assert_held(d[0], 2);
+    for (int i = 0; i < 5; i++) {
+        machine_step_us(m, STEP_US);
+        lie(board, now_ms + (HOLD_US + LEASE_US) / MS);
+    }
+    request_ok(r[1]);
+    request_ok(r[2]);
+    g_assert_cmpint(disk_number(d[0], "promotions.deadline"), ==, 3);
+    munmap(board, sizeof(*board));
+    free_busy(m, fg);
+}
+
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
@@ -206,5 +281,7 @@ int main(int argc, char **argv)
     ring_data_test("idletime/overdue/only-guest", "guest", test_guest_only);
     ring_data_test("idletime/overdue/only-guest-background",
                    "background", test_guest_only);
+    qtest_add_data_func("idletime/overdue/liar-turn", lie_turn, test_liar);
+    qtest_add_data_func("idletime/overdue/liar-tokens", lie_tokens, test_liar);
     return g_test_run();
 }

@@ -57,7 +57,7 @@ void idletime_blk_drain(struct VirtIOBlock *s, bool drained);
  * idletime_blk_serve: who serves the queues from now on.
  * @ioeventfd: the threads of vq_aio_context; false: host notifiers could not
  * be started, so it is the holder of the BQL
- * Nothing is in service.  Context: BQL.
+ * Waits for what is in service.  Context: BQL.
  */
 void idletime_blk_serve(struct VirtIOBlock *s, bool ioeventfd);
 /** idletime_blk_context: of the thread that serves @queue.  Context: BQL. */
