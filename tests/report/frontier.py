@@ -4,8 +4,9 @@ Each point: how long the foreground waited for the background at the disk, of
 its mean latency alone; and what the background reaches of what a clairvoyant
 scheduler could give it. Both are relative to runs alone on the same way to the
 disk. What the disk's log says is exact. How much slower the foreground found
-its requests is in the table, too: it differs by some percent from run to run,
-and a host that is kept awake by a background answers sooner than an idle one.
+its requests is in the table, too, and in a plot of its own: it differs by some
+percent from run to run, and a host that is kept awake by a background answers
+sooner than an idle one.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from statistics import median
@@ -39,6 +40,7 @@ MANY = 10_000
 """Of fewer requests p99.9 is chance."""
 
 X_LABEL = "foreground waits for background at the disk,\n% of its mean latency alone"
+SEEN_LABEL = "foreground finds its requests slower,\n% of their mean latency alone"
 
 
 @dataclass(frozen=True)
@@ -259,6 +261,11 @@ class Results:
 OURS = "auto"
 
 
+def as_seen(points: list[Point]) -> list[Point]:
+    """The same, by what the foreground found."""
+    return [replace(point, slowdown_percent=point.seen_percent) for point in points]
+
+
 def ours_at(points: list[Point], slowdown_percent: float) -> float:
     """What `auto` gives the background where the foreground waits as much: on the line through nothing and its points.
 
@@ -278,16 +285,17 @@ def _tails(point: Point) -> str:
 
 def _table(points: list[Point]) -> list[str]:
     lines = [
-        f"  {'':<22}{'waited at disk':>15}{'slower':>9}{'p99':>8}{'kept':>8}{'background':>13}{'of clairvoyant':>16}{'auto, for as much':>19}{'by chance':>11}",
+        f"  {'':<22}{'waited at disk':>15}{'slower':>9}{'p99':>8}{'kept':>8}{'background':>13}{'of clairvoyant':>16}{'auto, for as much':>19}{'as slow':>9}{'by chance':>11}",
     ]
+    seen = as_seen(points)
     for point in sorted(points, key=lambda each: each.slowdown_percent):
         line = (
             f"  {point.contender:<22}{point.slowdown_percent:>14.1f}%{point.seen_percent:>8.1f}%{point.p99_ratio:>7.2f}x{point.kept_percent:>7.1f}%"
             f"{point.background_per_second:>8.1f} op/s{point.share_percent:>15.0f}%"
         )
-        other = f"{ours_at(points, point.slowdown_percent):>18.0f}%" if point.family != OURS else ""
+        other = f"{ours_at(points, point.slowdown_percent):>18.0f}%{ours_at(seen, point.seen_percent):>8.0f}%" if point.family != OURS else ""
         chance = f"{point.chance_percent / 100:>10.2f}x" if not np.isnan(point.chance_percent) else ""
-        lines.append((line + f"{other:>19}{chance}" + _tails(point)).rstrip())
+        lines.append((line + f"{other:>28}{chance}" + _tails(point)).rstrip())
     return lines
 
 
@@ -307,17 +315,18 @@ def text(results: Results) -> str:
     return "\n".join(lines)
 
 
-def draw(results: Results, target: Path) -> None:
-    """One panel per workload: up is more background, left is a faster foreground.
+def draw(results: Results, target: Path, seen: bool = False) -> None:
+    """One panel per workload: up is more background, left is a faster foreground, at the disk or as it has seen it.
 
     One that leaves a clairvoyant scheduler nothing has none.
     """
     points = [point for point in results.points if not np.isnan(point.share_percent)]
+    points = as_seen(points) if seen else points
     panels = {
         title: [
             ((*style, family), [point for point in points if point.title == title and point.family == family])
             for family, style in STYLES.items()
-        ] + [(BY_CHANCE, results.by_chance(title))] for title in dict.fromkeys(point.title for point in points)
+        ] + [(BY_CHANCE, [] if seen else results.by_chance(title))] for title in dict.fromkeys(point.title for point in points)
     }
     about = results.conditions
     counts = sorted({point.repeats for point in results.points})
@@ -328,19 +337,20 @@ def draw(results: Results, target: Path) -> None:
         f"{about.get('background_load', {}).get('outstanding')} outstanding. {about.get('qemu')}, "
         f"{str(about.get('accel')).upper()}, commit {about.get('commit')}."
     )
-    multiples.draw(target, "Up and to the left is better: what the background gets for what the foreground pays", panels, footer, X_LABEL)
+    multiples.draw(target, "Up and to the left is better: what the background gets for what the foreground pays", panels, footer, SEEN_LABEL if seen else X_LABEL)
 
 
 def report(path: Path) -> None:
-    """Table on the terminal and beside the results, and the plot."""
+    """Table on the terminal and beside the results, and the plots."""
     results = Results(path)
     if not results.points:
         raise ValueError(f"{path}: no contender has finished yet")
     table = text(results)
     print(table)
     path.with_name("frontier.txt").write_text(table + "\n")
-    draw(results, path.with_name("frontier.png"))
-    print(f"  {path.with_name('frontier.png')}")
+    for name, seen in (("frontier.png", False), ("frontier-guests.png", True)):
+        draw(results, path.with_name(name), seen)
+        print(f"  {path.with_name(name)}")
 
 
 def main() -> None:

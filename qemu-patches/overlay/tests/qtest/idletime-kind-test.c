@@ -173,6 +173,27 @@ static void test_queues(void)
     machine_free(m);
 }
 
+/* A stop hands them back queue by queue; those of each leave as they came. */
+static void test_queues_stop(void)
+{
+    TestDisk *d;
+    TestMachine *m = machine_queues(&d);
+    TestRequest *r[8];
+
+    foreground(d);
+    for (int i = 0; i < 8; i++) {
+        r[i] = disk_read_on(d, 1 + i % 2);
+    }
+    assert_held(d, 8);
+    machine_stop_often(d, 8);
+    machine_step_us(m, INTERVAL_US);
+    for (int i = 0; i < 8; i++) {
+        request_ok(r[i]);
+        g_assert_cmpint(r[i]->order, >, i < 2 ? 1 : r[i - 2]->order);
+    }
+    machine_free(m);
+}
+
 /* ---- the books */
 
 typedef int64_t Counts[4][4];
@@ -296,6 +317,7 @@ int main(int argc, char **argv)
     }
     qtest_add_func("idletime/kind/in-order", test_in_order);
     ring_test("idletime/kind/queues", test_queues);
+    ring_test("idletime/kind/queues-stop", test_queues_stop);
     ring_test("idletime/books/counters", test_counters);
     ring_test("idletime/books/collision-cost", test_collision_cost);
     return g_test_run();
