@@ -162,7 +162,7 @@ def write_daemon(run_dir: str, problems: tuple[str, ...], uri: str, version: str
     folder = os.path.join(run_dir, FOLDER)
     os.makedirs(folder, 0o755, exist_ok=True)
     os.chmod(folder, 0o755)
-    _write(folder, "daemon", DaemonState(os.getpid(), _started(os.getpid()) or 0, uri, version, problems))
+    _write(folder, "daemon", DaemonState(os.getpid(), started(os.getpid()) or 0, uri, version, problems))
 
 
 def write_domain(run_dir: str, state: DomainState) -> None:
@@ -234,7 +234,7 @@ def replace_file(folder: str, name: str, values: Mapping[str, Any]) -> None:
 def daemon(run_dir: str) -> DaemonState | None:
     """idletimed, if it runs."""
     state = _read(DaemonState, run_dir, "daemon")
-    return state if state is not None and _started(state.pid) == state.started else None
+    return state if state is not None and started(state.pid) == state.started else None
 
 
 def domain(run_dir: str, uuid: str) -> DomainState | None:
@@ -282,7 +282,7 @@ def _read(kind: type[_T], run_dir: str, name: str) -> _T | None:
         return None
 
 
-def _started(pid: int) -> int | None:
+def started(pid: int) -> int | None:
     """When a process started, in ticks since boot; None if there is no such process."""
     try:
         with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:

@@ -12,20 +12,43 @@ from typing import Any
 
 import libvirt
 import pytest
+from lxml import etree
 
-from idletime import change, domains, jobview, resolve
+from idletime import change, domains, jobview, meanwhile, resolve
 from idletime.cli import arguments, migrate
 from idletime.conf import rules
 from idletime.domains import HostError
 from idletime.facts import Resolution
 from idletime.jobview import JobStatus, Look
-from idletime.policy import parse
+from idletime.policy import NAMESPACE, parse
 from test_change import BARE, FakeDomain, edit
 
 MIB = 1 << 20
 
 
-class Moving(FakeDomain):
+class Live(FakeDomain):
+    """What is written is in its live XML."""
+
+    def setMetadata(self, kind: int, text: str | None, key: str | None, uri: str, flags: int) -> None:
+        root = etree.fromstring(self.xml[False])
+        if root.find("metadata") is None:
+            root.insert(0, etree.Element("metadata"))
+        metadata = root.find("metadata")
+        record = metadata.find(f"{{{meanwhile.NAMESPACE}}}meanwhile")
+        for one in metadata.findall(f"{{{uri}}}*"):
+            metadata.remove(one)
+        if text is not None:
+            new = etree.fromstring(text)
+            for one in new.iter():
+                one.tag = f"{{{uri}}}{etree.QName(one).localname}"
+            metadata.append(new)
+        if uri == NAMESPACE:
+            assert record is not None, "the record comes first, and goes last"
+            super().setMetadata(kind, text, key, uri, flags)
+        self.xml[False] = etree.tostring(root, encoding="unicode")
+
+
+class Moving(Live):
     """fails: libvirt's word. The call ends when the test lets it."""
 
     def __init__(self, live: str = BARE, fails: str = "", config: str | None = BARE) -> None:
@@ -39,7 +62,7 @@ class Moving(FakeDomain):
         self.go.wait()
         if self.fails:
             raise libvirt.libvirtError(self.fails)
-        there.domain, self.xml[False] = FakeDomain(None, self.xml[False]), None
+        there.domain, self.xml[False] = Live(None, self.xml[False]), None
 
     def abortJob(self) -> None:
         self.aborted += 1
@@ -119,6 +142,14 @@ def test_as_idle_load(there: There, capsys: pytest.CaptureFixture[str]) -> None:
     (back,) = written(there.domain)
     assert back and "job" not in back and "background" in back
     assert capsys.readouterr().out == "vm: runs at qemu+ssh://other/system\n"
+
+
+def test_what_somebody_wrote_meanwhile_stays(there: There, monkeypatch: pytest.MonkeyPatch) -> None:
+    domain = Moving(edit.in_domain(BARE, edit.plain("background")))
+    other = edit.plain("foreground")
+    monkeypatch.setattr(change, "wait", lambda _expected, _run_dir: domains.set_policy(domain, other, True, False) or [])
+    assert run(domain, "--idle") == 0
+    assert there.domain is not None and written(there.domain) == [] and "meanwhile" not in str(there.domain.xml[False])
 
 
 def test_one_without_a_policy_is_foreground_meanwhile(there: There) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 from lxml import etree
 
 from fakes import FakeQemu, device, resource, stock
-from idletime import state
+from idletime import meanwhile, state
 from idletime.conf.rules import Rules
 from idletime.errors import MonitorError
 from idletime.hostd import act, native, reclaim, rights, settle, stopped, wish
@@ -26,6 +27,7 @@ LIVE = """<domain type='kvm'><name>d</name><vcpu>4</vcpu><metadata>{policy}</met
 <devices><emulator>/bin/false</emulator>
 <disk type='file' device='disk'><source file='/nowhere'/><target dev='vda' bus='virtio'/><alias name='virtio-disk0'/></disk>
 {more}</devices></domain>"""
+MEMORY = "<i:memory low='1MiB' high='2MiB'/>"
 POLICY = "<i:policy xmlns:i='urn:idletime:policy:1' class='{class_}'><i:disk resource='{resource}'/>{inner}</i:policy>"
 
 FOREGROUND = Rules(default=Policy(Class.FOREGROUND), default_place="a.toml line 1")
@@ -390,6 +392,24 @@ def test_without_a_channel(look: Look) -> None:
     assert "has no channel org.idletime.agent.0; remedy: virsh attach-device" in problem
 
 
+# ---- a command that was killed
+
+@pytest.mark.parametrize(("command", "left"), [
+    ({}, True), ({"started": 0}, False), ({"pid": 1 << 30}, False), ({"boot": "another host's"}, False),
+    ({"boot": "another host's", "policy": "somebody wrote another one"}, None)])
+@pytest.mark.parametrize("before", [policy(inner=MEMORY), None])
+def test_a_policy_that_was_for_a_while(look: Look, command: dict[str, Any], left: bool | None, before: str | None) -> None:
+    """It is put back when its command has ended without doing so, or ran on another host; not over somebody else's."""
+    one = Domain(policy(inner="<i:job class='background'/>"))
+    now = etree.tostring(etree.fromstring(one.xml).find("metadata")[0], encoding="unicode")
+    meanwhile.keep(one, replace(meanwhile.mine(now, before), **command))
+    look(one)
+    assert (meanwhile.NAMESPACE in one.xml) == bool(left)
+    said = etree.fromstring(one.xml).iterfind("./metadata/{urn:idletime:policy:1}*/*")
+    found = {etree.QName(each).localname for each in said}
+    assert found == ({"disk", "job"} if left is not False else {"disk", "memory"} if before else set())
+
+
 # ---- processor and memory
 
 def test_the_share_goes_back_to_what_it_was(look: Look) -> None:
@@ -526,9 +546,6 @@ def test_a_vm_in_an_autogroup(look: Look, tmp_path: Path, monkeypatch: pytest.Mo
         one.xml = one.xml.replace("<i:cpu class=\"minimal\"/>", "").replace("<i:cpu class='minimal'/>", "")
         look(one)
         assert own.read_text() == "3" and native.NAMESPACE not in one.xml
-
-
-MEMORY = "<i:memory low='1MiB' high='2MiB'/>"
 
 
 def test_what_libvirt_cannot_do_is_said(look: Look) -> None:

@@ -3,7 +3,7 @@
 
     1  the live policy says that jobs, and so migration, are background; idletimed attaches it
     2  libvirt migrates; each second a look says how far it is
-    3  the live policy is what it was, there or here
+    3  the live policy is what it was, there or here; idletimed sees to that where this command is killed
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from typing import Any
 
 import libvirt
 
-from .. import change, domains, jobview, resolve, state
+from .. import change, domains, jobview, meanwhile, resolve, state
 from ..conf import rules
 from ..domains import HostError
-from ..errors import Exit
+from ..errors import Exit, IdletimeError
 from ..jobview import JobStatus
 from ..patience import Patience
 from ..policy import Class, edit
@@ -238,6 +238,7 @@ def _idle(options: argparse.Namespace, connection: Any, domain: Any, there: Any)
     settings = {"jobs": "background", **({"jobs-by": options.by} if options.by else {}),
                 **({"jobs-diverging": options.if_diverging} if options.if_diverging != "wait" else {})}
     changed = change.plan(one, lambda live: edit.with_settings(live or plain, settings), judge)
+    meanwhile.keep(one.handle, meanwhile.mine(changed.after, one.live))
     change.write(changed)
     try:
         outcomes = change.wait([changed.expected], options.run_dir) if changed.expected is not None else []
@@ -255,10 +256,10 @@ def _idle(options: argparse.Namespace, connection: Any, domain: Any, there: Any)
 def _restore(one: change.Domain, there: Any) -> None:
     """Where it runs now."""
     for host in (one.handle, there):
-        with contextlib.suppress(libvirt.libvirtError, HostError):
+        with contextlib.suppress(libvirt.libvirtError, IdletimeError):
             found = one.handle if host is one.handle else there.lookupByUUIDString(one.uuid)
             if found.isActive():
-                domains.set_policy(found, one.live, True, False)
+                meanwhile.put_back(found)
                 return
     print(f"warning: the live policy of '{one.name}' could not be put back: its jobs are background until it is started anew; "
           f"remedy: virt-idletime enable {one.name} --set jobs=foreground", file=sys.stderr)

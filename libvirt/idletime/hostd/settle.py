@@ -19,7 +19,7 @@ from typing import Any
 import libvirt
 from lxml import etree
 
-from .. import domains, due, resolve, state, verdict
+from .. import domains, due, meanwhile, resolve, state, verdict
 from ..conf import rules
 from ..devices import CHANNEL, channel_of
 from ..enforced import carried_out, choice_of
@@ -117,7 +117,7 @@ class _Job:
         looked = Looked(name, active=True, running=domains.state(self.domain) == "running")
         root = None
         with self._noting():
-            root = read(domains.xml_of(self.domain))
+            root = self._put_back(read(domains.xml_of(self.domain)))
             looked = replace(looked, stopped=stopped.of_domain(root), limited=rates.of_domain(root),
                              channel=channel_of(root) or None,
                              pid=native.pid_of(name, self.settings.uri), memory=_bytes(root, "memory"),
@@ -150,6 +150,15 @@ class _Job:
 
     def say(self, findings: Iterable[Finding]) -> None:
         self.problems += [str(finding) for finding in findings if finding.severity is not Severity.NOTE]
+
+    def _put_back(self, root: Element) -> Element:
+        """What was the policy before a command that was killed. Returns the XML as it is then."""
+        record = meanwhile.of_domain(root)
+        if record is None or not meanwhile.is_over(record):
+            return root
+        with self._noting():
+            meanwhile.put_back(self.domain)
+        return read(domains.xml_of(self.domain))
 
     def _tell(self, root: Element, looked: Looked) -> None:
         """For everyone to read: what holds now."""
