@@ -21,6 +21,9 @@ from .xmltree import Element, read
 
 NAMESPACE, PREFIX = "urn:idletime:meanwhile:1", "idletimen"
 
+LOOK_SECONDS = 10.0
+"""No event says that a command was killed."""
+
 BOOT = "/proc/sys/kernel/random/boot_id"
 
 

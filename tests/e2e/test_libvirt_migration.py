@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import signal
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -138,6 +139,29 @@ def test_migration_is_idle_load(host: Libvirtd, idletimed: Idletimed, other: Lib
     finally:
         command.stop()
         remove(there)
+
+
+def test_a_command_that_is_killed(host: Libvirtd, idletimed: Idletimed, other: Libvirtd, domain: Make, shared_folder: Path) -> None:
+    """libvirt ends what it has begun, and idletimed puts the policy back: its next backup is not idle load."""
+    own_uplink(host)
+    moving = start(domain, "killed", foreground())
+    assert moving.guest is not None
+    moving.guest.run("dd if=/dev/urandom of=/run/fill bs=1M count=64 2>/dev/null", 60)
+    moving.dom.migrateSetMaxSpeed(1)  # MiB/s
+    command = host.spawn([*PYTHON, "idletime", "migrate", "killed", other.uri, "--idle", "--unsafe", "--migrate-uri",
+                          f"unix://{shared_folder}/killed"], "killed.log")
+
+    def said() -> str:
+        return str(moving.dom.metadata(libvirt.VIR_DOMAIN_METADATA_ELEMENT, POLICY, libvirt.VIR_DOMAIN_AFFECT_LIVE))
+
+    try:
+        wait_until(lambda: moving.dom.jobInfo()[0] != libvirt.VIR_DOMAIN_JOB_NONE, "the migration has begun", SECONDS)
+        assert "job" in said()
+        command.stop(signal.SIGKILL)
+        wait_until(lambda: "job" not in said(), "the policy is what it was", SECONDS)
+        assert moving.qmp("query-status")["running"]
+    finally:
+        command.stop()
 
 
 MIB = 1 << 20

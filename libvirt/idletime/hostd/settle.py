@@ -71,7 +71,7 @@ class Looked:
     saved: reclaim.Record | None = None  # that we have saved it, and it is to be started again
     scratch: tuple[Scratch, ...] = ()  # disks that may be dropped
     dropped: overlay.Record | None = None  # that we have dropped some, or began to
-    again_seconds: float | None = None  # it has a deadline, or a job with one: look again after so long
+    again_seconds: float | None = None  # it has a deadline, a job with one, or a policy for a while: look again after so long
     more_to_come: bool = False  # it has a backup whose exports may follow: look again soon
 
 
@@ -110,6 +110,7 @@ class _Job:
     exports: dict[str, str] = field(default_factory=dict)  # of each NBD export that is to be background, its disk
     tracks: dict[str, deadline.Track] = field(default_factory=dict)  # jobs that have a deadline
     due: due.Due | None = None  # when it becomes foreground
+    lent: bool = False  # its policy is that of a command that runs
     began: float = field(default_factory=time.time)  # whatever QEMU says is of then or later
 
     def settled(self, wanted: Wish | None) -> Looked:
@@ -131,6 +132,7 @@ class _Job:
 
     def _again_seconds(self) -> float | None:
         seconds = [deadline.PERIOD_SECONDS] if self.tracks else []
+        seconds += [meanwhile.LOOK_SECONDS] if self.lent else []
         if self.due is not None and (left := self.due.at - time.time()) > 0:
             seconds.append(left)
         return min(seconds, default=None)
@@ -154,7 +156,10 @@ class _Job:
     def _put_back(self, root: Element) -> Element:
         """What was the policy before a command that was killed. Returns the XML as it is then."""
         record = meanwhile.of_domain(root)
-        if record is None or not meanwhile.is_over(record):
+        if record is None:
+            return root
+        if not meanwhile.is_over(record):
+            self.lent = True
             return root
         with self._noting():
             meanwhile.put_back(self.domain)
