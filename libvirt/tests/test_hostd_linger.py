@@ -140,6 +140,7 @@ def test_it_stays_then_moves(play: Play, caplog: pytest.LogCaptureFixture) -> No
         await world.step(8)
         assert not world.commands
         await world.step(20)
+        await asyncio.gather(*world.linger._acts)  # its end
         (command,) = world.commands
         assert command[1:] == ["-m", "idletime", "--connect", "qemu:///here", "--run-dir", str(world.root),
                                "migrate", "b", FREE, "--idle", "--json"]
