@@ -164,9 +164,9 @@ static void test_deadlines(void)
 }
 
 /*
- * Somebody writes tokens and turns that are not so: what is overdue waits a
- * lease longer, 5 s; from then on only our own count, until the board permits
- * a start of ours.
+ * Somebody writes tokens and turns that are not so, or has many that are
+ * overdue for longer: what is overdue waits a lease longer, 5 s; from then on
+ * one goes each half second, until the board permits a start of ours.
  */
 static void test_kept(void)
 {
@@ -185,16 +185,23 @@ static void test_kept(void)
             verdict = idletime_core_ask(&core, &rule20, &kept[i], now_ns, SEC);
             g_assert_cmpint(verdict.kind, >, IDLETIME_PROMOTE);
         }
-        for (int n = 0; n < 2; n++) {
+        for (int n = 0; n < 3; n++) {
             verdict = idletime_core_ask(&core, &rule20, &kept[i], now_ns, SEC);
             g_assert_cmpint(verdict.kind, ==, IDLETIME_PROMOTE);
             g_assert_true(verdict.alone);
             idletime_core_started(&core);
-            assert_wait(idletime_core_ask(&core, &rule20, &kept[i], now_ns,
-                                          SEC),
-                        IDLETIME_WAIT_INFLIGHT, now_ns + 10 * MS);
             idletime_core_done(&core, &rule20, &kept[i], now_ns, true);
+            for (int looks = 0; looks < 50; looks++, now_ns += 10 * MS) {
+                verdict = idletime_core_ask(&core, &rule20, &kept[i], now_ns,
+                                            SEC);
+                g_assert_cmpint(verdict.kind, >, IDLETIME_PROMOTE);
+            }
         }
+        /* Our own are a cap, too. */
+        idletime_core_started(&core);
+        assert_wait(idletime_core_ask(&core, &rule20, &kept[i], now_ns, SEC),
+                    IDLETIME_WAIT_INFLIGHT, now_ns + 10 * MS);
+        idletime_core_done(&core, &rule20, &kept[i], now_ns, true);
         /* The board permits one: it is believed again. */
         verdict = idletime_core_ask(&core, &rule20, &well, now_ns, SEC);
         g_assert_cmpint(verdict.kind, ==, IDLETIME_PROMOTE);

@@ -52,7 +52,7 @@
  * after which it is promoted: it then waits for the cap alone, together with
  * all that are overdue, and the one that is overdue the longest is first.
  * Whom the cap and those before it let not go for a lease longer, all the time,
- * does not believe them any more: then our own in service are the cap.
+ * has one go all the same, and another one each IDLETIME_KEPT_NS.
  *
  * LIMITS
  *
@@ -235,10 +235,10 @@ int64_t idletime_lease_ns(const IdletimeRule *rule)
 }
 
 /*
- * Others keep what is overdue.  For longer than a lease, at each look?  Those
- * who are well start and end requests meanwhile, and who has stopped loses his
- * token: so somebody writes what is not so.  Looks that lie a second apart are
- * of another request, or the clock has jumped.
+ * Others keep what is overdue.  For longer than a lease, at each look?  Who has
+ * stopped loses his token: so somebody writes what is not so, or many have been
+ * overdue for longer.  Nobody can tell, so what goes then is little.  Looks
+ * that lie a second apart are of another request, or the clock has jumped.
  */
 static bool is_kept_too_long(IdletimeCore *core, const IdletimeRule *rule,
                              int64_t now_ns)
@@ -311,6 +311,9 @@ IdletimeVerdict idletime_core_ask(IdletimeCore *core, const IdletimeRule *rule,
         note_waiting(core);
     } else if (!verdict.alone) {
         core->kept_ns = INT64_MIN;
+    } else {
+        core->kept_since_ns = now_ns - idletime_lease_ns(rule) +
+                              IDLETIME_KEPT_NS;
     }
     return verdict;
 }

@@ -107,6 +107,8 @@ typedef struct IdletimeCore {
 #define IDLETIME_LOOK_ARENA_NS      (100 * 1000 * 1000LL)
 /* The lease at least: no disk that works takes longer for one request. */
 #define IDLETIME_LEASE_NS           (5 * 1000 * 1000 * 1000LL)
+/* What others keep for a lease too long leaves one by one, so far apart. */
+#define IDLETIME_KEPT_NS            (500 * 1000 * 1000LL)
 
 /**
  * idletime_lease_ns: how long the token of a living owner is respected, and

@@ -128,14 +128,19 @@ void idletime_work_pass(IdletimeWork *work)
     }
 }
 
-void idletime_work_rest(IdletimeWork *work)
+static void leave_line(IdletimeWork *work)
 {
-    IO_CODE();
-    work->held_since_ns = 0;
     idletime_work_held(work, 0);
     if (idletime_work_is_here(work)) {
         idletime_gate_rest(work->gate);
     }
+}
+
+void idletime_work_rest(IdletimeWork *work)
+{
+    IO_CODE();
+    work->held_since_ns = 0;
+    leave_line(work);
 }
 
 /* Nothing begins in what leaves: what is idle there stays so. */
@@ -156,7 +161,10 @@ static void pump(void *opaque)
     }
     if (work->ops->waits(work)) {
         work->ops->wake(work);
-    } else if (!work->woken) { /* else it is about to ask, as it has waited */
+    } else if (work->woken) {
+        /* It is about to ask anew, and has waited since then. */
+        leave_line(work);
+    } else {
         idletime_work_rest(work);
     }
     if (unlikely(qatomic_load_acquire(&work->leaving))) {

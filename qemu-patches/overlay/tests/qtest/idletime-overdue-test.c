@@ -264,6 +264,12 @@ static void test_liar(const void *opaque)
         lie(board, now_ms + (HOLD_US + LEASE_US) / MS);
     }
     request_ok(r[1]);
+    assert_held(d[0], 1);
+    /* One each half second. */
+    for (int64_t us = 0; us < 500 * MS; us += STEP_US) {
+        machine_step_us(m, STEP_US);
+        lie(board, now_ms + (HOLD_US + LEASE_US + us) / MS);
+    }
     request_ok(r[2]);
     g_assert_cmpint(disk_number(d[0], "promotions.deadline"), ==, 3);
     munmap(board, sizeof(*board));
