@@ -8,6 +8,8 @@ import signal
 import threading
 from argparse import Namespace
 from collections.abc import Iterator
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import libvirt
@@ -34,7 +36,6 @@ class Live(FakeDomain):
         if root.find("metadata") is None:
             root.insert(0, etree.Element("metadata"))
         metadata = root.find("metadata")
-        record = metadata.find(f"{{{meanwhile.NAMESPACE}}}meanwhile")
         for one in metadata.findall(f"{{{uri}}}*"):
             metadata.remove(one)
         if text is not None:
@@ -43,7 +44,6 @@ class Live(FakeDomain):
                 one.tag = f"{{{uri}}}{etree.QName(one).localname}"
             metadata.append(new)
         if uri == NAMESPACE:
-            assert record is not None, "the record comes first, and goes last"
             super().setMetadata(kind, text, key, uri, flags)
         self.xml[False] = etree.tostring(root, encoding="unicode")
 
@@ -100,8 +100,8 @@ def given(*more: str) -> Namespace:
     return options
 
 
-def run(domain: FakeDomain, *more: str) -> int:
-    return migrate.run(given(*more), object(), domain)
+def run(domain: FakeDomain, *more: str, uri: str = "qemu:///system") -> int:
+    return migrate.run(given(*more), SimpleNamespace(getURI=lambda: uri), domain)
 
 
 def written(domain: FakeDomain) -> list[str | None]:
@@ -150,6 +150,29 @@ def test_what_somebody_wrote_meanwhile_stays(there: There, monkeypatch: pytest.M
     monkeypatch.setattr(change, "wait", lambda _expected, _run_dir: domains.set_policy(domain, other, True, False) or [])
     assert run(domain, "--idle") == 0
     assert there.domain is not None and written(there.domain) == [] and "meanwhile" not in str(there.domain.xml[False])
+
+
+def test_after_one_that_was_killed(there: There) -> None:
+    """What it left is not taken for the policy; beside one that runs there is none."""
+    plain, left = edit.plain("background"), edit.with_settings(edit.plain("background"), {"jobs": "background"})
+    domain = Moving(edit.in_domain(BARE, left))
+    meanwhile.keep(domain, meanwhile.mine(left, plain))
+    with pytest.raises(HostError, match="is under way"):
+        run(domain, "--idle")
+    meanwhile.keep(domain, replace(meanwhile.mine(left, plain), started=1))
+    assert run(domain, "--idle") == 0
+    assert there.domain is not None
+    assert "job" not in str(there.domain.xml[False]) and "background" in str(there.domain.xml[False])
+
+
+def test_from_another_host_there_is_no_record(there: There, monkeypatch: pytest.MonkeyPatch) -> None:
+    """idletimed there would put it back at once."""
+    domain = Moving(edit.in_domain(BARE, edit.plain("background")))
+    seen: list[str] = []
+    monkeypatch.setattr(change, "wait", lambda _expected, _run_dir: seen.append(str(domain.xml[False])) or [])
+    assert run(domain, "--idle", uri="qemu+ssh://root@this/system") == 0
+    assert "job" in seen[0] and "meanwhile" not in seen[0]
+    assert there.domain is not None and "job" not in str(there.domain.xml[False])
 
 
 def test_one_without_a_policy_is_foreground_meanwhile(there: There) -> None:

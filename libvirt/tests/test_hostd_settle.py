@@ -396,6 +396,7 @@ def test_without_a_channel(look: Look) -> None:
 
 @pytest.mark.parametrize(("command", "left"), [
     ({}, True), ({"started": 0}, False), ({"pid": 1 << 30}, False), ({"boot": "another host's"}, False),
+    ({"started": 0, "space": "a container's"}, True),
     ({"boot": "another host's", "policy": "somebody wrote another one"}, None)])
 @pytest.mark.parametrize("before", [policy(inner=MEMORY), None])
 def test_a_policy_that_was_for_a_while(look: Look, command: dict[str, Any], left: bool | None, before: str | None) -> None:

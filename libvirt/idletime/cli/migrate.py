@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from typing import Any
+from urllib.parse import urlsplit
 
 import libvirt
 
@@ -225,6 +226,9 @@ class _Teller:
 @contextlib.contextmanager
 def _idle(options: argparse.Namespace, connection: Any, domain: Any, there: Any) -> Iterator[None]:
     """Jobs are background in the live policy meanwhile. What is stored is not touched."""
+    local = not urlsplit(connection.getURI()).netloc
+    if local:
+        meanwhile.clear(domain)
     one = replace(change.look(domain), persistent=False, config=None)
     known = rules.load(Tree("/", options.run_dir))
     host = resolve.Host(lookup=domains.HostLookup(connection), run_dir=options.run_dir)
@@ -238,7 +242,8 @@ def _idle(options: argparse.Namespace, connection: Any, domain: Any, there: Any)
     settings = {"jobs": "background", **({"jobs-by": options.by} if options.by else {}),
                 **({"jobs-diverging": options.if_diverging} if options.if_diverging != "wait" else {})}
     changed = change.plan(one, lambda live: edit.with_settings(live or plain, settings), judge)
-    meanwhile.keep(one.handle, meanwhile.mine(changed.after, one.live))
+    if local:  # elsewhere nobody could tell whether this process has ended
+        meanwhile.keep(one.handle, meanwhile.mine(changed.after, one.live))
     change.write(changed)
     try:
         outcomes = change.wait([changed.expected], options.run_dir) if changed.expected is not None else []
@@ -250,16 +255,19 @@ def _idle(options: argparse.Namespace, connection: Any, domain: Any, there: Any)
                   f"'virt-idletime check {one.name}' says why", file=sys.stderr)
         yield
     finally:
-        _restore(one, there)
+        _restore(one, there, local)
 
 
-def _restore(one: change.Domain, there: Any) -> None:
+def _restore(one: change.Domain, there: Any, local: bool) -> None:
     """Where it runs now."""
     for host in (one.handle, there):
         with contextlib.suppress(libvirt.libvirtError, IdletimeError):
             found = one.handle if host is one.handle else there.lookupByUUIDString(one.uuid)
             if found.isActive():
-                meanwhile.put_back(found)
+                if local:
+                    meanwhile.put_back(found)
+                else:
+                    domains.set_policy(found, one.live, True, False)
                 return
     print(f"warning: the live policy of '{one.name}' could not be put back: its jobs are background until it is started anew; "
           f"remedy: virt-idletime enable {one.name} --set jobs=foreground", file=sys.stderr)
