@@ -393,10 +393,27 @@ def test_what_an_operator_gives_more_is_left(play: Play) -> None:
         vm = world.vms["b"]
         for asked, acts in ((250, []), (390, []), (190, ["balloon 190"])):
             vm.acts.clear()
-            reclaim._keep(vm, reclaim.Record(200 * MIB))
+            reclaim._keep(vm, reclaim.Record(200 * MIB, above=int(time.time() - reclaim.INFLATES_SECONDS)))
             vm.target = 400
             assert reclaim.balloon(world, "b", asked * MIB) and vm.acts == acts
             assert (reclaim.record_of(vm) == reclaim.Record(400 * MIB, least=190 * MIB)) == bool(acts)
+
+    play(scene)
+
+
+def test_a_guest_that_was_reset(play: Play) -> None:
+    """Its balloon is empty until it has filled it again: what it had before is still what it is to have back."""
+    async def scene(world: World) -> None:
+        vm = world.vms["b"]
+        reclaim._keep(vm, reclaim.Record(200 * MIB, least=100 * MIB))
+        vm.target = 400
+        for asked in (90, 150, 200):
+            assert reclaim.balloon(world, "b", asked * MIB) and vm.acts == []
+        assert reclaim.restore(world, "b") and vm.acts == []
+        vm.target = 100
+        assert reclaim.balloon(world, "b", 90 * MIB)
+        assert (vm.target, reclaim.record_of(vm)) == (90, reclaim.Record(200 * MIB, least=90 * MIB))
+        assert reclaim.restore(world, "b") and vm.target == 200 and reclaim.record_of(vm) is None
 
     play(scene)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import libvirt
@@ -27,6 +27,10 @@ _STATS = libvirt.VIR_DOMAIN_STATS_STATE | libvirt.VIR_DOMAIN_STATS_BALLOON
 BEGINS_SECONDS = 300.0
 """Within so long a save that is on record is a job of libvirt, or has failed: who waits for another job waits 30 s."""
 
+INFLATES_SECONDS = 60.0
+"""A guest that was reset begins with an empty balloon, whatever it is to have, and fills it again: so long it seems to have
+been given more."""
+
 SLACK_BYTES = 1 << 20
 """A balloon is in pages, and a guest may round them: what is smaller by less than this is what was asked for."""
 
@@ -39,13 +43,15 @@ _RUNS = (libvirt.VIR_DOMAIN_RUNNING, libvirt.VIR_DOMAIN_BLOCKED)
 @dataclass(frozen=True)
 class Record:
     """bytes: what the balloon had before we took of it; of a saved domain, what it had. least: the smallest that we asked for
-    since. run: libvirt's id of the run that was saved. why: it was saved. at: when that began, in seconds since 1970."""
+    since. run: libvirt's id of the run that was saved. why: it was saved. at: when that began, in seconds since 1970. above:
+    since when it has more than it had, likewise; 0: it has not."""
 
     bytes_: int
     run: int = 0
     why: str = ""
     at: int = 0
     least: int = 0
+    above: int = 0
 
 
 @dataclass(frozen=True)
@@ -69,7 +75,7 @@ def of_domain(root: Element) -> Record | None:
 
 def _record(element: Element) -> Record:
     return Record(kept.number(element, "bytes"), kept.number(element, "run"), element.get("why", ""),
-                  kept.number(element, "at"), kept.number(element, "least"))
+                  kept.number(element, "at"), kept.number(element, "least"), kept.number(element, "above"))
 
 
 def record_of(domain: Any, flags: int = _LIVE) -> Record | None:
@@ -96,7 +102,8 @@ def _keep(domain: Any, record: Record | None, flags: int = _LIVE) -> None:
     element = None
     if record is not None:
         saved = {"run": str(record.run), "why": record.why, "at": str(record.at)} if record.run else {}
-        values = {"bytes": str(record.bytes_)} | ({"least": str(record.least)} if record.least else {}) | saved
+        more = {name: str(value) for name, value in (("least", record.least), ("above", record.above)) if value}
+        values = {"bytes": str(record.bytes_)} | more | saved
         element = etree.Element("memory", values)
     kept.keep(domain, element, PREFIX, NAMESPACE, flags)
 
@@ -121,9 +128,17 @@ def look(connection: Any, uuids: Iterable[str]) -> dict[str, Has]:
 
 def balloon(connection: Any, uuid: str, bytes_: int) -> bool:
     """Take of a domain, or give back. When it has what it had, that is forgotten; so it is where somebody else has given it
-    more than that, or made it smaller than we ever did: nothing of ours is left then."""
+    more than that, for INFLATES_SECONDS, or made it smaller than we ever did: nothing of ours is left then."""
     domain = connection.lookupByUUIDString(uuid)
     record, now = record_of(domain), domain.info()[2] * 1024
+    if record is not None and now > record.bytes_:
+        if not record.above:
+            _keep(domain, replace(record, above=int(time.time())))
+        if not record.above or 0 <= time.time() - record.above < INFLATES_SECONDS:
+            return True
+    elif record is not None and record.above:
+        record = replace(record, above=0)
+        _keep(domain, record)
     if record is not None and (now > record.bytes_ or now < record.least - SLACK_BYTES):
         _keep(domain, None)
         if bytes_ >= min(now, record.bytes_):
