@@ -55,9 +55,26 @@ static void check_start(const IdletimeView *view, const IdletimeRule *rule,
     CHECK(now_ns >= allowed_ns || now_ns == INT64_MAX);
 }
 
-static void check_verdict(IdletimeVerdict verdict, const IdletimeView *view,
-                          const IdletimeRule *rule, int64_t now_ns,
-                          int64_t held_ns)
+/* @before: the core when it was asked */
+static void check_promotion(bool alone, const IdletimeCore *before,
+                            const IdletimeView *view, const IdletimeRule *rule,
+                            int64_t now_ns)
+{
+    __int128 lease_ns = MAX(rule->max_hold_ns, IDLETIME_LEASE_NS);
+
+    if (!alone) {
+        CHECK(view->bg_in_service < rule->max_inflight && !view->overdue_first);
+        return;
+    }
+    CHECK(before->own_in_service < rule->max_inflight);
+    CHECK(view->blind || (before->kept_ns != INT64_MIN &&
+                          now_ns >= before->kept_since_ns + lease_ns) ||
+          now_ns == INT64_MAX);
+}
+
+static void check_verdict(IdletimeVerdict verdict, const IdletimeCore *before,
+                          const IdletimeView *view, const IdletimeRule *rule,
+                          int64_t now_ns, int64_t held_ns)
 {
     __int128 deadline_ns = (__int128)held_ns + rule->max_hold_ns;
 
@@ -67,8 +84,7 @@ static void check_verdict(IdletimeVerdict verdict, const IdletimeView *view,
     } else if (verdict.kind == IDLETIME_PROMOTE) {
         CHECK(rule->max_hold_ns);
         CHECK(now_ns >= deadline_ns || now_ns == INT64_MAX);
-        CHECK(view->blind || view->bg_in_service < rule->max_inflight);
-        CHECK(!view->overdue_first);
+        check_promotion(verdict.alone, before, view, rule, now_ns);
     } else {
         CHECK(verdict.again_ns > now_ns || now_ns == INT64_MAX);
         CHECK(!rule->max_hold_ns || verdict.kind == IDLETIME_WAIT_INFLIGHT ||
@@ -88,6 +104,7 @@ static void one_record(IdletimeCore *core, const Record *r)
         .others_first = r->flags & OTHERS, .blind = r->flags & BLIND,
         .overdue_first = r->flags & OVERDUE,
     };
+    IdletimeCore before = *core;
     IdletimeVerdict verdict;
 
     if (r->flags & SHORT) {
@@ -98,7 +115,7 @@ static void one_record(IdletimeCore *core, const Record *r)
         return;
     }
     verdict = idletime_core_ask(core, &rule, &view, r->now_ns, r->held_ns);
-    check_verdict(verdict, &view, &rule, r->now_ns, r->held_ns);
+    check_verdict(verdict, &before, &view, &rule, r->now_ns, r->held_ns);
     if (r->flags & START && verdict.kind <= IDLETIME_PROMOTE) {
         idletime_core_started(core);
     }

@@ -312,8 +312,10 @@ IdletimeVerdict idletime_core_ask(IdletimeCore *core, const IdletimeRule *rule,
     } else if (!verdict.alone) {
         core->kept_ns = INT64_MIN;
     } else {
-        core->kept_since_ns = now_ns - idletime_lease_ns(rule) +
-                              IDLETIME_KEPT_NS;
+        core->kept_since_ns =
+            idletime_time_add(idletime_time_sub(now_ns,
+                                                idletime_lease_ns(rule)),
+                              IDLETIME_KEPT_NS);
     }
     return verdict;
 }
