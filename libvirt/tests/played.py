@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import libvirt
 import pytest
+from lxml import etree
 
 from idletime.hostd.hands import Hands
 
@@ -21,6 +22,23 @@ def failed(code: int, text: str = "no") -> libvirt.libvirtError:
     error = libvirt.libvirtError(text)
     error.err = (code, 0, text, 0, "", None, None, 0, 0)
     return error
+
+
+def with_metadata(xml: str, uri: str, text: str | None) -> str:
+    """A domain's XML after libvirt's setMetadata() of an element of this namespace; None removes it."""
+    root = etree.fromstring(xml)
+    metadata = root.find("metadata")
+    if metadata is None:
+        metadata = etree.Element("metadata")
+        root.insert(0, metadata)
+    for one in metadata.findall(f"{{{uri}}}*"):
+        metadata.remove(one)
+    if text is not None:
+        new = etree.fromstring(text)
+        for one in new.iter():
+            one.tag = f"{{{uri}}}{etree.QName(one).localname}"
+        metadata.append(new)
+    return str(etree.tostring(root, encoding="unicode"))
 
 
 class Domain:

@@ -14,7 +14,6 @@ from typing import Any
 
 import libvirt
 import pytest
-from lxml import etree
 
 from idletime import change, domains, jobview, meanwhile, resolve
 from idletime.cli import arguments, migrate
@@ -23,6 +22,7 @@ from idletime.domains import HostError
 from idletime.facts import Resolution
 from idletime.jobview import JobStatus, Look
 from idletime.policy import NAMESPACE, parse
+from played import with_metadata
 from test_change import BARE, FakeDomain, edit
 
 MIB = 1 << 20
@@ -32,20 +32,9 @@ class Live(FakeDomain):
     """What is written is in its live XML."""
 
     def setMetadata(self, kind: int, text: str | None, key: str | None, uri: str, flags: int) -> None:
-        root = etree.fromstring(self.xml[False])
-        if root.find("metadata") is None:
-            root.insert(0, etree.Element("metadata"))
-        metadata = root.find("metadata")
-        for one in metadata.findall(f"{{{uri}}}*"):
-            metadata.remove(one)
-        if text is not None:
-            new = etree.fromstring(text)
-            for one in new.iter():
-                one.tag = f"{{{uri}}}{etree.QName(one).localname}"
-            metadata.append(new)
         if uri == NAMESPACE:
             super().setMetadata(kind, text, key, uri, flags)
-        self.xml[False] = etree.tostring(root, encoding="unicode")
+        self.xml[False] = with_metadata(self.xml[False], uri, text)
 
 
 class Moving(Live):

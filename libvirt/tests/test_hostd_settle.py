@@ -22,6 +22,7 @@ from idletime.hostd import act, native, reclaim, rights, settle, stopped, wish
 from idletime.hostd.protocol import QueueWish, Wish
 from idletime.hostd.settings import Settings
 from idletime.policy import Class, CpuClass, Policy
+from played import with_metadata
 
 LIVE = """<domain type='kvm'><name>d</name><vcpu>4</vcpu><metadata>{policy}</metadata>
 <devices><emulator>/bin/false</emulator>
@@ -84,16 +85,7 @@ class Domain:
 
     def setMetadata(self, _kind: int, element: str | None, _key: str | None, uri: str, flags: int) -> None:
         assert flags == libvirt.VIR_DOMAIN_AFFECT_LIVE
-        root = etree.fromstring(self.xml)
-        metadata = root.find("metadata")
-        for one in [one for one in metadata if etree.QName(one).namespace == uri]:
-            metadata.remove(one)
-        if element is not None:
-            new = etree.fromstring(element)
-            for one in new.iter():
-                one.tag = f"{{{uri}}}{one.tag}"
-            metadata.append(new)
-        self.xml = etree.tostring(root, encoding="unicode")
+        self.xml = with_metadata(self.xml, uri, element)
 
     def setSchedulerParametersFlags(self, values: dict[str, int], _flags: int) -> None:
         self.set.update(values)

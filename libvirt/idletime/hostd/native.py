@@ -120,8 +120,8 @@ def bring(domain: Any, live: Element, policy: Policy | None, pid: int | None) ->
             else:
                 done.add(name)
     finally:
-        left = {name: value for name, value in known.items()
-                if (name in before or name in done if name in want else name not in done)}
+        over = (done - want.keys()) | (want.keys() - before.keys() - done)  # what is as it was, and what was never set
+        left = {name: value for name, value in known.items() if name not in over}
         if left != known:
             _keep(domain, left)
     if problems.keys() - want.keys():

@@ -37,10 +37,10 @@ class Protection:
         if not want.keys() <= known:
             self._keep(known | want.keys())
         problems: dict[str, str] = {}
-        in_force = {folder for folder in want if self._has(folder, want[folder])}
+        now = {folder: self._now(folder) for folder in self.ours}
+        in_force = {folder for folder, low in want.items() if _is(now[folder], low)}
         for folder in self.ours - in_force:
-            there = (now := self._now(folder)) is not None
-            if (folder in known and not there) or (folder not in want and now == 0):
+            if (folder in known and now[folder] is None) or (folder not in want and now[folder] == 0):
                 continue  # it has ended
             try:
                 Path(f"{self._cgroups}{folder}/memory.low").write_text(str(want.get(folder, 0)))
@@ -55,10 +55,6 @@ class Protection:
     def holds(self, folders: Iterable[str]) -> bool:
         """Whether all these are protected, as of the last bring()."""
         return self._in_force.issuperset(folders)
-
-    def _has(self, folder: str, low: int) -> bool:
-        now = self._now(folder)
-        return now is not None and 0 <= low - now < PAGE_BYTES
 
     def _now(self, folder: str) -> int | None:
         """None: there is none. "max" is more than any."""
@@ -76,3 +72,7 @@ class Protection:
             with contextlib.suppress(FileNotFoundError):
                 self._record.unlink()
         self.ours = folders
+
+
+def _is(now: int | None, low: int) -> bool:
+    return now is not None and 0 <= low - now < PAGE_BYTES
